@@ -3,19 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MINUTES := 10
-# Two more than the two processors of a small machine: many tests wait for servers and for clusters.
+# More than the two processors of a small machine: many tests wait for servers and for clusters.
 WORKERS := 4
-# The attacks whose figures are near their limits, or that need a gateway which nothing else slows down: they run by
-# themselves, after the other attacks.
-ALONE := $(addprefix tests/attacks/test_,flood.py loop.py)
-BESIDE := $(ALONE:%=--ignore=%)
 # A file's tests stay together, and the files in the order of tests/conftest.py.
 SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Tests that need no more than the packages of .venv. The two folders that have none of them are not read.
+OWN := -m "not real and not attack" --ignore tests/interop --ignore tests/attacks
 
 # The tests start hundreds of processes: none compiles the gateway anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup help run test test-fast coverage attack lowest soak soak-fleet lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
+.PHONY: setup help run test test-real test-all coverage attack lowest soak soak-fleet lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv
 
@@ -31,27 +29,29 @@ help:  ## this list
 run: setup  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
 
-test: setup peers  ## all tests, including those with real servers and clients
-	$(BIN)/python -m pytest -m "not attack" $(SUITE)
+test: setup  ## the tests that need nothing else on the machine
+	$(BIN)/python -m pytest $(OWN) $(SUITE)
 
-test-fast: setup  ## the tests that need no real servers and clients
-	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE)
+test-real: setup peers  ## the tests with real servers and clients, clusters, browsers and the image
+	$(BIN)/python -m pytest -m real $(SUITE)
 
-coverage: setup  ## test-fast, and the lines and branches that it does not reach
-	$(BIN)/python -m pytest -m "not interop and not attack" $(SUITE) --ignore tests/attacks --cov --cov-report=term-missing:skip-covered
+test-all: test test-real attack  ## all tests
 
-attack: setup  ## the long tests of tests/attacks; prints at the end what they measured
-	$(BIN)/python -m pytest -m attack -n $(WORKERS) --dist worksteal tests/attacks $(BESIDE)
-	$(BIN)/python -m pytest -m attack $(ALONE)
+coverage: setup  ## test, and the lines and branches that it does not reach
+	$(BIN)/python -m pytest $(OWN) $(SUITE) --cov --cov-report=term-missing:skip-covered
+
+attack: setup  ## tests/attacks, hostile clients and servers; prints at the end what they measured
+	$(BIN)/python -m pytest -m "attack and not alone" -n $(WORKERS) --dist worksteal tests/attacks
+	$(BIN)/python -m pytest -m alone tests/attacks
 
 # Programs in the documentation use grpcio-tools, which is newer than the oldest protobuf.
-lowest: setup  ## test-fast with the oldest version of each dependency that pyproject.toml allows, in .venv-lowest
+lowest: setup  ## test with the oldest version of each dependency that pyproject.toml allows, in .venv-lowest
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	.venv-lowest/bin/python -m pip install --quiet --editable . --group dev
 	$(BIN)/python -m tests.packaging.lowest > .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt
-	.venv-lowest/bin/python -m pytest -m "not interop and not attack" $(SUITE) --ignore tests/attacks --ignore tests/documents/test_pages.py
+	.venv-lowest/bin/python -m pytest $(OWN) $(SUITE) --ignore tests/documents/test_pages.py
 
 soak: setup  ## valid and invalid traffic for MINUTES (10), then checks for leaks of memory, tasks and descriptors
 	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)

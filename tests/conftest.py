@@ -13,11 +13,16 @@ from xdist.scheduler import LoadFileScheduling
 
 from gateway.core import tasks
 from gateway.core.log_limit import LogLimit
+from tests.real_software import OtherSoftware, missing
 from tests.together import WITH_TRITON
 
 # What hypothesis measures in seconds is how busy the machine is: the first draw on a loaded one fails as "too slow".
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+# jsonschema asks for this package, whose import compiles grammars for two seconds, in each process. It checks the
+# formats `iri` and `iri-reference`, which no schema here has.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 HERE = Path(__file__).resolve().parent
 # pytest itself rewrites the assertions of test files only. Without this, one that fails in a module that tests share
@@ -80,6 +85,30 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+_OTHER_SOFTWARE = pytest.StashKey[OtherSoftware]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("dist", "no") == "no":  # not the process that only hands out the tests
+        config.stash[_OTHER_SOFTWARE] = OtherSoftware()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if hides := config.stash.get(_OTHER_SOFTWARE, None):
+        hides.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with item.config.stash[_OTHER_SOFTWARE].as_marked(item):
+        return (yield)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if lacking := missing(item):
+        pytest.skip(f"no {', no '.join(lacking)} on this machine; `make peers` installs some as root on Debian")
 
 
 @pytest.fixture

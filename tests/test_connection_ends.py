@@ -11,6 +11,7 @@ from gateway.core.tasks import spawn
 from gateway.transports.listener_connections import ListenerConnections
 from tests.attacks.clients import Brpc, Connection, Mip, message, tensor
 from tests.core.http2 import by_hand as http2
+from tests.limits import GENEROUS
 from tests.paused_server import held, port_of
 from tests.running_gateway import running_gateway
 
@@ -30,7 +31,7 @@ async def serving(protocol: str, limits: str, more: str = "") -> AsyncIterator[i
     """The port of a gateway's listener."""
     text = CONFIG.replace("PROTOCOL", protocol).replace("LIMITS", limits) + more
     async with running_gateway(text) as gateway:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GENEROUS):
             yield port_of(gateway.listeners["here"].address)
 
 

@@ -20,7 +20,7 @@ from tests.limits import GENEROUS
 from tests.peers.fleet_client import CLIENTS, CallFailed
 from tests.peers.fleet_models import FleetModels
 from tests.peers.fleet_server import FleetServer, serve
-from tests.policies.redis_server import RedisServer, needs_redis
+from tests.policies.redis_server import RedisServer
 
 MODELS = [f"m{number}" for number in range(12)]
 CONFIG = """
@@ -432,7 +432,7 @@ async def looks(redis: RedisServer) -> int:
         return int((await client.info("commandstats")).get("cmdstat_exists", {}).get("calls", 0))
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 async def test_two_gateways_load_no_model_twice(redis: RedisServer) -> None:
     async with pair(redis, FleetModels(MODELS), FleetModels(MODELS)) as (first, second):
         await first.ask("m0")
@@ -442,7 +442,7 @@ async def test_two_gateways_load_no_model_twice(redis: RedisServer) -> None:
         assert sum(each.unloads.total() for each in first.models) == 0
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 async def test_a_gateway_waits_for_the_load_of_another_one_and_calls_the_model_where_that_has_put_it(
     redis: RedisServer,
 ) -> None:
@@ -462,7 +462,7 @@ async def test_a_gateway_waits_for_the_load_of_another_one_and_calls_the_model_w
         assert first.loads("m0") == 1
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 async def test_without_redis_each_of_two_gateways_loads_what_its_clients_ask_for(redis: RedisServer) -> None:
     async with pair(redis, FleetModels(MODELS), FleetModels(MODELS)) as gateways:
         redis.process.stop()

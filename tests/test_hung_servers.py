@@ -14,6 +14,7 @@ import pytest
 
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
+from tests.limits import GENEROUS
 from tests.paused_server import http, port_of
 from tests.running_gateway import running_gateway
 
@@ -43,7 +44,7 @@ def reference(protocol: str, folder: Path) -> Process:
 
 
 def address(server: Process) -> str:
-    server.wait_until(lambda: "\nready" in server.stdout(), seconds=60)
+    server.wait_until(lambda: "\nready" in server.stdout(), seconds=GENEROUS)
     return server.stdout().split(" on ", 1)[1].split(": ", 1)[0]
 
 

@@ -26,7 +26,7 @@ from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, free_port
 from tests.limits import GENEROUS
 from tests.paused_server import Held, held
-from tests.policies.redis_server import RedisServer, needs_redis
+from tests.policies.redis_server import RedisServer
 
 CONFIG = """
 listeners:
@@ -134,7 +134,7 @@ def reference(port: int, folder: Path) -> Process:
     """A model server in a process of its own."""
     command = [executable, "-m", "gateway", "reference", "--protocol", "v2-rest", "--model", "double"]
     process = Process([*command, "--bind", f"127.0.0.1:{port}"], folder)
-    process.wait_until(lambda: "\nready" in process.stdout(), seconds=60)
+    process.wait_until(lambda: "\nready" in process.stdout(), seconds=GENEROUS)
     return process
 
 
@@ -245,7 +245,7 @@ async def test_a_client_beyond_its_rate_is_told_so_in_the_words_of_its_protocol(
         assert is_told(refused.json()["error"])
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 async def test_two_gateways_share_a_limit_and_close_their_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

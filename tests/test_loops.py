@@ -1,7 +1,6 @@
 """Routes that lead back to their own listener: what they cost is bounded, and their clients are told."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,6 +11,7 @@ from gateway.client import AsyncClient, ClientError
 from gateway.core.errors import Reason
 from gateway.core.operations import Operation
 from gateway.core.types import Request, tensor
+from tests.descriptors import open_descriptors
 from tests.interop.processes import free_port
 from tests.running_gateway import running_gateway
 
@@ -37,28 +37,24 @@ async def going_round(protocol: str, policies: str) -> AsyncIterator[AsyncClient
         yield client
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd" if os.path.exists("/proc/self/fd") else "/dev/fd"))
-
-
 @pytest.mark.parametrize("protocol", COUNTED)
 async def test_a_circle_is_refused_after_a_few_rounds(protocol: str) -> None:
     async with going_round(protocol, "[]") as client:
-        before = descriptors()
+        before = open_descriptors()
         for _ in range(20):
             with pytest.raises(ClientError) as refused:
                 await client.ask(INFER)
             assert "the request has passed 8 gateways" in refused.value.message
             assert "backend 'round'" in refused.value.message
-        assert descriptors() - before <= 40
+        assert open_descriptors() - before <= 40
 
 
 @pytest.mark.parametrize("protocol", BOUNDED)
 async def test_a_circle_without_a_count_is_bounded_by_slots_connections_and_the_policy_timeout(protocol: str) -> None:
     """It waits for itself. 20 clients at once get an error, and no connection is left of that."""
     async with going_round(protocol, "[{timeout: {seconds: 0.2}}]") as client:
-        before = descriptors()
+        before = open_descriptors()
         failures = await asyncio.gather(*(client.ask(INFER) for _ in range(20)), return_exceptions=True)
         assert all(isinstance(each, ClientError) for each in failures)
         assert Reason.TIMEOUT in {each.reason for each in failures if isinstance(each, ClientError)}
-        assert descriptors() - before <= 100
+        assert open_descriptors() - before <= 100

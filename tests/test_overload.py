@@ -12,6 +12,7 @@ from gateway.config import loads
 from gateway.runtime.app import Gateway
 from gateway.transports.shedding import UP_LOOKS, Level, Shedding
 from tests.attacks.clients import Brpc, Connection, Http, Mip, message, post, tensor
+from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
 from tests.test_connection_ends import CHECK
 
@@ -50,7 +51,7 @@ async def running() -> AsyncIterator[tuple[Gateway, dict[str, tuple[str, int]]]]
     await gateway.start()
     listeners = {**gateway.listeners, **gateway.ports}
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(GENEROUS):
             yield gateway, {name: ("127.0.0.1", port_of(each.address)) for name, each in listeners.items()}
     finally:
         await gateway.drain(0)

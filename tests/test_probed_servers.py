@@ -16,6 +16,7 @@ from gateway.cli.options import catalog
 from gateway.config import reference_config
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process, free_port
+from tests.limits import GENEROUS
 from tests.paused_server import ask, get, port_of
 from tests.running_gateway import running_gateway
 from tests.runtime.app.test_gateway import grpc_health
@@ -52,7 +53,7 @@ class Servers:
         self._process = Process(command, self._folder)
 
     def wait(self) -> None:
-        self._process.wait_until(lambda: "\nready" in self._process.stdout(), seconds=60)
+        self._process.wait_until(lambda: "\nready" in self._process.stdout(), seconds=GENEROUS)
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ import pytest
 
 from gateway.cli import COMMANDS
 from gateway.cli.options import catalog
-from tests.cli.commands import ENVIRON, ROOT, started
+from tests.cli.commands import ROOT, started
 from tests.documents.grpcurl import main as grpcurl
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
@@ -20,8 +19,6 @@ README = (ROOT / "README.md").read_text()
 DEFAULT = (ROOT / "config/gateway.yaml").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 PORTS = re.findall(r'"\S*127\.0\.0\.1:(\d+)"', DEFAULT)
-
-with_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="README's commands are curl's")
 
 
 class Running:
@@ -63,12 +60,12 @@ def test_make_run_prints_what_readme_shows(running: tuple[Running, list[str]]) -
 def shell(command: str) -> str:
     """What it prints, without blank lines at the end."""
     done = subprocess.run(
-        ["sh", "-c", command], cwd=ROOT, env=ENVIRON, stdout=subprocess.PIPE, text=True, timeout=GENEROUS, check=True
+        ["sh", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=GENEROUS, check=True
     )
     return done.stdout.rstrip("\n")
 
 
-@with_curl
+@pytest.mark.real("curl")
 def test_what_it_says_to_try_succeeds(running: tuple[Running, list[str]]) -> None:
     tried = [running[0].here(line).strip() for line in running[1] if line.startswith(("  curl ", "  grpcurl "))]
     assert len(tried) == 8

@@ -23,11 +23,12 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Target
 from gateway.core.types import Headers, ModelEntry, Request, Response, Signature, Tensor, tensor
 from gateway.reference import signature
-from gateway.routing.backend import Backend
+from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.split import RANDOM
 from gateway.runtime.app import Gateway
 from tests.interop.processes import Process
+from tests.limits import GENEROUS
 from tests.paused_server import http
 
 Numbers = np.ndarray[Any, Any]
@@ -84,7 +85,7 @@ class Running:
         command = [executable, "-m", "gateway", "reference", "--protocol", protocol]
         server = Process([*command, "--bind", "127.0.0.1:0", "--model", "posterior"], folder)
         self._stack.callback(server.stop)
-        server.wait_until(lambda: "\nready" in server.stdout(), seconds=60)
+        server.wait_until(lambda: "\nready" in server.stdout(), seconds=GENEROUS)
         return server, server.stdout().split(" on ", 1)[1].split(": ", 1)[0]
 
     async def start(self, text: str) -> None:
@@ -119,7 +120,7 @@ class Running:
             connector = connect(address, spoken, DEFAULT_LIMITS)
             self._stack.push_async_callback(connector.close)
             target = Target("client", forward_headers=("x-user", "x-canary"))
-            self._clients[key] = Backend(target, spoken, [Endpoint(address, connector)], 0)
+            self._clients[key] = local_backend(target, spoken, [Endpoint(address, connector)], 0)
         return self._clients[key]
 
 
@@ -382,7 +383,7 @@ async def test_metadata_lists_the_servers_versions_after_those_of_routes(here: R
     server = protocols()["v2-rest"]
     connector = connect(one, server, DEFAULT_LIMITS)
     target = Target("one")
-    told = await Backend(target, server, [Endpoint(one, connector)], 0)(Request(Operation.METADATA, "m"))
+    told = await local_backend(target, server, [Endpoint(one, connector)], 0)(Request(Operation.METADATA, "m"))
     await connector.close()
     assert isinstance(told, Signature)
     await here.start(

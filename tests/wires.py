@@ -54,20 +54,24 @@ class Wires:
 
     async def send(self, protocol: str, message: Message) -> Message:
         """The reply to a client's message at the first listener that speaks `protocol`."""
-        settings, table = self._listener(protocol)
-        return await _answered(message, self._protocols[protocol], table, settings, self._assembly.router.select)
+        settings, facing, table = self._listener(protocol)
+        return await _answered(message, facing, table, settings, self._assembly.router.select)
 
     async def stream(self, protocol: str, message: Message) -> list[Message]:
         """The replies to a message that asks for a stream, as `send`. Each part of a server's reply is one of its
         stream."""
-        settings, table = self._listener(protocol)
-        matched, asked = _matched(message, self._protocols[protocol], table)
+        settings, facing, table = self._listener(protocol)
+        matched, asked = _matched(message, facing, table)
         return [each async for each in answer_message(asked, matched, settings, self._assembly.router.select)]
 
-    def _listener(self, protocol: str) -> tuple[ListenerSettings, PathTable]:
+    def _listener(self, protocol: str) -> tuple[ListenerSettings, Protocol, PathTable]:
+        """The settings of the first listener that speaks `protocol`, the protocol as clients there meet it, and the
+        paths that it serves."""
         listener = next(each for each in self._config.listeners if protocol in each.protocols)
         settings = ListenerSettings(listener.name, listener.limits, listener.model, relays=self._assembly.router.relays)
-        return settings, PathTable(paths.rows(listener, self._config.routes, self._config.backends, self._protocols))
+        rows = paths.rows(listener, self._config.routes, self._config.backends, self._protocols)
+        facing = next((each for each, _ in rows if each.name == protocol), self._protocols[protocol])
+        return settings, facing, PathTable(rows)
 
     async def post(self, protocol: str, path: str, body: bytes, content_type: str = "application/json") -> Message:
         """The reply to an HTTP client's `body`."""

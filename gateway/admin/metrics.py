@@ -37,8 +37,8 @@ from gateway.policies.places import Numbers
 from gateway.routing.backend import Backend
 from gateway.routing.draining import DrainState
 from gateway.routing.health import State
-from gateway.routing.on_demand import OnDemandBackend
-from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.on_demand import started
+from gateway.routing.placement.slots import PlacedSlots, placed
 from gateway.routing.placement.table import PlaceState
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS
 from gateway.transports.memory import PROCESS_MEMORY
@@ -336,7 +336,7 @@ def _backends(backends: list[tuple[str, Backend]]) -> Iterator[Metric]:
     limited = [(name, each) for name, each in backends if each.max_in_flight]
     yield _values(SLOTS, [((name,), each.capacity) for name, each in limited])
     yield _values(QUEUE_LENGTH, [((name,), len(each.queue)) for name, each in backends])
-    yield _values(QUEUE_LIMIT, [((name,), each.queue_settings.length) for name, each in limited])
+    yield _values(QUEUE_LIMIT, [((name,), each.local.queue_settings.length) for name, each in limited])
     states = [(name, Counter(one.health.state for one in each.endpoints)) for name, each in backends]
     yield _values(ENDPOINTS, [((name, state.value), count[state]) for name, count in states for state in State])
     drains = [((name, one.address), one.drain) for name, each in backends for one in each.endpoints]
@@ -344,25 +344,25 @@ def _backends(backends: list[tuple[str, Backend]]) -> Iterator[Metric]:
     endpoints = [((name, one.address), one.health) for name, each in backends for one in each.endpoints]
     yield _values(ENDPOINT_UP, [(labels, int(health.is_up)) for labels, health in endpoints])
     yield _values(EJECTIONS, [(labels, health.ejected) for labels, health in endpoints])
-    yield from _placements([(name, each) for name, each in backends if isinstance(each, PlacedBackend)])
-    started = [(name, each.starter) for name, each in backends if isinstance(each, OnDemandBackend) and each.starter]
-    phases = [(name, Counter(one.phase for one in each.reports())) for name, each in started]
+    yield from _placements(placed(dict(backends)))
+    starters = [(name, each.starter) for name, each in started(dict(backends)).items() if each.starter]
+    phases = [(name, Counter(one.phase for one in each.reports())) for name, each in starters]
     yield _values(SERVERS, [((name, phase), count[phase]) for name, count in phases for phase in SERVER_STATES])
-    yield _values(SERVER_STARTS, [((name,), each.starts) for name, each in started])
-    yield _values(SERVER_FAILURES, [((name,), each.failures) for name, each in started])
+    yield _values(SERVER_STARTS, [((name,), each.starts) for name, each in starters])
+    yield _values(SERVER_FAILURES, [((name,), each.failures) for name, each in starters])
 
 
-def _placements(placed: list[tuple[str, PlacedBackend]]) -> Iterator[Metric]:
+def _placements(placed: Mapping[str, PlacedSlots]) -> Iterator[Metric]:
     counts: dict[tuple[str, ...], int] = {}
-    for name, backend in placed:
-        endpoints = backend.endpoints
+    for name, slots in placed.items():
+        endpoints = slots.local.endpoints
         counts |= {(name, one.address, state.value): 0 for one in endpoints for state in _PLACE_STATES}
-        for model in list(backend.placements.models.values()):
+        for model in list(slots.placements.models.values()):
             for place in list(model.places.values()):
                 if (key := (name, place.endpoint.address, place.state.value)) in counts:
                     counts[key] += 1
     yield _values(PLACED, counts.items())
-    loaders = [(name, each.loader) for name, each in placed if each.loader is not None]
+    loaders = [(name, each.loader) for name, each in placed.items() if each.loader is not None]
     loaded = [((name, "loaded"), each.loads) for name, each in loaders]
     yield _values(LOADS, [*loaded, *(((name, "failed"), each.failed_loads) for name, each in loaders)])
     yield _values(UNLOADS, [((name,), each.unloads) for name, each in loaders])

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.core import http_status
 from gateway.core.errors import GatewayError
 from gateway.routing.backend import Backend
-from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.placement.slots import PlacedSlots
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -67,19 +67,18 @@ def add_placing(app: "FastAPI", gateway: PlacingGateway) -> None:
         backend = gateway.backends.get(asked.backend)
         if backend is None:
             raise HTTPException(404, f"there is no backend {asked.backend!r}")
-        if not isinstance(backend, PlacedBackend) or backend.loader is None:
-            text = (
-                "has no `placement`" if not isinstance(backend, PlacedBackend) else "cannot load models by its protocol"
-            )
+        slots = backend.slots
+        if not isinstance(slots, PlacedSlots) or slots.loader is None:
+            text = "has no `placement`" if not isinstance(slots, PlacedSlots) else "cannot load models by its protocol"
             raise HTTPException(409, f"backend {asked.backend!r} {text}")
         endpoint = next((each for each in backend.endpoints if each.address == asked.endpoint), None)
         if endpoint is None:
             raise HTTPException(404, f"backend {asked.backend!r} has no endpoint {asked.endpoint!r}")
         try:
             if asked.do == "load":
-                await backend.loader.load_at(asked.model, endpoint)
+                await slots.loader.load_at(asked.model, endpoint)
                 return ModelPlaced(state="held")
-            await backend.loader.unload_at(asked.model, endpoint)
+            await slots.loader.unload_at(asked.model, endpoint)
             return ModelPlaced(state="gone")
         except GatewayError as error:
             status = http_status.number(error)

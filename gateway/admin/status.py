@@ -11,7 +11,7 @@ from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastLoad
 from gateway.routing.draining import DrainState
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.on_demand import OnDemandBackend
+from gateway.routing.on_demand import StartedSlots
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -257,7 +257,7 @@ def backend_status(backend: Backend, requests: Mapping[str, int]) -> BackendStat
         requests=dict(requests),
         queue=_queue_status(backend) if backend.max_in_flight else None,
         endpoints=[endpoint_status(backend, each) for each in backend.endpoints],
-        servers=_servers(backend) if isinstance(backend, OnDemandBackend) else None,
+        servers=_servers(backend.slots) if isinstance(backend.slots, StartedSlots) else None,
     )
 
 
@@ -276,7 +276,7 @@ def endpoint_status(backend: Backend, endpoint: Endpoint) -> EndpointStatus:
         else DrainStatus(
             state="drained" if drain.state is DrainState.DRAINED else "draining",
             since=drain.since,
-            sequences=backend.sequences_at(endpoint) if drain.seconds_left else 0,
+            sequences=backend.local.sequences.count(endpoint) if drain.seconds_left else 0,
             is_moving=drain.is_moving,
             failed_moves=list(drain.failed_moves),
         ),
@@ -289,7 +289,7 @@ def _load(backend: Backend, endpoint: Endpoint) -> float | None:
     return None if told is None else told.load
 
 
-def _servers(backend: OnDemandBackend) -> list[ServerStatus]:
+def _servers(slots: StartedSlots) -> list[ServerStatus]:
     return [
         ServerStatus(
             name=each.name,
@@ -301,16 +301,16 @@ def _servers(backend: OnDemandBackend) -> list[ServerStatus]:
             since=datetime.fromtimestamp(each.since, UTC),
             calls=each.calls,
         )
-        for each in (() if backend.starter is None else backend.starter.reports())
+        for each in (() if slots.starter is None else slots.starter.reports())
     ]
 
 
 def _queue_status(backend: Backend) -> QueueStatus:
     is_free = any(each.in_flight < backend.max_in_flight for each in backend.serving)
     return QueueStatus(
-        length=backend.queue_settings.length,
-        timeout=backend.queue_settings.timeout,
-        estimated_wait=0.0 if is_free else backend.waiting_calls.seconds_until(len(backend.queue) + 1),
+        length=backend.local.queue_settings.length,
+        timeout=backend.local.queue_settings.timeout,
+        estimated_wait=0.0 if is_free else backend.local.calls.seconds_until(len(backend.queue) + 1),
         clients=[
             ClientWaiting(client=client, waiting=waiting) for client, waiting in backend.queue.longest(MOST_CLIENTS)
         ],

@@ -6,7 +6,7 @@ from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, fixed_add
 from gateway.assembly.environment import Environment
 from gateway.assembly.loads import load_reading, own_headers, told_loads
 from gateway.assembly.own_addresses import why_own
-from gateway.assembly.placement import Placed, named_models, place
+from gateway.assembly.placement import Placed, named_models, placed_slots
 from gateway.assembly.pool import EndpointPool, ejection
 from gateway.assembly.servers import Wiring
 from gateway.config.keys import BackendConfig, Config
@@ -17,10 +17,11 @@ from gateway.routing.balancing import Weights, strategy
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.load.told import ToldLoads
-from gateway.routing.on_demand import OnDemandBackend
-from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.on_demand import StartedSlots, started
 from gateway.routing.probing import Prober, Probes
 from gateway.routing.queue import QueueSettings
+from gateway.routing.sending import Sender
+from gateway.routing.slots import LocalSlots, Slots
 from gateway.servers.discovery.source import Found
 
 
@@ -34,10 +35,6 @@ class Backends:
         self._pool = EndpointPool(config, environment, self._has)
         self._loads: dict[str, ToldLoads] = {}
         self.all = {name: self._backend(name, each) for name, each in config.backends.items()}
-        for name, backend in self.all.items():
-            if isinstance(backend, PlacedBackend):
-                each = config.backends[name]
-                place(backend, each, named_models(config, name), partial(self._choice, name, each), environment.clock)
         self.placed = Placed(self.all)
         """The backends whose servers have different models."""
         self.load_readings = [
@@ -73,17 +70,22 @@ class Backends:
             name, flavor=config.flavor, batch=batch, limits=config.limits, forward_headers=config.forward_headers,
             own_headers=own_headers(config, protocol),
         )  # fmt: skip
-        new = _kind(config) or self._environment.host.part.backend
-        return new(
-            target,
-            protocol,
-            endpoints,
-            limit,
-            self._choice(name, config),
-            queue=QueueSettings(config.queue.length, config.queue.timeout, config.queue.wait_for_endpoints),
-            clock=self._environment.clock,
-            has_tls=config.tls is not None,
-        )
+        queue = QueueSettings(config.queue.length, config.queue.timeout, config.queue.wait_for_endpoints)
+        choice, clock = self._choice(name, config), self._environment.clock
+        sender = Sender(target, protocol, endpoints, clock, has_tls=config.tls is not None)
+        local = LocalSlots(name, protocol.traits.servers, endpoints, limit, choice, queue, clock)
+        return Backend(sender, self._slots(config, local, sender))
+
+    def _slots(self, config: BackendConfig, local: LocalSlots, sender: Sender) -> Slots:
+        """Who gives the slots of a backend in this process."""
+        if (shared := self._environment.host.part.slots) is not None:
+            return shared(local, sender.protocol)
+        if config.servers is not None:
+            return StartedSlots(local)
+        if config.placement is None:
+            return local
+        names, new_choice = named_models(self._config, local.name), partial(self._choice, local.name, config)
+        return placed_slots(local, sender, config.placement, names, new_choice)
 
     def _choice(self, name: str, config: BackendConfig) -> EndpointChoice:
         """A choice among endpoints of the backend, by its `balance` and their weights."""
@@ -105,14 +107,13 @@ class Backends:
                 discovery.add(name, each, endpoints, self._environment.connections.parser(protocol))
         return discovery
 
-    def served(self) -> dict[str, tuple[OnDemandBackend, Wiring, Target]]:
+    def served(self) -> dict[str, tuple[Backend, StartedSlots, Wiring, Target]]:
         """The backends whose servers the gateway starts, with what their fleets need."""
         found = {}
-        for name, backend in self.all.items():
-            if isinstance(backend, OnDemandBackend):
-                config = self._config.backends[name]
-                target = Target(name, flavor=config.flavor, limits=config.limits)
-                found[name] = backend, self._wiring(name, config, backend.protocol), target
+        for name, slots in started(self.all).items():
+            config, backend = self._config.backends[name], self.all[name]
+            target = Target(name, flavor=config.flavor, limits=config.limits)
+            found[name] = backend, slots, self._wiring(name, config, backend.protocol), target
         return found
 
     def _wiring(self, name: str, config: BackendConfig, protocol: Protocol) -> Wiring:
@@ -130,13 +131,6 @@ class Backends:
             lambda address: connections.of(config)(address, protocol, config.limits),
             why_not,
         )
-
-
-def _kind(config: BackendConfig) -> type[Backend] | None:
-    """The kind of a backend whose servers the gateway starts, or have different models; None for others."""
-    if config.servers is not None:
-        return OnDemandBackend
-    return None if config.placement is None else PlacedBackend
 
 
 def _probes(config: BackendConfig, protocol: Protocol) -> Probes | None:

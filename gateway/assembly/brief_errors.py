@@ -11,6 +11,7 @@ from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Protocol
 from gateway.core.types import Answer, Message, NotReady, Request, Translate
+from gateway.core.web_replies import REDIRECTS
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +103,7 @@ def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
     model_name = re.compile(rf"\bmodel (?:{models})") if models else re.compile("(?!)")
 
     def shortened(text: str) -> str:
+        text = text.partition(REDIRECTS)[0]
         text = address_alone.sub(ADDRESS, backend_name.sub(BACKEND, text))
         if not models or _IN_STEP.search(text) is None:
             return text

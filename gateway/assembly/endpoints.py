@@ -55,8 +55,8 @@ class SharedEndpoints:
         await all_surviving("closing an endpoint", (self._close_unused(key) for key in keys))
 
     async def _close_unused(self, key: EndpointKey) -> None:
-        shared = self._shared[key]
-        if shared.users:
+        shared = self._shared.get(key)
+        if shared is None or shared.users:  # another Assembly has closed it already, or uses it
             return
         await shared.endpoint.idle()
         # A later Assembly may have taken it up again meanwhile, or have closed it.

@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.core.frozen import frozen
+from gateway.core.protocol import Protocol
 from gateway.policies.places import Numbers
-from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.slots import LocalSlots, Slots
 
 
 @frozen
@@ -24,8 +25,7 @@ def _always() -> bool:
 
 @frozen
 class GatewayPart:
-    """The part of a gateway's work that a process does. `backend` and `endpoint` make its Backends and Endpoints, with
-    the arguments of these classes."""
+    """The part of a gateway's work that a process does."""
 
     serves: bool = True
     """It binds the listeners."""
@@ -35,8 +35,11 @@ class GatewayPart:
     """It binds the health port and the status API."""
     probes: bool = True
     """It probes the endpoints of backends."""
-    backend: Callable[..., Backend] = Backend
+    slots: Callable[[LocalSlots, Protocol], Slots] | None = None
+    """Makes the Slots of a backend of this protocol that another part gives, of what this process knows of its
+    endpoints; None: this part gives them."""
     endpoint: Callable[..., Endpoint] = Endpoint
+    """Makes the endpoints, with the arguments of the class."""
     prepare: Callable[[Any], None] | None = None
     """Called with each Assembly that is made."""
     is_ready: Callable[[], bool] = _always

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from gateway.assembly.routes import rewritten
-from gateway.config.keys import BackendConfig, Config
+from gateway.config.keys import Config
 from gateway.config.placement import AgreementConfig, PlacementConfig
 from gateway.core.frozen import replace
 from gateway.core.globs import wildcards
@@ -13,24 +13,26 @@ from gateway.core.redis import connection_pool
 from gateway.routing.backend import Backend
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.placement.agreement import Agreement, EachForItself
-from gateway.routing.placement.backend import PlacedBackend
 from gateway.routing.placement.inventory import Inventory
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.plan import LoadSettings
 from gateway.routing.placement.redis_agreement import RedisAgreement
 from gateway.routing.placement.signatures import SignatureComparison
+from gateway.routing.placement.slots import PlacedSlots, placed
 from gateway.routing.placement.stocktaking import Stocktaking
 from gateway.routing.placement.table import Placements
+from gateway.routing.sending import Sender
+from gateway.routing.slots import LocalSlots
 
 FIRST_SECONDS = 5.0
 """How long a start or a reload waits for the servers of placed backends to tell what they have."""
 
 
 class Placed:
-    """The placed backends among `backends`, by name (`all`)."""
+    """The slots of the placed backends among `backends`, by name (`all`)."""
 
     def __init__(self, backends: Mapping[str, Backend]) -> None:
-        self.all = {name: each for name, each in backends.items() if isinstance(each, PlacedBackend)}
+        self.all = placed(backends)
         self._is_started = False
 
     async def first_round(self, before: "Placed | None" = None) -> None:
@@ -40,7 +42,9 @@ class Placed:
         for name, each in self.all.items():
             earlier = None if before is None else before.all.get(name)
             known = () if earlier is None else earlier.placements.stocks
-            asking += [each.stocktaking.ask_soon(endpoint) for endpoint in each.endpoints if endpoint not in known]
+            asking += [
+                each.stocktaking.ask_soon(endpoint) for endpoint in each.local.endpoints if endpoint not in known
+            ]
         if asking:
             await asyncio.wait(asking, timeout=FIRST_SECONDS)
 
@@ -64,27 +68,28 @@ class Placed:
                 await each.loader.close()
 
 
-def place(
-    backend: PlacedBackend,
-    config: BackendConfig,
+def placed_slots(
+    local: LocalSlots,
+    sender: Sender,
+    keys: PlacementConfig,
     names: Iterable[str],
     new_choice: Callable[[], EndpointChoice],
-    clock: Callable[[], float],
-) -> None:
-    """Give a placed backend its table, and what keeps it up to date. `names` are the models that routes name."""
-    keys, name, protocol = config.placement, backend.name, backend.protocol
-    assert keys is not None
-    inventory = Inventory(protocol, backend.target_of, tuple(names))
-    placements = Placements(name, new_choice, clock)
-    stocktaking = Stocktaking(placements, inventory.of, keys.interval, clock, is_busy=backend.is_busy)
+) -> PlacedSlots:
+    """The slots of a placed backend, with its table and what keeps that up to date. `names` are the models that routes
+    name."""
+    protocol, clock = sender.protocol, local.clock
+    inventory = Inventory(protocol, sender.target_of, tuple(names))
+    placements = Placements(local.name, new_choice, clock)
+    stocktaking = Stocktaking(placements, inventory.of, keys.interval, clock, is_busy=local.is_busy)
     models = protocol.traits.models
     if models.metadata_parts and models.trusted_metadata and models.signature is None:
         stocktaking.comparison = SignatureComparison(inventory.signature)
     loader = None
     if Operation.LOAD in protocol.traits.servers.extensions:
-        settings = load_settings(keys, backend.max_in_flight)
+        settings = load_settings(keys, local.max_in_flight)
         loader = OperatedLoader(placements, settings, protocol, inventory, clock, agreement(keys.redis))
-    backend.begin(placements, inventory, stocktaking, loader, is_on_demand=keys.loads)
+    ask = sender.without_slot
+    return PlacedSlots(local, ask, placements, inventory, stocktaking, loader, is_on_demand=keys.loads)
 
 
 def agreement(keys: AgreementConfig | None) -> Agreement:

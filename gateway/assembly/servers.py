@@ -12,8 +12,9 @@ from gateway.core.protocol import Target
 from gateway.core.surviving import all_surviving
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
+from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.on_demand import CountedEndpoint, OnDemandBackend, ServerFailure
+from gateway.routing.on_demand import CountedEndpoint, ServerFailure, StartedSlots
 from gateway.routing.readiness import is_ready
 from gateway.servers.consumer import Use
 from gateway.servers.engine import Engine, EngineError, Resources
@@ -44,39 +45,41 @@ class ServedBackend:
 
     def __init__(
         self,
-        backend: OnDemandBackend,
+        backend: Backend,
+        slots: StartedSlots,
         fleet: Fleet,
         wiring: Wiring,
         target: Target,
         previous: "ServedBackend | None" = None,
     ) -> None:
         self._backend = backend
-        self._earlier: list[OnDemandBackend] = [] if previous is None else previous.backends
+        self._slots = slots
+        self._earlier = [] if previous is None else previous.in_use
         self._fleet = fleet
         self._wiring = wiring
         self._target = target
         self._endpoints: dict[str, CountedEndpoint] = {}
 
     @property
-    def backends(self) -> list[OnDemandBackend]:
-        """The backend, and those before it that still have requests."""
-        self._earlier = [each for each in self._earlier if not each.closed.is_set()]
-        return [self._backend, *self._earlier]
+    def in_use(self) -> list[tuple[Backend, StartedSlots]]:
+        """The backend with its slots, and those before it that still have requests."""
+        self._earlier = [each for each in self._earlier if not each[1].closed.is_set()]
+        return [(self._backend, self._slots), *self._earlier]
 
     async def closed(self) -> None:
         """Return when none of them will have a request any more."""
-        for each in self.backends:
-            await each.closed.wait()
+        for _, slots in self.in_use:
+            await slots.closed.wait()
 
     @property
     def waiting(self) -> int:
         """Calls that wait."""
-        return sum(each.waiting for each in self.backends)
+        return sum(backend.waiting for backend, _ in self.in_use)
 
     @property
     def is_closed(self) -> bool:
         """Whether no request will come any more."""
-        return all(each.closed.is_set() for each in self.backends)
+        return all(slots.closed.is_set() for _, slots in self.in_use)
 
     @property
     def slots(self) -> int:
@@ -86,7 +89,7 @@ class ServedBackend:
     @property
     def call_seconds(self) -> float | None:
         """How long a call takes."""
-        return self._backend.call_seconds
+        return self._slots.call_seconds
 
     def why_not(self, address: str) -> str:
         """Why this address cannot be one of the backend."""
@@ -112,8 +115,8 @@ class ServedBackend:
             endpoint.renew(self._fleet.settings.calls_per_server)
             endpoint.note_answer()
         endpoint.on_limit = lambda: self._used_up(address)
-        for each in self.backends:
-            each.add(endpoint)
+        for backend, _ in self.in_use:
+            backend.add(endpoint)
         return endpoint
 
     def _used_up(self, address: str) -> None:
@@ -125,14 +128,14 @@ class ServedBackend:
         endpoint = self._endpoints.pop(address, None)
         if endpoint is not None:
             endpoint.on_limit = None
-            for each in self.backends:
-                each.remove(endpoint)
+            for backend, _ in self.in_use:
+                backend.remove(endpoint)
             self._wiring.release(endpoint)
 
     def fail_waiting(self, text: str, detail: str) -> None:
         """Fail all calls that wait."""
-        for each in self.backends:
-            each.fail_waiting(text, detail)
+        for _, slots in self.in_use:
+            slots.fail_waiting(text, detail)
 
 
 class FleetStarter:
@@ -181,7 +184,7 @@ class Fleets:
         self._states: dict[Path, StateFile] = {}
 
     def take_over(
-        self, configs: Mapping[str, BackendConfig], served: Mapping[str, tuple[OnDemandBackend, Wiring, Target]]
+        self, configs: Mapping[str, BackendConfig], served: Mapping[str, tuple[Backend, StartedSlots, Wiring, Target]]
     ) -> None:
         """Serve these backends from now on. Fleets that nobody needs any more end after their last calls."""
         for name in [each for each in self._current if each not in served]:
@@ -189,7 +192,7 @@ class Fleets:
         settings_of_all = {name: settings_of(name, servers) for name in served if (servers := configs[name].servers)}
         for name, settings in settings_of_all.items():
             self._states.setdefault(settings.state, StateFile(settings.state)).used_by(name)
-        for name, (backend, wiring, target) in served.items():
+        for name, (backend, slots, wiring, target) in served.items():
             config, settings = configs[name], settings_of_all[name]
             fits = fitting(settings, (config.protocol, config.tls, settings.state))
             if name in self._current and self._current[name][0] != fits:
@@ -197,13 +200,13 @@ class Fleets:
             if name in self._current:
                 _, fleet, previous = self._current[name]
                 fleet.resize(settings)
-                consumer = ServedBackend(backend, fleet, wiring, target, previous)
+                consumer = ServedBackend(backend, slots, fleet, wiring, target, previous)
             else:
                 jobs = Jobs(settings, fits, self._states[settings.state], open_engine, self._clock)
                 fleet = Fleet(jobs, self._clock)
-                consumer = ServedBackend(backend, fleet, wiring, target)
+                consumer = ServedBackend(backend, slots, fleet, wiring, target)
             self._current[name] = fits, fleet, consumer
-            backend.starter = FleetStarter(fleet)
+            slots.start_by(FleetStarter(fleet))
             fleet.attach(consumer)
             fleet.start()
 

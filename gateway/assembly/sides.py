@@ -54,7 +54,7 @@ class BackendSides:
         stream = backend.stream if activity is None else activity.counted_stream(backend.stream)
         handler = self._policing.around(call, config.policies, context)
         responses = self._policing.around_stream(stream, config.policies, context) if traits.wire.streams else None
-        signatures = SignatureCache(handler, traits, self._clock, backend.count_joined)
+        signatures = SignatureCache(handler, traits, self._clock, backend.local.count_joined)
         backend.on_recovery(signatures.drop_all)
         window = (lambda: backend.capacity + 1) if backend.max_in_flight else ROWS_AT_ONCE
         return BackendSide(name, protocol.name, traits, handler, signatures, window, responses, config.limits)

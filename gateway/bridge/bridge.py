@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import TypeAlias
 
-from gateway.bridge import derivatives, json_members, names, streams
+from gateway.bridge import derivatives, json_members, model_config, names, streams
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.comparison import compare
 from gateway.bridge.config_tensor import ConfigTensor
@@ -34,12 +34,12 @@ from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
 from gateway.core.exchange import MustBeReadError, after_all, written
-from gateway.core.frozen import replace
+from gateway.core.frozen import replace, replace_struct
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Traits
 from gateway.core.spans import Repeated, Span, begin
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, Request, Response, Signature
+from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 """What servers say of a model that only streams. Triton: "doesn't support models with decoupled transaction policy";
@@ -93,7 +93,9 @@ class Bridge:
         if request.unread is not None:
             return self._relay(request)
         if request.flaw:
-            return self._refuse(request)
+            if not self._takes(request.flaw):
+                return self._refuse(request)
+            request = replace_struct(request, flaw="")
         handle = _OPERATIONS.get(request.operation)
         if handle is None:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._backend.name!r}")
@@ -129,6 +131,10 @@ class Bridge:
             async for each in responses:
                 yield await written(each, read, request)
 
+    def _takes(self, flaw: str) -> bool:
+        """Whether the route takes a request in spite of its flaw."""
+        return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
+
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)
 
@@ -143,6 +149,10 @@ class Bridge:
                 async for each in passing:
                     yield each
             return
+        if request.flaw:
+            if not self._takes(request.flaw):
+                raise await self._error_for_flaw(request)
+            request = replace_struct(request, flaw="")
         if self._has_config_tensors:
             request = self._config_tensor.to_parameter(request)
         key = self._rewrite.key(request)
@@ -179,7 +189,9 @@ class Bridge:
         async def handle(request: Request) -> Answer:
             base = replace(request, model=request.model.removesuffix(suffix))
             if base.flaw:
-                raise await self._error_for_flaw(base)
+                if not self._takes(base.flaw):
+                    raise await self._error_for_flaw(base)
+                base = replace_struct(base, flaw="")
             base = self._config_tensor.to_parameter(base) if self._has_config_tensors else base
             match request.operation:
                 case Operation.INFER:
@@ -210,19 +222,24 @@ class Bridge:
             raise not_found(f"{text} model {request.model!r}")
 
     async def _config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object]:
-        """The model's configuration, {} if the backend has none: perf_analyzer ends if it does not get one."""
-        if companion and await self._signatures.is_estimated(self._rewrite.key(request), companion):
-            return {}
-        config = await self._extensions.config(request, companion)
+        """The model's configuration, written from its metadata if the backend has none."""
+        estimated = companion and await self._signatures.is_estimated(self._rewrite.key(request), companion)
+        config = None if estimated else await self._extensions.config(request, companion)
         if config is not None:
             return config
         if not await self._metadata.ready(request):
             raise not_found(f"model {request.model!r} is not ready")
-        return {}
+        asked = replace(request, operation=Operation.METADATA, part="")
+        if companion is None:
+            return model_config.written(request.model, await self._metadata.signature(asked), self._settings.max_rows)
+        signature = await self._metadata.companion(asked, companion)
+        return model_config.written(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
         """The error for a request with a flaw: NOT_FOUND if there is no such model, UNIMPLEMENTED if the model does not
         have the operation, as its clients are told when they ask for operations; else the flaw."""
+        if isinstance(request.flaw, MissingNumbers):
+            return DecodeError(request.flaw)
         try:
             await self._signatures.described(self._rewrite.key(request))
             supported = await self._metadata.supports(request)

@@ -7,6 +7,7 @@ from msgspec import Struct
 from gateway.bridge import datatypes, derivatives, json_members, names, shapes
 from gateway.bridge.fitting import Expected, FittedRequest, Fitting
 from gateway.bridge.signature_cache import Key
+from gateway.core import bytes_elements, json
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import replace, replace_struct
@@ -114,6 +115,10 @@ def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRE
 def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -> Tensor:
     spec, what, cast = expected.spec, expected.what, fitting.settings.cast
     wanted = spec.datatype
+    if tensor.datatype is Datatype.BYTES and wanted is not Datatype.BYTES:
+        if spec.image:
+            return Tensor(spec.name, Datatype.BYTES, (tensor.elements,), tensor.data, "image", tensor.parameters)
+        tensor = _with_missing(tensor, fitting)
     shape = _fit_shape(tensor, expected, fitting)
     data = tensor.data
     if tensor.datatype is not wanted:
@@ -123,6 +128,23 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
         if cast != "refuse":
             datatypes.note_rounding(tensor, data, wanted, record)
     return Tensor(spec.name, wanted, shape, data, spec.content_type or tensor.content_type, tensor.parameters)
+
+
+def _with_missing(tensor: Tensor, fitting: Fitting) -> Tensor:
+    """Numbers with NaN for a tensor of the JSON texts of rows, which V1 makes of rows with null; the tensor itself if
+    null stands for NaN neither on the route nor in the client's protocol, or if it holds anything else."""
+    if tensor.content_type != "json" or "null" not in (fitting.settings.nan, fitting.client.traits.wire.nan):
+        return tensor
+    texts = bytes_elements.unpack(tensor.data)
+    text = json.missing.as_nan(b"[%b]" % b",".join(texts) if tensor.shape else texts[0], members=False)
+    try:
+        found = None if text is None else json.array(text, values=len(texts), literals=True)
+    except DecodeError:
+        return tensor
+    if found is None or isinstance(found.values, bytes):
+        return tensor
+    made = make_tensor(tensor.name, found.values.reshape(found.shape))
+    return replace(made, untyped=True, parameters=tensor.parameters)
 
 
 def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:

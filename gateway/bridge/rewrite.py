@@ -3,7 +3,7 @@
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import Key
-from gateway.core.errors import not_found
+from gateway.core.errors import invalid_input, not_found
 from gateway.core.frozen import replace_struct
 from gateway.core.operations import Operation
 from gateway.core.types import Request
@@ -28,7 +28,7 @@ class Rewrite:
 
         Raises:
             GatewayError: NOT_FOUND if the backend's protocol cannot have such a version, or the client names another
-                one than the route's.
+                one than the route's; INVALID_ARGUMENT, a config that is no text.
         """
         model, version = self._model, self._version
         if model is None:
@@ -43,7 +43,15 @@ class Rewrite:
             )
         if version:
             self._check_version(version, request)
-        return model, version, str(request.parameters.get("config", "")) if self._has_config else ""
+        if not self._has_config:
+            return model, version, ""
+        config = request.parameters.get("config", "")
+        if not isinstance(config, str):
+            shown = str(config).lower() if isinstance(config, bool) else config
+            raise invalid_input(
+                f"parameter 'config' is {shown}, expected a text that is a JSON object, such as '{{\"level\": 1}}'"
+            )
+        return model, version, config
 
     def renamed(self, request: Request) -> Request:
         """As `outgoing` with the `key` of `request`, for a caller that needs no key."""

@@ -87,8 +87,11 @@ class AsyncClient:
         """As the transport reads it, without the protocol."""
         self.protocol = self._settings.place.protocol
         """The name of the wire form."""
-        self.names_models = self._settings.protocol.traits.models.named
+        models = self._settings.protocol.traits.models
+        self.names_models = models.named
         """Whether every request over the wire form names a model."""
+        self.fits_to_metadata = models.trusted_metadata or self._settings.kind.trust_metadata
+        """Whether numbers without a datatype become those of the model's metadata by themselves."""
         self.timeout = timeout
         self._server: ModelServer | None = None
         self._opening = asyncio.Lock()

@@ -38,7 +38,7 @@ from gateway.core.protocol import (
 )
 from gateway.core.transport import Connector, Handler
 from gateway.core.types import Answer, Message, Request, Response
-from gateway.routing.backend import Backend
+from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import QueueSettings
 from gateway.routing.readiness import is_ready
@@ -136,7 +136,8 @@ class ModelServer:
         if wanted is not None:
             most = wanted
         # Rows of batches wait for a slot here, as many as the client's own limits let through.
-        self._backend = Backend(self._target, protocol, [self._endpoint], most, queue=QueueSettings(length=sys.maxsize))
+        queue = QueueSettings(length=sys.maxsize)
+        self._backend = local_backend(self._target, protocol, [self._endpoint], most, queue=queue)
         self.turns = Turns(MOST_AT_ONCE if not most and wanted is None else most, settings.calls.max_waiting, address)
         """Where callers wait before a time limit begins; nothing here enters it."""
         signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)

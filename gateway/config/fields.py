@@ -19,6 +19,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from gateway.core.documented import Documented
+from gateway.core.types import Nan
 
 T = TypeVar("T")
 
@@ -157,3 +158,11 @@ EachHeaderOnce = BeforeValidator(_each_once)
 Flag = Annotated[bool, Strict()]
 Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
 SomeNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(distinct)]
+
+
+def _null_is_a_word(given: Any) -> Any:
+    return "null" if given is None else given
+
+
+NanKey = Annotated[Nan | None, BeforeValidator(_null_is_a_word)]
+"""How NaN and infinities are written. `nan: null` is YAML's null, and here the word; None is no key."""

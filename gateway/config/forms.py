@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
 
-from gateway.config.fields import VALUE, Flag, Keys, Name, OneOrSeveral, refusal
+from gateway.config.fields import VALUE, Flag, Keys, Name, NanKey, OneOrSeveral, refusal
 
 PREFIX = "json:"
 """The beginning of the names of wire forms that are forms."""
@@ -35,19 +35,19 @@ _DECLARED = {
     "additionalProperties": False,
 }
 TensorForm = Annotated[JsonValue, WithJsonSchema({"anyOf": [_TEXT, _DECLARED]})]
-Paths = Annotated[JsonValue, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]})]
+Texts = Annotated[JsonValue, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]})]
 
 
 class ExchangeConfig(Keys):
     """One request with its reply."""
 
-    path: Paths
-    """The path of the request, which may hold `{model}` and `{version}`; or a list of paths: any of them is accepted,
-    and the first that can be filled is written."""
-    client_path: Paths | None = None
+    path: Texts
+    """The path of the request, which may hold `{model}`, `{version}` and `{id}`; or a list of paths: any of them is
+    accepted, and the first that can be filled is written."""
+    client_path: Texts | None = None
     """Further paths that are accepted, but that no server has: a request there goes on to `path`."""
-    method: Name = "POST"
-    """The method of the request."""
+    method: Texts = "POST"
+    """The method of the request; or a list of methods: any of them is accepted, and the first is written."""
     headers: Mapping[Name, JsonValue] = {}
     """Headers of the request beyond those of every wire form, as templates."""
     query: Mapping[Name, JsonValue] = {}
@@ -70,7 +70,7 @@ class ExchangeConfig(Keys):
 class ProbeConfig(Keys):
     """A GET request that says whether a server is ready or live."""
 
-    path: Paths
+    path: Texts
     """The path of the request, or a list of paths, of which any is accepted, and the first is written."""
     status: Annotated[int, Field(ge=100, le=599)] = 200
     """The status of the reply if it is."""
@@ -80,15 +80,38 @@ class ProbeConfig(Keys):
     """Members beyond the template are ignored."""
 
 
+class OneModelConfig(Keys):
+    """A GET request of clients for one model of the list."""
+
+    path: Texts
+    """The path of the request, with `{model}`; or a list of paths."""
+    response: JsonValue
+    """The template of the reply, with `$model`."""
+
+
 class ListingConfig(Keys):
     """A GET request for the names of a server's models."""
 
-    path: Name
-    """The path of the request."""
+    path: Texts
+    """The path of the request, or a list of paths, of which any is accepted, and the first is written."""
     response: JsonValue
     """The template of the reply, with `$model` in a row."""
+    one: OneModelConfig | None = None
+    """How clients ask for one model: the reply is that model if it is in the list, and else the error 404."""
     ignore_unknown: Flag = True
     """Members beyond the template are ignored."""
+
+
+class FailureConfig(Keys):
+    """Errors whose status is another one than HTTP's for their reason."""
+
+    status: Annotated[int, Field(ge=100, le=599)]
+    """The status of the reply."""
+    reason: Name
+    """The [reason](errors.md) of these errors. An error with this reason is written with the status."""
+    error: JsonValue = None
+    """The template of the body, which must fit; without it any body does, and is read and written as the form's
+    `error`."""
 
 
 class FormConfig(Keys):
@@ -106,11 +129,16 @@ class FormConfig(Keys):
     """The template of the body of errors."""
     error_type: Name = "application/json"
     """The media type of the body of errors."""
+    failures: tuple[FailureConfig, ...] = ()
+    """Errors whose status is another one than HTTP's for their reason. The first that fits is read and written."""
     tensors: Mapping[Name, TensorForm] = {}
     """`{TENSOR: "DATATYPE SHAPE"}`: datatype and shape of each tensor in the templates, such as `"FP64 [-1, 4]"`; or as
     `{datatype, shape}`. Without the key tensors have neither datatypes nor names."""
     ignore_unknown: Flag = False
     """Members of requests and replies beyond the templates are ignored; without it they are refused by name."""
+    nan: NanKey = None
+    """The default of [`translate.nan`](#routes.translate.nan) for routes of the form: how NaN and infinities are
+    written, and with `null` also read. Without it JSON refuses them, and CSV has `NaN` and `Infinity`."""
 
     def document(self) -> dict[str, Any]:
         """The form as it is written, its exchanges as a list, for the wire form to read."""

@@ -186,7 +186,8 @@ class ListenerConfig(Keys):
     """`{PROTOCOL: PATH}`: serve the protocol below this path."""
     flavor: Mapping[Name, Name] = {}
     """`{PROTOCOL: FLAVOR}`: which kind of server clients take the gateway for, if the kinds differ towards clients: for
-    v1-rest `kserve` (the default) or `tensorflow`."""
+    v1-rest `kserve` (the default) or `tensorflow`; for v2-grpc `triton` (the default) or `mlserver`, which answers
+    typed requests typed."""
     settings: Mapping[Name, Mapping[Name, Name]] = {}
     """`{PROTOCOL: {KEY: TEXT}}`: what a protocol alone has to set, in [its page](protocols/grps.md#settings): for
     grps-rest `ctrl_mode`, `ctrl_key` and `res_content_type`, how a stream is asked for, and its content type."""
@@ -521,8 +522,9 @@ class BackendConfig(Keys):
     packet for each row."""
     flavor: Name = ""
     """The kind of server, if servers differ in how they implement the protocol: for v2-rest `triton`, `mlserver`,
-    `kserve`, `binary` (any other with binary tensors) or `plain`; for v1-rest `kserve`, `tensorflow` or `gateway`
-    (another gateway). Without it each server is asked before its first call."""
+    `kserve`, `openvino`, `binary` (any other with binary tensors) or `plain`, for v2-grpc also `typed` (reads typed
+    contents alone); for v1-rest `kserve`, `tensorflow` or `gateway` (another gateway). Without it each server is asked
+    before its first call."""
     settings: Mapping[Name, Name] = {}
     """`{KEY: TEXT}`: what the protocol alone has to set, in [its page](protocols/grps.md#settings): for grps-rest
     `ctrl_mode` and `ctrl_key`, how its servers are asked for a stream."""

@@ -1,7 +1,7 @@
 """Checks of routes against the listeners and backends that they join, and of other parts that need each other. They run
 only if all parts of the configuration are valid: otherwise they would report the wrong key."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from gateway.config.catalog import Catalog
 from gateway.config.document import Location
@@ -10,6 +10,7 @@ from gateway.config.keys import Config, ListenerConfig
 from gateway.config.matching import InputMatchConfig, MatchConfig
 from gateway.config.problems import Finding, listed, suggestion
 from gateway.config.routes import RouteConfig
+from gateway.config.unreachable import path_takes_all
 from gateway.core.globs import captures, wildcards
 from gateway.core.operations import CALLS
 from gateway.core.protocol import Protocol
@@ -21,6 +22,7 @@ def route_findings(config: Config, catalog: Catalog) -> Iterator[Finding]:
         for check in _CHECKS:
             yield from check(at, route, config, catalog)
     yield from _repeated(config)
+    yield from _beside_passthrough(config, catalog)
     yield from _endpoints(config)
     yield from _registering(config)
 
@@ -201,6 +203,60 @@ def _without_effect(above: Location, route: RouteConfig) -> Iterator[Finding]:
     for place in places:
         text = f"{place[-1]} has no effect on a route with passthrough; remove the key"
         yield Finding((*above, *place), text, at_key=True)
+
+
+def _beside_passthrough(config: Config, catalog: Catalog) -> Iterator[Finding]:
+    """Routes whose requests come to a path that a route with passthrough has: they are not read, and nobody looks for
+    another route."""
+    passing = [
+        (at, route.match, config.backends[name].protocol)
+        for at, route in enumerate(config.routes)
+        if route.passthrough and route.match.path is not None
+        for name in route.own_backends
+        if name in config.backends
+    ]
+    for at, route in enumerate(config.routes) if passing else ():
+        found = () if route.passthrough else _losing(route.match, passing, config, catalog)
+        for i, protocol, is_whole in found:
+            text = f"routes[{i}] passes {protocol} requests to {config.routes[i].match.path} on unread"
+            text += ", so that this route gets none of them; give one of the two another path or listener"
+            if not is_whole:
+                text += f", or let routes[{i}] take all of them: with path as its only condition"
+            yield Finding(("routes", at, "match"), text, at_key=True)
+            break
+
+
+def _losing(
+    match: MatchConfig, passing: Sequence[tuple[int, MatchConfig, str]], config: Config, catalog: Catalog
+) -> Iterator[tuple[int, str, bool]]:
+    """The routes with passthrough that keep requests from a route with `match`, and their protocol. The last value:
+    they keep all of its requests; else those that they do not take themselves."""
+    for listener, protocol in _arrivals(match, config, catalog):
+        here = [
+            (at, each) for at, each, name in passing if name == protocol.name and each.listener in (None, listener.name)
+        ]
+        for at, each in here:
+            is_whole = match.path is not None and path_takes_all(each.path, match.path)
+            if is_whole or (
+                _come_to(match, each.path or "", protocol, listener)
+                and not any(_takes_rest(other, each) for _, other in here)
+            ):
+                yield at, protocol.name, is_whole
+
+
+def _come_to(match: MatchConfig, path: str, protocol: Protocol, listener: ListenerConfig) -> bool:
+    """Whether requests for a route with `match` come to the `path` of a route with passthrough."""
+    if match.path is not None:
+        return path_takes_all(match.path, path)
+    own = any(pattern.partition(" ")[2] == path for pattern in protocol.patterns)
+    is_call = match.operation is None or match.operation in CALLS
+    return own and is_call and not listener.prefix.get(protocol.name)
+
+
+def _takes_rest(match: MatchConfig, conditional: MatchConfig) -> bool:
+    """Whether a route with `match` takes every request to the path of a `conditional` one."""
+    is_open = match.model is None and match.version is None and not match.header
+    return is_open and path_takes_all(match.path, conditional.path)
 
 
 _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]], ...] = (

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, Strict, model_validator
 
 from gateway.bridge.settings import (
     DIFFERENCE_ORDERS,
@@ -14,7 +14,7 @@ from gateway.bridge.settings import (
     TranslateSettings,
 )
 from gateway.config.declared import Declared
-from gateway.config.fields import VALUE, Flag, Keys, Name, Names, Size, Written, refusal
+from gateway.config.fields import VALUE, Flag, Keys, Name, Names, NanKey, Size, Written, refusal
 from gateway.config.matching import MatchConfig, TextHeaderName
 from gateway.config.policies import Policies
 from gateway.config.problems import listed
@@ -79,11 +79,6 @@ def _known_stencil(derivatives: Derivatives) -> Derivatives:
     return derivatives
 
 
-def _null_is_a_word(given: Any) -> Any:
-    # `nan: null` is YAML's null, and here the word.
-    return "null" if given is None else given
-
-
 # WebP has the smallest limit of all formats.
 _Side = Annotated[int, Strict(), Field(ge=1, le=16383)]
 _Sides = Annotated[tuple[_Side, ...], Field(min_length=2, max_length=2)]
@@ -96,7 +91,7 @@ _FORMS: Mapping[Any, Any] = {
     Tensor: Constant,
     Operation: Annotated[Operation, Written(Literal["gradient", "apply_jacobian", "apply_hessian"], Operation)],
     float: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)],
-    Nan | None: Annotated[Nan | None, BeforeValidator(_null_is_a_word)],
+    Nan | None: NanKey,
 }
 """How values of a type are written in YAML, for the fields of TranslateSettings."""
 

@@ -86,7 +86,7 @@ def takes_all(one: MatchConfig, other: MatchConfig) -> bool:
         and one.protocol in (None, other.protocol)
         and one.operation in (None, other.operation)
         and one.version in (None, other.version)
-        and _path_takes_all(one.path, other.path)
+        and path_takes_all(one.path, other.path)
         and _headers_take_all(one.header, other.header)
         # Only calls have inputs.
         and (other.operation not in (None, *CALLS) or _input_takes_all(one.input, other.input))
@@ -112,7 +112,8 @@ def _shape_takes_all(one: Shape, other: Shape) -> bool:
     return len(one) == len(other) and all(size in (-1, each) for size, each in zip(one, other, strict=True))
 
 
-def _path_takes_all(one: str | None, other: str | None) -> bool:
+def path_takes_all(one: str | None, other: str | None) -> bool:
+    """Whether the path `one` of a route, exact or with `*`, takes every path that `other` takes; None takes all."""
     if one is None or one == other:
         return True
     return other is not None and one.endswith("*") and other.removesuffix("*").startswith(one[:-1])

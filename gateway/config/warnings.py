@@ -84,7 +84,10 @@ def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _ends_with_beginning(prefix: str, path: str) -> bool:
-    """Whether the last segments of `prefix` are the first segments of the pattern `path`."""
+    """Whether the last segments of `prefix` are the first segments of the pattern `path`. A pattern that begins with a
+    variable, or has no segment, says nothing about what stands before it."""
+    if path == "/" or path.startswith("/{"):
+        return False
     given, own = prefix.split("/")[1:], path.split("/")[1:]
     return any(
         all(name in (segment, "") or name.startswith("{") for segment, name in zip(given[-count:], own, strict=False))

@@ -34,8 +34,6 @@ def _not_shared(config: Config) -> Iterator[Finding]:
             yield _finding("backends", name, "discovery", what="discovered endpoints")
         if backend.servers is not None:
             yield _finding("backends", name, "servers", what="servers that the gateway starts")
-        if backend.placement is not None:
-            yield _finding("backends", name, "placement", what="what is known of the models of servers")
     places: list[tuple[Location, Policies]] = [
         (("backends", name), each.policies) for name, each in config.backends.items()
     ]

@@ -35,7 +35,20 @@ from gateway.core.queue_wait import queue_wait, with_wait
 from gateway.core.record import UNREAD, UNRECORDED, Record
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Select
-from gateway.core.types import Answer, Headers, Message, ReplyMessage, Request, Response, Unread, unread_response
+from gateway.core.types import (
+    DEFAULT_TRANSLATE,
+    NOT_READ,
+    Answer,
+    Head,
+    Headers,
+    Message,
+    ReplyMessage,
+    Request,
+    Response,
+    Unread,
+    unread_response,
+)
+from gateway.core.web_replies import is_called_html, page_text, web_error
 
 log = logging.getLogger(__name__)
 
@@ -130,10 +143,12 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
     record = message.record
     if record is not UNRECORDED:
         record.decoded(WORDS[head.operation], head.model, message.principal)
-    return replace_struct(
-        head, deadline=_deadline(head, message), listener=listener.name, protocol=protocol.name, path=message.path,
-        headers=message.headers, peer=message.peer, principal=message.principal, record=record,
-        unread=Unread(message, partial(decoded, message, protocol, listener), protocol.encode_response),
+    read = partial(decoded, message, protocol, listener)
+    return Request(
+        head.operation, head.model, head.version, None, NOT_READ, NOT_READ, NOT_READ, "", _deadline(head, message),
+        head.origin, head.schemaless, "", listener.name, protocol.name, message.path, message.headers, message.peer,
+        DEFAULT_TRANSLATE, None, None, record, None, message.principal, None,
+        Unread(message, head.found, read, protocol.encode_response),
     )  # fmt: skip
 
 
@@ -164,7 +179,7 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
     )  # fmt: skip
 
 
-def _deadline(request: Request, message: Message) -> float | None:
+def _deadline(request: Request | Head, message: Message) -> float | None:
     """The earlier of the deadline in the body, as `request` has it, and that of the transport."""
     deadline = request.deadline
     if deadline is None or (message.deadline is not None and message.deadline < deadline):
@@ -289,12 +304,13 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     except DecodeError as error:
         if isinstance(error, WrongReplyError):
             _close(reply)
-        text = f"backend {target.backend!r} at {target.address}: {error}"
-        if reply.headers.get("content-type", "").lower().startswith("text/html"):
-            text += "; the reply is a web page (text/html): is the address that of the model server?"
+        text = f"backend {target.backend!r} at {target.address}: {web_error(reply, message.path) or error}"
+        if reply.status < 300 and is_called_html(reply):
+            text += f"; the reply is {page_text(reply)}: is the address that of the model server?"
         raise invalid_output(text) from error
     except GatewayError as error:
         sanitize_error(error, target)
+        name_sender(error, reply, message, target)
         if error.retry_after is None:
             error.retry_after = retry_after(reply.headers.get(RETRY_HEADER))
         if request.unread is not None and isinstance(protocol.carrier, HttpForm):
@@ -376,6 +392,19 @@ def with_backend(error: TransportError, target: Target) -> TransportError:
     """`error` with the backend's name and address before its text."""
     text = f"backend {target.backend!r} at {target.address}: {error.message}"
     return TransportError(error.status, error.reason, text, sent=error.sent, retry_after=error.retry_after)
+
+
+def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
+    """Put the backend before the text of its `error`, in `reply` to the message `asked`, if that does not read like a
+    model server's: an error page, a redirect, or nothing."""
+    text = web_error(reply, asked.path)
+    if text:
+        log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
+    elif reply.status >= 400 and not reply.body and str(reply.status) in error.message:
+        text = error.message
+    if text:
+        error.message = f"backend {target.backend!r} at {target.address}: {text}"
+        error.args = (error.message,)
 
 
 def sanitize_error(error: GatewayError, target: Target) -> None:

@@ -15,7 +15,7 @@ from gateway.core.datatypes import Datatype
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import EXTENSION_OPERATIONS, Operation
-from gateway.core.types import Answer, Buffer, Headers, Message, Request, ServerInfo, Signature, Translate
+from gateway.core.types import Answer, Buffer, Head, Headers, Message, Request, ServerInfo, Signature, Translate
 
 if typing.TYPE_CHECKING:
     from gateway.core.json.openapi import DescribeOperation
@@ -418,7 +418,7 @@ class Relay:
 
     | function | from | to |
     |---|---|---|
-    | head | client's Message | Request without content (`types.unread_request`); None: the message must be read |
+    | head | client's Message | Head; None: the message must be read |
     | request | the same Message and its Request | a new Message to a backend; None: it must be read for this server |
     | reply | backend's Message to such a Request | Message to the client; None: it is an error, or must be read |
 
@@ -427,7 +427,7 @@ class Relay:
     - `request` raises GatewayError for what the server's flavor cannot have.
     """
 
-    head: "Callable[[Message, ListenerSettings], Request | None]"
+    head: "Callable[[Message, ListenerSettings], Head | None]"
     request: "Callable[[Message, Request, Target], Message | None]"
     reply: "Callable[[Message, Request, Target], Message | None]"
 

@@ -25,6 +25,7 @@ from gateway.core.exchange import (
     decoded,
     encoded,
     for_server,
+    name_sender,
     passed,
     relayed,
     reported,
@@ -43,6 +44,7 @@ from gateway.core.record import GIVEN_UP, OK, UNREAD, UNRECORDED, Record
 from gateway.core.spans import Repeated
 from gateway.core.transport import Connector, Destination, Select, StreamHandler
 from gateway.core.types import Answer, Message, Request, Response, bytes_of
+from gateway.core.web_replies import web_error
 
 SECONDS_TO_END = 1.0
 """How long a backend's stream may take to end after it reported an error, before it is cancelled."""
@@ -218,9 +220,12 @@ async def ask_stream(
                         answer = await worked(protocol.decode_response, reply, read, target, large=large)
                         if request.unread is not None:
                             answer = await written(answer, read, request)
-                except GatewayError:
+                except GatewayError as error:
+                    name_sender(error, reply, message, target)
                     await _wait_for_end(replies)
                     raise
+                except DecodeError as error:
+                    raise DecodeError(web_error(reply, message.path) or str(error)) from error
                 assert isinstance(answer, Response)
                 yield answer
     except TransportError as error:

@@ -168,8 +168,8 @@ class Tensor(Struct, frozen=True):
     - `name`: empty if the wire had none.
     - `shape`: has no negative dimension and matches `data`; whoever creates a Tensor has checked it.
     - `data`: in V2's raw form: little-endian, row-major; BYTES as a u32 length and the bytes of each element.
-    - `content_type`: the tensor's form on wires that have several, or empty: BYTES elements as `text`, `json`, `image`
-      or `strings` (of JSON), numbers as `json` or `npy`.
+    - `content_type`: the tensor's form on wires that have several, or empty: BYTES elements as `text`, `json`, `image`,
+      `strings` (of JSON) or `base64`, numbers as `json` or `npy`; also V2's marks without a form (`np`, `str`).
     - `untyped`: it came from JSON without a datatype. Its numbers are INT64 or UINT64 if every literal was an integer,
       else FP64.
     """
@@ -238,7 +238,8 @@ _NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values()
 class TensorSpec:
     """The name, datatype and shape of an input or output; -1 is a dimension of any size. `content_type` is as in
     Tensor; empty leaves a tensor's own. `description` is what its server tells people about it. An `optional` input
-    may be missing in a request."""
+    may be missing in a request. An `image` is an input of numbers for which the server also takes image files, one
+    element of BYTES for each row."""
 
     name: str
     datatype: Datatype
@@ -246,6 +247,7 @@ class TensorSpec:
     content_type: str = ""
     description: str = ""
     optional: bool = False
+    image: bool = False
 
     def __str__(self) -> str:
         """Such as `x FP64[-1,3]`."""
@@ -271,6 +273,14 @@ class Signature:
     """The version of the software that serves the model."""
     further: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """Members of a grps server's metadata (YAML) for which there is no field here."""
+
+    def with_images(self) -> "Signature":
+        """The signature of a model whose server decodes image files itself: each input with rows of three dimensions,
+        height, width and channels in some order, may be an `image`."""
+        inputs = (
+            dataclasses.replace(each, image=len(each.shape) == 4 and each.datatype is not BYTES) for each in self.inputs
+        )
+        return dataclasses.replace(self, inputs=tuple(inputs))
 
     def __str__(self) -> str:
         """Such as `x FP64[-1,3] -> y FP64[-1,1]`, with the operations that are not plain inference."""
@@ -385,7 +395,8 @@ class Translate:
 
     nan: Nan | None = None
     """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
-    a `string`. The default is that of the protocol written, which its page tells."""
+    a `string`. With `null` v2-rest, v1-rest and forms also read it among numbers, as NaN. The default is that of the
+    protocol written, which its page tells."""
     bytes: BytesForm = "text"
     """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
@@ -432,15 +443,32 @@ class CallsLeft:
         self.number = number
 
 
+class Head(Struct, frozen=True):
+    """What a Relay finds in a client's message that passes unread. The fields are those of Request.
+
+    `found`: what else it has found, for itself alone.
+    """
+
+    operation: Operation
+    model: str
+    version: str = ""
+    found: Any = None
+    deadline: float | None = None
+    origin: Message | None = None
+    schemaless: bool = False
+
+
 class Unread(Struct, frozen=True):
     """A client's message that passes to a server without being read, because both speak the same wire form.
 
     - `message`: the client's message.
+    - `found`: as in its Head.
     - `read`: reads it after all, for a server that does not take it as it is. Raises as `decode_request`.
     - `write`: writes the reply to one that was read, in the form of the client's listener (`encode_response`).
     """
 
     message: Message
+    found: Any
     read: Callable[[], "Request"]
     write: "Callable[[Answer, Request, Translate], Message]"
 
@@ -456,6 +484,13 @@ class _NotRead:
 
 NOT_READ: Any = _NotRead()
 """The `inputs`, `outputs` and `parameters` of a Request that is `unread`, and of its Response."""
+
+
+class MissingNumbers(str):
+    """The `flaw` of a request that has null among its numbers, for which it has NaN: `translate: {nan: null}` of the
+    route takes it."""
+
+    __slots__ = ()
 
 
 class Request(Struct, frozen=True):
@@ -486,7 +521,7 @@ class Request(Struct, frozen=True):
     Until it has, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's shape."""
     flaw: str = ""
     """What is wrong with the message, on wires where servers check the model's name first (UM-Bridge): an unknown model
-    is reported instead of this error. A request with a flaw is never sent to a backend."""
+    is reported instead of this error; or MissingNumbers. A request with a flaw is never sent to a backend."""
     listener: str = ""
     """The name of the listener that received it."""
     protocol: str = ""
@@ -567,13 +602,6 @@ def inference(
 ) -> Request:
     """The request of an inference, made without keywords, as `reply`."""
     return Request(INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin)
-
-
-def unread_request(
-    operation: Operation, model: str, version: str = "", deadline: float | None = None, origin: Message | None = None
-) -> Request:
-    """The request in a message of which nothing else is read."""
-    return Request(operation, model, version, None, NOT_READ, NOT_READ, NOT_READ, "", deadline, origin)
 
 
 def unread_response(reply: Message) -> Response:

@@ -75,10 +75,10 @@ class RedisSettings(Documented):
     """The URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`:
     `pip install "modelglot[redis]"`."""
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    """Caches of the same name share their answers: give one name to those whose servers have the same models, and to no
-    others."""
+    """Caches with the same name share their responses. Use the same name only for gateways whose servers have the same
+    models."""
     largest: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
-    """The bytes of the tensors in the largest answer that is stored there."""
+    """Maximum size of a response in Redis: bytes of its tensors."""
 
 
 class Settings(Documented):
@@ -90,12 +90,12 @@ class Settings(Documented):
     needs_safe: ClassVar[str] = "answers equal calls with one call"
 
     bytes: Annotated[int, Field(ge=2**16)] = 2**28
-    """The most memory that the answers take. Beyond it the least recently used ones are evicted. An answer that takes
-    more than an eighth of it is not kept."""
+    """Maximum memory for stored responses, in bytes. When it is full, the least recently used responses are evicted. A
+    response that takes more than an eighth of it is not stored."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3600
-    """How long an answer is kept."""
+    """Seconds that a response is stored."""
     redis: RedisSettings | None = None
-    """A server where several gateways share answers, beside what each keeps in memory."""
+    """A server where several gateways share responses, in addition to the responses in their memory."""
 
 
 class Flight:

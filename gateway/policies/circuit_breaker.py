@@ -39,17 +39,16 @@ class Settings(Documented):
     passes_unread: ClassVar[bool] = True
 
     failures: Annotated[int, Field(ge=1)] = 20
-    """The failures in a row after which a model gets no calls."""
+    """Number of consecutive failures after which a model gets no calls."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
-    """The time that it gets none; then one call is let through as a trial. Each trial that fails doubles the time, up
-    to 8 times this value."""
+    """Seconds without calls, before one call passes as a trial. Each failed trial doubles the time, up to 8 times this
+    value."""
     share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """If set, a model also gets no calls when more than this share of its last `calls` calls failed."""
     calls: Annotated[int, Field(ge=1, le=10_000)] = 20
-    """The number of calls that `share` is of."""
+    """Number of calls that `share` refers to."""
     statuses: Annotated[tuple[FaultStatus, ...], Field(min_length=1, strict=False)] = FAULTS
-    """The statuses of errors that count as failures. Errors of other statuses count neither as failures nor as
-    successes."""
+    """Error statuses that count as failures. Errors with other statuses are not counted."""
 
 
 class CircuitBreaker(PolicyState):

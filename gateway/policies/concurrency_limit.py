@@ -33,14 +33,14 @@ class Settings(Documented):
     passes_unread: ClassVar[bool] = True
 
     calls: Annotated[int, Field(ge=1)] | None = None
-    """The most calls in flight."""
+    """Maximum number of calls in flight."""
     adaptive: Literal["gradient"] | None = None
-    """`gradient`, in place of `calls`: find the limit by the latency of the calls. It grows while they take their usual
-    time and shrinks when they take longer."""
+    """`gradient`, instead of `calls`: derive the limit from the latency of the calls. The limit grows while calls take
+    their usual time, and shrinks when they take longer."""
     least: Annotated[int, Field(ge=1)] = 1
-    """The lower bound of an adaptive limit."""
+    """Minimum of an adaptive limit."""
     most: Annotated[int, Field(ge=1)] = 1000
-    """The upper bound of an adaptive limit."""
+    """Maximum of an adaptive limit."""
 
     @property
     def not_shared(self) -> bool:

@@ -115,18 +115,19 @@ class Settings(Documented):
     sees_one_try: ClassVar[bool] = True
 
     rows: Annotated[int, Field(ge=2, le=65536)] = 64
-    """The most rows of a batch. Requests that have as many by themselves are sent as they came."""
+    """Maximum number of rows in a batch. The gateway sends a request with this many rows unchanged."""
     wait: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0.002
-    """The most seconds that a request waits for others. It waits only while others of its kind are in flight."""
+    """Maximum time that a request waits for others, in seconds. A request waits only while others of its kind are in
+    flight."""
     by: Literal["auto", "none", "client", "principal"] = "auto"
-    """Whose requests are joined. `auto`: those of one principal, and those of all clients without one. `none`: those of
-    all. `client`: those of one IP address. `principal`: those of one principal, clients without one by their
-    address."""
+    """Clients whose requests are combined. `auto`: requests of the same principal, and of all clients without a
+    principal. `none`: requests of all clients. `client`: requests from the same IP address. `principal`: requests of
+    the same principal; clients without a principal count by their IP address."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """The models that are gathered: their names in the backend, or globs. To name a model here is to say that the first
-    dimension of each of its tensors counts rows, and that no row has an effect on the others. Without `models`,
-    only requests whose number of rows is known are gathered: the protocol is MIP, or the server tells a
-    `max_batch_size` above 0 and, for each tensor, a first dimension of -1."""
+    """Models whose requests are combined: their names in the backend, or globs. List only models whose tensors all have
+    the rows in the first dimension, and whose rows are independent. Without `models`, the gateway combines only
+    requests whose number of rows is known: the protocol is MIP, or the server reports a `max_batch_size` above 0 and a
+    first dimension of -1 for each tensor."""
 
 
 class GatherCounts:

@@ -44,9 +44,9 @@ class Settings(Documented):
     repeats: ClassVar[str] = "sent"
 
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95
-    """The second try begins when the call has taken longer than this percentage of the model's last 1000 calls."""
+    """The second attempt starts when the call has taken longer than this percentage of the model's last 1000 calls."""
     least: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
-    """The least seconds before a second try."""
+    """Minimum delay before the second attempt, in seconds."""
 
 
 class Durations:

@@ -63,13 +63,13 @@ class ToleranceSettings(Documented):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     rtol: _Limit = 0
-    """The largest distance in relation to the value of the route's own backend. It is added to `atol`."""
+    """Maximum relative distance, relative to the value of the route's own backend. Added to `atol`."""
     atol: _Limit = 0
-    """The largest distance."""
+    """Maximum absolute distance."""
     ulp: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """The most steps from one float to the next one of its datatype (units in the last place)."""
+    """Maximum distance in units in the last place (steps from one float of the datatype to the next)."""
     nan: Literal["equal", "different"] = "equal"
-    """Whether NaN is `equal` to NaN, or `different` from everything."""
+    """Comparison of NaN: `equal` to NaN, or `different` from all values."""
 
 
 class RenamingSettings(Documented):
@@ -78,9 +78,9 @@ class RenamingSettings(Documented):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     client: Annotated[str, Field(min_length=1)]
-    """The clients' name."""
+    """Name that clients use."""
     backend: Annotated[str, Field(min_length=1)]
-    """The name in the mirror's backend."""
+    """Name in the mirror's backend."""
 
 
 class RenameSettings(Documented):
@@ -89,9 +89,9 @@ class RenameSettings(Documented):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     inputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
-    """Renamed inputs, in place of those of the route."""
+    """Renamed inputs, instead of the route's."""
     outputs: Annotated[tuple[RenamingSettings, ...], Field(strict=False)] | None = None
-    """Renamed outputs, in place of those of the route."""
+    """Renamed outputs, instead of the route's."""
 
 
 class Settings(Documented):
@@ -105,29 +105,30 @@ class Settings(Documented):
     sees_one_try: ClassVar[bool] = True
 
     backend: Annotated[str, Field(min_length=1)]
-    """The name of the backend that gets the mirrored calls. Its policies, limits and queue are used."""
+    """Name of the backend that gets the mirrored calls. The backend's policies, limits and queue apply."""
     share: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """The share of the calls that is mirrored, chosen at random."""
+    """Share of the calls to mirror, chosen at random."""
     model: Annotated[str, Field(min_length=1)] | None = None
-    """The model's name in that backend, in place of the one that the route's own backend gets."""
+    """Name of the model in the mirror's backend; by default, the name in the route's own backend."""
     version: str | None = None
-    """The model's version in that backend, in place of the one that the route's own backend gets; empty: none."""
+    """Version of the model in the mirror's backend; by default, the version in the route's own backend. An empty text
+    sends no version."""
     rename: RenameSettings = RenameSettings()
-    """Tensors whose names differ between clients and that backend. All else in the route's `translate` holds for both
-    backends."""
+    """Tensors whose names differ between clients and the mirror's backend. The rest of the route's `translate` applies
+    to both backends."""
     outputs: Literal["names", "positions"] = "names"
-    """How outputs are paired: by their `names`, or by their `positions` if the two models name them differently."""
+    """Pairing of outputs: by `names`, or by `positions` if the two models name them differently."""
     tolerance: ToleranceSettings = ToleranceSettings()
-    """How far floats may be apart and still count as equal."""
+    """Maximum distance of floats that count as equal."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10
-    """The longest that a mirrored call may take, waiting in the backend's queue included."""
+    """Maximum duration of a mirrored call, in seconds, including the wait in the backend's queue."""
     calls: Annotated[int, Field(ge=1)] = 16
-    """The most mirrored calls on their way. Beyond that requests are not mirrored, but counted as dropped."""
+    """Maximum number of mirrored calls in flight. Above it, requests are not mirrored, and count as dropped."""
     memory: Annotated[int, Field(ge=1)] = 64 * 2**20
-    """The most bytes that the tensors of mirrored calls on their way may hold, those of their answers included. Beyond
-    that requests are not mirrored, but counted as dropped."""
+    """Maximum size of the tensors of mirrored calls in flight and their responses, in bytes. Above it, requests are not
+    mirrored, and count as dropped."""
     values: Annotated[int, Field(ge=0, le=100)] = 1
-    """The differing elements of an output whose values are logged and shown; 0 if no values may be."""
+    """Number of differing elements of an output to log and show; 0 to log no values."""
 
 
 class MirrorRecord(Record, gc=False, eq=False):

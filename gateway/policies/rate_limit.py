@@ -42,25 +42,26 @@ class Settings(Documented):
     passes_unread: ClassVar[bool] = True
 
     requests: Annotated[int, Field(ge=1)]
-    """The number of requests in `seconds`."""
+    """Number of requests in `seconds`."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
-    """The time in which a client may send `requests`."""
+    """Period in which a client may send `requests`."""
     burst: Annotated[int, Field(ge=1)] | None = None
-    """The most requests at once, after a time without any; the default is `requests`."""
+    """Maximum number of requests in a burst, after a period without requests; defaults to `requests`."""
     by: Literal["client", "principal", "model", "header", "all"] = "client"
-    """What has a limit of its own: each `client` (its IP address; for IPv6 its network of 64 bits), each `principal`
-    (clients without one by their address), each `model`, or each value of a `header`. With `all`, one limit holds for
-    all requests together."""
+    """Requests that share a limit: requests from the same `client` (IP address; for IPv6 the /64 network), of the same
+    `principal` (clients without a principal count by their IP address), for the same `model`, with the same value of a
+    `header`, or `all` requests."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
-    """The header or metadata key for `by: header`. Requests without it have one limit together."""
+    """Header or metadata key for `by: header`. Requests without it share one limit."""
     redis: Annotated[SecretStr, AfterValidator(redis_url)] | None = None
     """The URL of a Redis or Valkey server, such as `redis://host:6379/0`, where gateways share the limit. Needs the
     package `redis`: `pip install "modelglot[redis]"`."""
     name: str = ""
-    """With `redis`: limits of the same name, rate and `by` are one limit. Without a name so are all unnamed ones."""
+    """With `redis`: limits with the same name, rate and `by` are shared. Unnamed limits with the same rate and `by` are
+    shared too."""
     without_redis: Literal["local", "allow", "refuse"] = "local"
-    """What happens while Redis does not answer: each gateway applies the limit by itself (`local`), or requests are
-    all let through (`allow`) or refused (`refuse`)."""
+    """Behavior while Redis is unreachable: each gateway applies the limit by itself (`local`), or all requests are
+    allowed (`allow`) or refused (`refuse`)."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -52,20 +52,19 @@ class Settings(Documented):
     repeats: ClassVar[str] = "unsent"
 
     attempts: Annotated[int, Field(ge=2)] = 3
-    """How often a call is tried in all, the first try included."""
+    """Maximum number of attempts of a call, including the first."""
     statuses: Annotated[tuple[StatusName, ...], Field(min_length=1, strict=False)] = ("UNAVAILABLE",)
-    """The errors after which a call is tried again although a server may have seen it: gRPC's canonical status names.
-    This needs `safe: true` on the backend. Calls of which nothing was sent are always tried again."""
+    """Errors after which the gateway repeats a call that a server might have seen: gRPC's canonical status names.
+    Requires `safe: true` on the backend. The gateway always repeats calls of which nothing was sent."""
     backoff: _Seconds = 0.05
-    """Seconds before the second try. The wait doubles with each further one."""
+    """Seconds before the second attempt. The delay doubles with each additional attempt."""
     longest: _Seconds = 1.0
-    """The longest wait before a try."""
+    """Maximum delay before an attempt, in seconds."""
     jitter: Literal["full", "none"] = "full"
-    """With `full`, each wait is a random part of that time, so that calls that failed together do not come back
-    together."""
+    """With `full`, each delay is a random part of this time, to spread the attempts of calls that failed together."""
     budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
-    """The most retries by the number of calls, over the last 10 to 20 s; 10 are always allowed. A backend that fails
-    gets at most so many more calls."""
+    """Maximum ratio of retries to calls in the last 10 to 20 s; 10 retries are always allowed. The ratio limits the
+    additional load on a failing backend."""
 
 
 class Retries:

@@ -27,11 +27,11 @@ class Settings(Documented):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """The longest that a call may take, waiting in queues included; for a stream, the longest wait for each
+    """Maximum duration of a call, in seconds, including the wait in queues. For a stream: maximum wait for each
     response."""
     per_try: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """The longest that one try of the call may take at an endpoint, at most `seconds`; for a stream, the longest wait
-    for its first response. The policy `retry` can then try again."""
+    """Maximum duration of one attempt at an endpoint, in seconds, at most `seconds`. For a stream: maximum wait for its
+    first response. The policy `retry` can then make another attempt."""
 
     @field_validator("per_try")
     @classmethod

@@ -1,210 +1,126 @@
-"""A named backend: distributes calls over its endpoints, with a bounded number of slots and a fair queue.
+"""A named backend: a Handler that sends each request to one of its endpoints, and tries again where that may help.
 
-A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. Where servers take one connection only,
-every request holds one. The endpoint is chosen so:
+It is made of two parts. Its Slots say which endpoint a request gets, and when: `slots` has the kinds of them. Its
+Sender sends one attempt. A call and a stream go through the same steps here:
 
-1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that is full.
-2. Others go to the endpoint that the backend's strategy chooses (`balancing`): by default the one with the fewest calls
-   in flight.
-3. If all are full, the call waits in the queue. When a call gives its slot back, the endpoint hands it to the next
-   waiter.
-
-Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come. But
-calls wait in the queue for the first one where servers are started for calls that wait: by somebody else
-(`queue.wait_for_endpoints`), or by the gateway (`on_demand`).
-
-Endpoints that are down are left out (`choice`). If nothing could be sent to an endpoint, another one is tried, each at
-most once. Policies can bound each try and name endpoints to avoid (`Tries`).
+1. The Slots give an endpoint, at once or when the turn of the request comes.
+2. The Sender sends one attempt there, within the limits that policies set for it (`Tries`).
+3. The Slots are told that it has ended.
+4. If it has failed, the Slots say whether another endpoint is tried, or the request is sent anew. They know whether
+   there is another endpoint, whether a server is gone or lacks the model. If another server has taken the address over
+   and has refused the request, it is sent once more, in that server's own way.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from time import monotonic
+from typing import final
 
-from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
-from gateway.core.frozen import replace
-from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
+from gateway.core.errors import GatewayError, Status, TransportError
+from gateway.core.frozen import frozen, replace
+from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.record import UNRECORDED
-from gateway.core.streaming import ask_stream
 from gateway.core.surviving import surviving
 from gateway.core.types import Answer, Request, Response
 from gateway.routing.choice import EndpointChoice
-from gateway.routing.endpoint import Attempt, Endpoint, adopt_drains
-from gateway.routing.one_try import ask_all, begun, in_time, send_in_time, span_of_try
-from gateway.routing.queue import QueueSettings, Waiter
-from gateway.routing.readiness import is_any_ready, probe
-from gateway.routing.sending import Send, TrySender
-from gateway.routing.sequences import SequenceKey, Sequences, sequence_of
-from gateway.routing.spans import with_spans
+from gateway.routing.endpoint import Attempt, Endpoint
+from gateway.routing.one_try import Send, ask_all, begun, in_time, send_in_time
+from gateway.routing.queue import FairQueue, QueueSettings
+from gateway.routing.readiness import is_any_ready
+from gateway.routing.sending import Sender
+from gateway.routing.slots import LocalSlots, OwnAnswer, Slots
 from gateway.routing.stopwatch import Stopwatch
-from gateway.routing.targets import Targets
-from gateway.routing.waiting import WaitingCalls
 
 
-class Backend:
-    """A named group of model servers that speak one wire form: a Handler that sends each Request to one of its
-    endpoints.
+@frozen
+class Done:
+    """The tries of a request that has failed so far.
 
-    At most `max_in_flight` calls run at once on each endpoint (0: any number).
+    - `tried`: the endpoints to which nothing could be sent.
+    - `rounds`: how often it was sent anew.
+    - `is_repeated`: it was sent once more because another server has the address.
     """
 
-    starts_servers = False
-    """Whether the gateway starts servers for calls (`on_demand` sets it): calls then wait while there is no
-    endpoint."""
+    tried: tuple[Endpoint, ...] = ()
+    rounds: int = 0
+    is_repeated: bool = False
 
-    def __init__(
-        self,
-        target: Target,
-        protocol: Protocol,
-        endpoints: Sequence[Endpoint],
-        max_in_flight: int,
-        choice: EndpointChoice | None = None,
-        queue: QueueSettings | None = None,
-        clock: Callable[[], float] = monotonic,
-        *,
-        has_tls: bool = False,
-    ) -> None:
-        self.name = target.backend
-        self._has_tls = has_tls
-        """All endpoints are reached over TLS, whatever the schemes of their addresses are."""
-        self.protocol = protocol
-        self._servers = protocol.traits.servers
-        # A busy server can still answer what does not run a model, unless it serves one connection at a time.
-        self._with_slot = frozenset(Operation) if self._servers.one_connection else CALLS
-        """The operations whose requests take a slot."""
-        self.max_in_flight = max_in_flight
-        self.choice = choice or EndpointChoice()
-        self.choice.name = self.name
-        self._set_endpoints(tuple(endpoints))
-        self.queue_settings = queue or QueueSettings()
-        self.waiting_calls = WaitingCalls(self.queue_settings, self.choice, max_in_flight, clock)
-        self.queue = self.waiting_calls.queue
+
+_NOTHING = Done()
+
+
+@final
+class Backend:
+    """A named group of model servers that speak one wire form. `sender` sends to them, `slots` give the slots."""
+
+    def __init__(self, sender: Sender, slots: Slots) -> None:
+        self.name = sender.name
+        self.protocol = sender.protocol
+        self.slots = slots
+        self.local = slots.local
+        """The endpoints as this process knows them, and the queue of the calls that wait here."""
+        self._sender = sender
+        self._answers: dict[Operation, OwnAnswer] = {
+            **dict.fromkeys(CONTROL_OPERATIONS - self.local.with_slot, self._ask_all),
+            **slots.answers,
+        }
+        self._to_the_end = self.local.with_slot if sender.runs_to_the_end else frozenset[Operation]()
+        """The operations whose slots stay taken until the server has done with the call, if the client leaves."""
+        self._send_to_the_end: Send = partial(sender.to_the_end, slots.began)
         self._replaced: list[Backend] = []
         """Those that had this name before and whose calls still wait for the first endpoint."""
-        self._joined = 0
-        self._clock = clock
-        self._targets = Targets(target, protocol, endpoints)
-        self._sender = TrySender(protocol, self._targets, self.waiting_calls.times, clock, is_limited=max_in_flight > 0)
-        self._send_in_slot: Send = self._sender.to_the_end if self._servers.runs_to_the_end else self._sender.in_slot
-        self._gives_back = not max_in_flight and not self._servers.runs_to_the_end
-        """Slots are given back where they were taken, in `__call__`: nobody counts how long they are held."""
-        if self._gives_back:
-            self._send_in_slot = self._sender.ask
-        self._sequences = Sequences()
         self._on_recovery: list[Callable[[], None]] = []
+        self._on_other_models: list[Callable[[], None]] = []
         self.is_probed = False
         """A Prober asks its endpoints whether they are ready."""
-        self._watches = self._hand_over_slot if max_in_flight else None, self._recovered, self._drain_changed
-        for endpoint in endpoints:
-            endpoint.health.used_by(self.name)
-            endpoint.watch(*self._watches)
+        self.local.watch(self._recovered, sender.targets.lost, self._lists_others)
+
+    # --- what others ask of it ---
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """All endpoints."""
+        return self.local.endpoints
 
     @property
     def serving(self) -> tuple[Endpoint, ...]:
         """The endpoints that are not drained."""
-        return self.choice.endpoints
+        return self.local.serving
+
+    @property
+    def max_in_flight(self) -> int:
+        """The most calls that run at once on each endpoint; 0: any number."""
+        return self.local.max_in_flight
 
     @property
     def capacity(self) -> int:
         """The number of calls that can run at once; 0: any number."""
         return self.max_in_flight * len(self.serving)
 
-    def add(self, endpoint: Endpoint) -> None:
-        """Send calls to `endpoint` as well, waiting ones at once; nothing happens if it is there already.
+    @property
+    def choice(self) -> EndpointChoice:
+        """The choice among all endpoints."""
+        return self.local.choice
 
-        The first endpoint of a backend that had none may have other models than the last one: it counts as an endpoint
-        that came back.
-        """
-        if endpoint in self.endpoints:
-            return
-        self._targets.add(endpoint)
-        endpoint.health.used_by(self.name)
-        self._set_endpoints((*self.endpoints, endpoint))
-        endpoint.watch(*self._watches)
-        if endpoint.takes_calls:
-            self._offer_all(endpoint)
-        self._replaced = [each for each in self._replaced if each.queue]
-        for each in self._replaced:
-            each.add(endpoint)
+    @property
+    def queue(self) -> FairQueue[Endpoint]:
+        """The queue of the calls that wait for a slot."""
+        return self.local.queue
 
-    def remove(self, endpoint: Endpoint) -> None:
-        """Send no more calls to `endpoint`; nothing happens if it is not there. Calls in flight go on, and its
-        sequences lose their state. If it was the last endpoint, the calls that wait in the queue fail, unless the
-        backend waits for endpoints.
+    @property
+    def waiting(self) -> int:
+        """How many calls wait, also in the queues of the backends that it replaced; while there is no endpoint, also
+        those that wait for the answer to one of them."""
+        waiting = self.local.waiting + sum(len(each.queue) for each in self._replaced)
+        return waiting if self.serving else waiting + sum(each.local.joined for each in self._replaced)
 
-        It is not closed here: `Endpoint.is_used` says whether another backend has it, `Endpoint.idle` waits for the
-        end of its calls.
-        """
-        if endpoint not in self.endpoints:
-            return
-        self._set_endpoints(tuple(each for each in self.endpoints if each is not endpoint))
-        endpoint.unwatch(*self._watches)
-        self._targets.remove(endpoint)
-        self._sequences.forget(endpoint)
-        if endpoint.takes_calls:
-            self._go_on_without_one()
-        for replaced in self._replaced:
-            replaced.remove(endpoint)
-
-    def _set_endpoints(self, endpoints: tuple[Endpoint, ...]) -> None:
-        self.endpoints = endpoints
-        self.choice.among(endpoints)
-
-    def sequences_at(self, endpoint: Endpoint) -> int:
-        """How many sequences of clients have their state at `endpoint`."""
-        return self._sequences.count(endpoint)
-
-    def _offer_all(self, endpoint: Endpoint) -> None:
-        """Offer the slots of an endpoint that gets calls from now on."""
-        endpoint.since = self._clock()
-        if len(self.serving) == 1:
-            self.waiting_calls.emptied_or_filled()
-            self._recovered()
-        while endpoint.offer() if self.max_in_flight else self._hand_over_slot(endpoint):
-            pass
-
-    def _go_on_without_one(self) -> None:
-        """An endpoint gets no more calls."""
-        if not self.serving:
-            self.waiting_calls.emptied_or_filled()
-            if self.waiting_calls.patience is None and not self.starts_servers:
-                self.queue.fail(self.choice.none_there)
-        for each in self.serving:  # a slot may have been kept free because that endpoint was only busy
-            while each.offer():
-                pass
-
-    def _drain_changed(self, endpoint: Endpoint) -> None:
-        """Send no more calls to an endpoint that is drained, or calls again to one that is not any more."""
-        if endpoint.takes_calls == (endpoint in self.serving):
-            return
-        self._set_endpoints(self.endpoints)
-        if endpoint.takes_calls:
-            self._recovered()  # its server may have been restarted, with other models
-            self._offer_all(endpoint)
-        else:
-            self._go_on_without_one()
-
-    def free_slot(self, request: Request, tried: tuple[Endpoint, ...]) -> Endpoint | None:
-        """The endpoint for this request, with a slot taken, for a caller that sends the call itself; None if it has to
-        wait.
-
-        Raises:
-            GatewayError: as `__call__`.
-        """
-        if request.tries is None:
-            return self._free_endpoint(request, tried)
-        return self._preferred_endpoint(request, tried)
-
-    async def next_slot(self, request: Request) -> Endpoint:
-        """As `free_slot`, but waits for the request's turn in the queue.
-
-        Raises:
-            GatewayError: as `__call__`.
-        """
-        return await self._wait_for_slot(request)
+    @property
+    def joined(self) -> int:
+        """How many calls wait for the answer to another call, such as that for the metadata of their model."""
+        return self.local.joined + sum(each.local.joined for each in self._replaced)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` when an endpoint that was down answers again, and when its models have changed."""
@@ -212,14 +128,50 @@ class Backend:
 
     def on_other_models(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` when the answer to MODELS may have changed."""
-        self.on_recovery(watcher)
+        self._on_other_models.append(watcher)
+
+    async def is_ready(self) -> bool:
+        """Whether one of its endpoints is ready. Where probes run, their outcome says it. Elsewhere all endpoints are
+        asked at once, and the answers do not affect the health of endpoints."""
+        if (known := await self.slots.is_ready()) is not None:
+            return known
+        if self.is_probed:
+            return any(endpoint.health.is_ready for endpoint in self.serving)
+        return await is_any_ready(self.protocol, self.serving, self._sender.targets.of)
+
+    async def probe(self, operation: Operation, endpoint: Endpoint) -> None:
+        """As `readiness.probe`, for one endpoint. It takes no slot, and its outcome is not noted."""
+        await self._sender.probe(operation, endpoint)
+
+    # --- endpoints that come and go ---
+
+    def add(self, endpoint: Endpoint) -> None:
+        """Send calls to `endpoint` as well, waiting ones at once; nothing happens if it is there already."""
+        if endpoint in self.endpoints:
+            return
+        self._sender.targets.add(endpoint)
+        self.local.add(endpoint)
+        self._replaced = [each for each in self._replaced if each.queue]
+        for each in self._replaced:
+            each.add(endpoint)
+
+    def remove(self, endpoint: Endpoint) -> None:
+        """Send no more calls to `endpoint`; nothing happens if it is not there.
+
+        It is not closed here: `Endpoint.is_used` says whether another backend has it, `Endpoint.idle` waits for the
+        end of its calls.
+        """
+        if endpoint not in self.endpoints:
+            return
+        self.local.remove(endpoint)
+        self._sender.targets.remove(endpoint)
+        for replaced in self._replaced:
+            replaced.remove(endpoint)
 
     def replace(self, previous: "Backend") -> None:
-        """Take over from the backend that had this name before: the sequences at endpoints that both have. From now on
-        `previous` gets no new requests."""
-        self._sequences.adopt(previous._sequences, self.endpoints)
-        adopt_drains(self.endpoints, previous.endpoints)
-        if previous.waiting_calls.patience is not None and previous.protocol is self.protocol:
+        """Take over from the backend that had this name before. From now on `previous` gets no new requests."""
+        self.slots.replace(previous.slots)
+        if previous.local.calls.patience is not None and previous.protocol is self.protocol:
             # Nobody else adds endpoints to it any more.
             before, previous._replaced = previous._replaced, []
             self._replaced = [each for each in (previous, *before) if each.queue]
@@ -227,264 +179,169 @@ class Backend:
                 for endpoint in self.endpoints:
                     each.add(endpoint)
 
-    @property
-    def waiting(self) -> int:
-        """How many calls wait in its queue, and in those of the backends that it replaced; while there is no endpoint,
-        also those that wait for the answer to one in the queue."""
-        in_queues = len(self.queue) + sum(len(each.queue) for each in self._replaced)
-        return in_queues if self.serving else in_queues + self.joined
-
-    @property
-    def joined(self) -> int:
-        """How many calls wait for the answer to another call, such as that for the metadata of their model."""
-        return self._joined + sum(each._joined for each in self._replaced)
-
-    def count_joined(self, change: int) -> None:
-        """So many more calls wait for the answer to another one; `change` is negative when they do not any more."""
-        self._joined += change
-
     def close(self) -> None:
         """Leave the endpoints, which other backends may share. No request may be in flight."""
-        for endpoint in self.endpoints:
-            endpoint.unwatch(*self._watches)
+        self.slots.close()
+
+    # --- requests ---
 
     async def __call__(self, request: Request) -> Answer:
-        """The answer of one endpoint; for CONTROL_OPERATIONS that of all. If nothing could be sent to an endpoint,
-        another one is asked.
+        """The answer of one endpoint; for CONTROL_OPERATIONS that of all.
 
         Raises:
             GatewayError: as `exchange.ask`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if there is
                 no endpoint.
         """
-        send, gives_back, record = self._send_in_slot, self._gives_back, request.record
-        if request.operation not in self._with_slot:
-            if request.operation in CONTROL_OPERATIONS:
-                if not self.serving:
-                    raise self.choice.none_there()
-                return await ask_all(request, self.name, self.serving, self._sender.without_slot)
-            send, gives_back = self._sender.without_slot, False
-        if record.events is not None:
-            send = partial(self._send_in_span, send)
-        if request.tries is not None:
-            send = partial(send_in_time, send, request, self.name)
-        tried: tuple[Endpoint, ...] = ()
-        one_try = request
+        slots, sender, record, operation = self.slots, self._sender, request.record, request.operation
+        if operation in self._answers and (answer := await self._answers[operation](request)) is not None:
+            return answer
+        done = _NOTHING
         while True:
-            if request.tries is None:  # as `free_slot`, written out
-                endpoint = self._free_endpoint(request, tried) or await self._wait_for_slot(request, tried)
-            else:
-                endpoint = self._preferred_endpoint(request, tried) or await self._wait_for_slot(request, tried)
-                one_try = begun(request, endpoint)
+            changes = sender.targets.changes
+            endpoint = slots.free(request, done.tried) or await slots.wait(request, done.tried)
+            one_try = request if request.tries is None else begun(request, endpoint)
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
+            answered, ended, send = False, None, self._send_to_the_end
+            if operation not in self._to_the_end:
+                ended, send = slots.began(request, endpoint), sender.ask
+            if record.events is not None:
+                send = partial(sender.in_span, send)
+            if request.tries is not None:
+                send = partial(send_in_time, send, request, self.name)
             if record is not UNRECORDED:
                 record.sent(self.name, self.protocol.name, endpoint.address)
                 sent = monotonic()
             try:
-                return await send(one_try, endpoint)
-            except TransportError as error:
-                error.endpoint = endpoint.address
-                if error.status is Status.DEADLINE_EXCEEDED and began is not None:
-                    self._given_up(endpoint.attempt(*began), one_try, error)
-                tried = (*tried, endpoint)
-                if error.sent or all(each in tried for each in self._able(request)):
-                    raise
-                record.retried()
+                answer = await send(one_try, endpoint)
+                answered = True
+                return answer
             except GatewayError as error:
-                error.endpoint = endpoint.address
-                raise
+                self._failed(error, endpoint, one_try, None if began is None else endpoint.attempt(*began))
+                failed = error
             except asyncio.CancelledError:
                 if began is not None:
                     self._given_up(endpoint.attempt(*began), one_try)
                 raise
             finally:
-                if gives_back:
-                    endpoint.give_back()
+                if ended is not None:
+                    ended(answered)
                 if record is not UNRECORDED:
                     record.answered(monotonic() - sent)
-
-    async def _send_in_span(self, send: Send, request: Request, endpoint: Endpoint) -> Answer:
-        with span_of_try(request, self.name, endpoint, self.protocol, tls=self._has_tls) as span:
-            return await send(replace(request, span=span), endpoint)
+            try:
+                request, done = await self._again(request, failed, endpoint, changes, done)
+            finally:
+                del failed  # its traceback holds this frame
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
-        """The responses of one endpoint. If nothing could be sent to an endpoint, another one is asked.
-
-        With `passthrough` messages are in the protocol's passthrough form.
+        """The responses of one endpoint. With `passthrough` messages are in the protocol's passthrough form.
 
         Raises:
             GatewayError: as `streaming.ask_stream`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if
                 there is no endpoint.
         """
-        protocol = self.protocol.http.passthrough if passthrough else self.protocol
-        assert protocol is not None
-        tries = request.tries
-        tried: tuple[Endpoint, ...] = ()
+        slots, sender, record, clock = self.slots, self._sender, request.record, self.local.clock
+        done, is_begun = _NOTHING, False
         while True:
-            endpoint = self.free_slot(request, tried) or await self._wait_for_slot(request, tried)
-            end_slot = self._begin_stream(request, endpoint)
-            one_try = request if tries is None else begun(request, endpoint)
-            tried = (*tried, endpoint)
-            began, waiting = self._clock(), Stopwatch(self._clock)
-            sent, spoken, span, record = request, protocol, None, request.record
+            changes = sender.targets.changes
+            endpoint = slots.free(request, done.tried) or await slots.wait(request, done.tried)
+            ended, answered = slots.began(request, endpoint), False
+            one_try = request if request.tries is None else begun(request, endpoint)
+            waiting = Stopwatch(clock)
             record.sent(self.name, self.protocol.name, endpoint.address)
-            if record.events is not None:
-                span = span_of_try(request, self.name, endpoint, self.protocol, tls=self._has_tls)
-                sent, spoken = replace(request, span=span), with_spans(protocol, record, span, is_stream=True)
+            span = None if record.events is None else sender.span(request, endpoint)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
-                target = self._targets.known.get(endpoint) or await self._targets.find(endpoint, request.deadline)
-                connector = endpoint.passthrough if passthrough else endpoint
-                assert connector is not None
                 # The server is not told the end of the try: it bounds the wait for the first response only.
-                async with aclosing(ask_stream(sent, spoken, connector, target)) as responses:
+                opened = await sender.stream(request, endpoint, span, passthrough=passthrough)
+                async with aclosing(opened) as responses:
                     first = anext(responses, None)
                     response = await (first if one_try is request else in_time(one_try, first, self.name, endpoint))
                     one_try = request
                     while response is not None:
+                        is_begun = True
                         waiting.stop()
                         yield response
                         waiting.go_on()
                         attempt.responded()
                         response = await anext(responses, None)
-                if tries is not None:
-                    tries.answered(endpoint.address)
-                self.waiting_calls.times.add(self._clock() - began)
+                if request.tries is not None:
+                    request.tries.answered(endpoint.address)
+                answered = True
                 return
             except GatewayError as error:
                 if span is not None:
                     span.failed(error)
-                if not isinstance(error, TransportError):
-                    error.endpoint = endpoint.address
+                self._failed(error, endpoint, one_try, attempt)
+                if is_begun:
                     raise
-                if error.status is Status.DEADLINE_EXCEEDED:
-                    self._given_up(attempt, one_try, error)
-                error.endpoint = endpoint.address
-                if error.sent or all(each in tried for each in self._able(request)):
-                    raise
-                record.retried()
+                failed = error
             except asyncio.CancelledError:
                 self._given_up(attempt, one_try)
                 raise
             finally:
-                end_slot()
+                ended(answered)
                 record.answered(waiting.stop())
                 if span is not None:
                     span.end()
+            try:
+                request, done = await self._again(request, failed, endpoint, changes, done)
+            finally:
+                del failed  # its traceback holds this frame
 
-    async def is_ready(self) -> bool:
-        """Whether one of its endpoints is ready. Where probes run, their outcome says it. Elsewhere all endpoints are
-        asked at once, and the answers do not affect the health of endpoints."""
-        if self.is_probed:
-            return any(endpoint.health.is_ready for endpoint in self.serving)
-        return await is_any_ready(self.protocol, self.serving, self._targets.of)
+    async def _again(
+        self, request: Request, error: GatewayError, endpoint: Endpoint, changes: int, done: "Done"
+    ) -> "tuple[Request, Done]":
+        """The request to send after a try at `endpoint` has failed, and what was done for it by then. The sender's
+        Targets had changed so often before.
 
-    def is_busy(self, endpoint: Endpoint) -> bool:
-        """Whether the endpoint runs a call and cannot answer anything else meanwhile: servers that take one call at a
-        time, or compute each call to its end."""
-        servers = self._servers
-        one_at_a_time = servers.one_connection or servers.runs_to_the_end or self.max_in_flight == 1
-        return one_at_a_time and endpoint.in_flight > 0
+        Raises:
+            GatewayError: it is not tried again.
+        """
+        if not done.is_repeated and await self._sender.targets.has_changed(endpoint, request, error, changes):
+            request.record.retried()
+            return request, replace(done, is_repeated=True)
+        tried = (*done.tried, endpoint)
+        following = await self.slots.again(request, error, tried, done.rounds)
+        if following is None:
+            request.record.retried()
+            return request, replace(done, tried=tried)
+        return following, Done(rounds=done.rounds + 1, is_repeated=done.is_repeated)
 
-    async def target_of(self, endpoint: Endpoint) -> Target:
-        """The Target of an endpoint, whose server is asked for its flavor if that is not known. Raises GatewayError."""
-        return self._targets.known.get(endpoint) or await self._targets.find(endpoint)
+    async def _ask_all(self, request: Request) -> Answer:
+        if not self.serving:
+            raise self.choice.none_there()
+        return await ask_all(request, self.name, self.serving, self._sender.to_each)
 
-    async def probe(self, operation: Operation, endpoint: Endpoint) -> None:
-        """As `readiness.probe`, for one endpoint. It takes no slot, and its outcome is not noted."""
-        await probe(operation, self.protocol, endpoint.connector, self._targets.of(endpoint))
+    def _failed(self, error: GatewayError, endpoint: Endpoint, one_try: Request, attempt: Attempt | None) -> None:
+        """A try has failed. `attempt`: None if it had no deadline."""
+        error.endpoint = endpoint.address
+        if attempt is not None and isinstance(error, TransportError) and error.status is Status.DEADLINE_EXCEEDED:
+            self._given_up(attempt, one_try, error)
 
     def _given_up(self, attempt: Attempt, request: Request, error: TransportError | None = None) -> None:
-        attempt.given_up(request, error, runs_to_the_end=self._servers.runs_to_the_end)
+        attempt.given_up(request, error, runs_to_the_end=self._sender.runs_to_the_end)
 
-    def _free_endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """The endpoint for this request; None if it has to wait for a slot. If the request takes a slot, it is taken
-        already."""
-        if request.operation not in self._with_slot:
-            if not self.serving:
-                if self.waiting_calls.waits_for_endpoint(request):
-                    return None
-                raise self.choice.none_there()
-            return self.choice.choose(0, tried) or self.serving[0]
-        if request.unread is None and request.parameters and (sequence := sequence_of(request)) is not None:
-            return self._endpoint_of_sequence(request, sequence, self.choice, tried)
-        endpoint = self.choice.choose(self.max_in_flight, tried)
-        if endpoint is not None:
-            endpoint.take()
-        return endpoint
-
-    def _preferred_endpoint(self, request: Request, tried: tuple[Endpoint, ...]) -> Endpoint | None:
-        """As `_free_endpoint`, but one that `request.tries` does not avoid, if one is free that is not left out. A
-        sequence stays where its state is.
-
-        Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), there is none, and `tries` allows no other.
-        """
-        tries = request.tries
-        assert tries is not None
-        if tries.avoided:
-            able = self._able(request)
-            avoided = tuple(each for each in able if each.address in tries.avoided)
-            others = (each for each in able if each not in avoided and each not in tried)
-            if any(not each.health.is_left_out for each in others) and sequence_of(request) is None:
-                endpoint = self._free_endpoint(request, (*tried, *avoided))
-                if endpoint is not None and endpoint not in avoided:
-                    return endpoint
-        if tries.elsewhere:
-            raise refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free")
-        return self._free_endpoint(request, tried)
-
-    def _endpoint_of_sequence(
-        self, request: Request, key: SequenceKey, choice: EndpointChoice, tried: Sequence[Endpoint]
-    ) -> Endpoint | None:
-        """The endpoint that has the sequence's state, or the one that `choice` makes for a new sequence, with a slot
-        taken; None if it waits for the first endpoint.
-
-        Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot; UNAVAILABLE, there is no
-                endpoint.
-        """
-        return self._sequences.take(request, key, choice, self.waiting_calls, tried)
-
-    def _able(self, request: Request) -> Sequence[Endpoint]:
-        """The endpoints that can answer `request`."""
-        return self.serving
-
-    def _begin_stream(self, request: Request, endpoint: Endpoint) -> Callable[[], None]:
-        """A stream has its slot. Returns the function that gives it back."""
-        return endpoint.give_back
-
-    def _wait_for_slot(self, request: Request, tried: tuple[Endpoint, ...] = ()) -> Awaitable[Endpoint]:
-        """The endpoint whose slot this request gets when its turn comes.
-
-        Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
-                UNAVAILABLE, there is no endpoint.
-        """
-        if not self.serving and not self.starts_servers:
-            return self._wait_for_endpoint(request)
-        return self.waiting_calls.wait(request)
-
-    async def _wait_for_endpoint(self, request: Request) -> Endpoint:
-        """As `_wait_for_slot`, while there is no endpoint."""
-        if not self.waiting_calls.waits_for_endpoint(request):
-            raise self.choice.none_there()
-        endpoint = await self.waiting_calls.wait(request)
-        if request.operation not in self._with_slot:
-            endpoint.give_back()
-        elif request.unread is None and request.parameters and (sequence := sequence_of(request)) is not None:
-            self._sequences.note(request, sequence, endpoint)
-        return endpoint
-
-    def _hand_over_slot(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the next waiter. Returns whether there was one."""
-        return self.waiting_calls.hand_over(endpoint, self._next_waiter)
-
-    def _next_waiter(self, endpoint: Endpoint) -> Waiter[Endpoint] | None:
-        """The waiter whose turn it is at `endpoint`, which is taken out of the queue."""
-        return self.queue.next()
+    def _lists_others(self) -> None:
+        for watcher in self._on_other_models:
+            watcher()
 
     def _recovered(self) -> None:
-        self._targets.forget()
-        for watcher in self._on_recovery:
+        self._sender.targets.forget()
+        for watcher in (*self._on_recovery, *self._on_other_models):
             with surviving(f"telling that an endpoint of backend {self.name!r} has changed"):
                 watcher()
+
+
+def local_backend(
+    target: Target,
+    protocol: Protocol,
+    endpoints: Sequence[Endpoint],
+    max_in_flight: int,
+    choice: EndpointChoice | None = None,
+    queue: QueueSettings | None = None,
+    clock: Callable[[], float] = monotonic,
+) -> Backend:
+    """A Backend whose slots this process gives by itself."""
+    servers = protocol.traits.servers
+    slots = LocalSlots(target.backend, servers, endpoints, max_in_flight, choice, queue, clock)
+    return Backend(Sender(target, protocol, endpoints, clock), slots)

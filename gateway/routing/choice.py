@@ -27,12 +27,14 @@ class EndpointChoice:
         """Those that get no calls because they are drained."""
         self._share = most_left_out
         self._most_left_out = 0
+        self._only: Endpoint | None = None
 
     def among(self, endpoints: tuple[Endpoint, ...]) -> None:
         """Choose among these endpoints from now on, without those that are drained."""
         self.endpoints = tuple(each for each in endpoints if each.takes_calls)
         self.drained = tuple(each for each in endpoints if not each.takes_calls)
         count = len(self.endpoints)
+        self._only = self.endpoints[0] if count == 1 else None
         # Never the last one, unless the share is 1.
         self._most_left_out = count if self._share >= 1 else max(0, min(math.ceil(self._share * count), count - 1))
         if self.on_change is not None:
@@ -45,6 +47,8 @@ class EndpointChoice:
         Raises:
             TransportError: UNAVAILABLE (unreachable), every endpoint is left out.
         """
+        if (only := self._only) is not None and only.health.is_up and not tried and not 0 < limit <= only.in_flight:
+            return only  # no strategy has a choice
         endpoint = self.strategy.choose(self.endpoints, limit, tried)
         if endpoint is None or endpoint.health.is_up:
             return endpoint

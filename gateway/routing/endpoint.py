@@ -32,6 +32,7 @@ class Endpoint:
         "_is_closed",
         "_on_drain",
         "_on_free",
+        "_on_outage",
         "_on_recovery",
         "_on_reply",
         "_others",
@@ -79,6 +80,7 @@ class Endpoint:
         self._on_recovery: list[Callable[[], None]] = []
         self._on_reply: tuple[OnReply, ...] = ()
         self._on_drain: list[Callable[[Endpoint], None]] = []
+        self._on_outage: list[Callable[[Endpoint], None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -87,23 +89,28 @@ class Endpoint:
         on_free: Callable[["Endpoint"], bool] | None,
         on_recovery: Callable[[], None],
         on_drain: Callable[["Endpoint"], None] | None = None,
+        on_outage: Callable[["Endpoint"], None] | None = None,
     ) -> None:
         """Register a backend's callbacks; without `on_free` if its calls never wait for a slot.
 
         `on_free` is called when a slot is free and returns whether it used it. `on_recovery` is called when the address
-        was down and answers again, and when its models have changed. `on_drain` is called when `drain` has changed.
+        was down and answers again, and when its models have changed. `on_drain` is called when `drain` has changed,
+        `on_outage` when there was no connection, or it broke off.
         """
         if on_free is not None:
             self._on_free.append(on_free)
         self._on_recovery.append(on_recovery)
         if on_drain is not None:
             self._on_drain.append(on_drain)
+        if on_outage is not None:
+            self._on_outage.append(on_outage)
 
     def unwatch(
         self,
         on_free: Callable[["Endpoint"], bool] | None,
         on_recovery: Callable[[], None],
         on_drain: Callable[["Endpoint"], None] | None = None,
+        on_outage: Callable[["Endpoint"], None] | None = None,
     ) -> None:
         """Remove a backend's callbacks. Calls that it has in flight are not affected."""
         if on_free is not None and on_free in self._on_free:
@@ -112,6 +119,8 @@ class Endpoint:
             self._on_recovery.remove(on_recovery)
         if on_drain is not None and on_drain in self._on_drain:
             self._on_drain.remove(on_drain)
+        if on_outage is not None and on_outage in self._on_outage:
+            self._on_outage.remove(on_outage)
 
     def set_drain(self, drain: Drain | None) -> None:
         """Drain the endpoint, or let it serve again (None), and tell the backends. To be called again when
@@ -139,8 +148,8 @@ class Endpoint:
         """Count one more request that takes no slot, so that `idle` waits for it."""
         self._others += 1
 
-    def leave(self) -> None:
-        """Count one less of these."""
+    def leave(self, answered: bool = False) -> None:
+        """Count one less of these; `answered` or not, as with `give_back`."""
         self._others -= 1
         if self._others == 0 and self._on_free:
             self.offer()
@@ -170,8 +179,9 @@ class Endpoint:
         """Count one more call in flight."""
         self.in_flight += 1
 
-    def give_back(self) -> None:
-        """Count one call less, and offer its slot to the backends."""
+    def give_back(self, answered: bool = False) -> None:
+        """Count one call less, and offer its slot to the backends. It is a `slots.Ended`: whether the call was
+        `answered` matters to others only."""
         self.in_flight -= 1
         if self._on_free:
             self.offer()
@@ -241,6 +251,10 @@ class Endpoint:
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
         """Note a failed call. `unreachable`: there was no connection, or it broke off."""
+        if unreachable:
+            for watcher in self._on_outage:
+                with surviving(f"telling a backend that {self.address} is away"):
+                    watcher(self)
         if not self._is_closed and self.health.failed(why, unreachable=unreachable):
             if self._timer is not None:
                 self._timer.cancel()

@@ -99,7 +99,6 @@ class EndpointHealth:
 
     __slots__ = (
         "_awaits_answer",
-        "_backends",
         "_clock",
         "_ejection",
         "_ejections",
@@ -107,19 +106,21 @@ class EndpointHealth:
         "_is_doubted",
         "_is_known",
         "_is_on_trial",
-        "_is_probed_down",
-        "_is_refused",
         "_log",
         "_probe_failures",
         "_probes_passed",
         "_seconds",
         "_until",
         "answers",
+        "backends",
         "ejected",
         "failed_at",
+        "is_probed_down",
+        "is_refused",
         "is_up",
         "last",
         "name",
+        "on_answer",
     )
 
     def __init__(
@@ -138,7 +139,14 @@ class EndpointHealth:
         """The number of ejections since the start."""
         self.failed_at = 0.0
         self.last: Failure | None = None
-        self._backends: list[str] = []
+        self.backends: list[str] = []
+        """The names of the backends that use it."""
+        self.is_probed_down = False
+        """So many probes failed in a row that only probes bring it up again."""
+        self.is_refused = False
+        """The last probe that failed was answered: the server says that it is not ready."""
+        self.on_answer: Callable[[], None] | None = None
+        """Called before an answer to a call that changes the state: the first one, or one after a failure."""
         self._ejection = ejection
         self._clock = clock
         self._log = log
@@ -157,14 +165,11 @@ class EndpointHealth:
         """Probes that passed, in a row, after one that failed."""
         self._is_doubted = False
         """A probe failed, and not enough have passed since."""
-        self._is_refused = False
-        """The last probe that failed was answered: the server says that it is not ready."""
-        self._is_probed_down = False
 
     def used_by(self, backend: str) -> None:
         """Note the name of a backend that uses this endpoint; log lines name it."""
-        if backend not in self._backends:
-            self._backends.append(backend)
+        if backend not in self.backends:
+            self.backends.append(backend)
 
     @property
     def state(self) -> State:
@@ -183,12 +188,12 @@ class EndpointHealth:
     @property
     def is_left_out(self) -> bool:
         """Whether it is down and no trial is due yet."""
-        return not self.is_up and (self._is_probed_down or self._clock() < self._until)
+        return not self.is_up and (self.is_probed_down or self._clock() < self._until)
 
     @property
     def ejected_until(self) -> datetime | None:
         """When the next trial is, or was, due; None if it is not ejected, or probes decide when it is used again."""
-        if self.is_up or self._is_probed_down:
+        if self.is_up or self.is_probed_down:
             return None
         return datetime.now(UTC) + timedelta(seconds=self._until - self._clock())
 
@@ -200,7 +205,11 @@ class EndpointHealth:
     def answered(self) -> bool:
         """Note an answer to a call. Returns whether the endpoint was down and is not any more."""
         self.answers += 1
-        return self._awaits_answer and self._recover("it answered a call", by_probe=False)
+        if not self._awaits_answer:
+            return False
+        if self.on_answer is not None:
+            self.on_answer()
+        return self._recover("it answered a call", by_probe=False)
 
     def failed(self, why: str, *, unreachable: bool) -> bool:
         """Note a failed call. `unreachable`: there was no connection, or it broke off. Returns whether this ejected
@@ -243,9 +252,9 @@ class EndpointHealth:
         self._probe_failures += 1
         self._probes_passed = 0
         self._is_doubted = True
-        self._is_refused = refused
+        self.is_refused = refused
         if self._probe_failures >= unhealthy:
-            self.is_up, self._is_probed_down = False, True
+            self.is_up, self.is_probed_down = False, True
         self._log_change(before, why)
 
     def _note_failure(self, why: str) -> None:
@@ -269,10 +278,10 @@ class EndpointHealth:
         self._failures = self._ejections = 0
         self._awaits_answer = self._is_on_trial = False
         self._is_known = True
-        if by_probe or not self._is_refused:
+        if by_probe or not self.is_refused:
             self._probe_failures = self._probes_passed = 0
-            self._is_doubted = self._is_refused = self._is_probed_down = False
-        self.is_up = not self._is_probed_down
+            self._is_doubted = self.is_refused = self.is_probed_down = False
+        self.is_up = not self.is_probed_down
         self._log_change(before, why)
         return self.is_up and before is State.DOWN
 
@@ -289,7 +298,7 @@ class EndpointHealth:
             self._write(logging.INFO, f"is up{again}: %s", why)
 
     def _write(self, level: int, text: str, *values: object) -> None:
-        backends = f" of backend {', '.join(map(repr, self._backends))}" if self._backends else ""
+        backends = f" of backend {', '.join(map(repr, self.backends))}" if self.backends else ""
         # Lines about an endpoint that is merely degraded leave room for the others.
         key = self.name, level
         self._log.write(key, level, f"endpoint %s%s {text}", self.name, backends, *values)

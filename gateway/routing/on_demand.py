@@ -1,24 +1,20 @@
-"""A backend whose servers are started when calls wait for them: without endpoints calls wait for one to come.
-
-Calls that take a slot wait in the fair queue, as they do while all endpoints are busy; others, such as questions for
-metadata, wait until there is an endpoint.
-"""
+"""The slots of servers that are started when calls wait for them: without endpoints calls wait for one to come."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
-from gateway.core.errors import DetailedError, Reason, Status, TransportError
+from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import frozen
 from gateway.core.transport import Connector
-from gateway.core.types import Answer, Request, Response
+from gateway.core.types import Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import Ejection
 from gateway.routing.queue import overloaded
 from gateway.routing.sequences import sequence_of
+from gateway.routing.slots import Ended, LocalSlots, Slots, may_try_another
 
 TRIES = 3
 """How often a call is sent that no server has seen."""
@@ -83,59 +79,88 @@ class CountedEndpoint(Endpoint):
         self.calls += 1
         super().take()
 
-    def give_back(self) -> None:
+    def give_back(self, answered: bool = False) -> None:
         """As the Endpoint's."""
         self.last_used = self.clock()
         if self.most_calls and self.calls >= self.most_calls and self.on_limit is not None:
             self.on_limit()
-        super().give_back()
+        super().give_back(answered)
 
 
-class OnDemandBackend(Backend):
-    """A Backend whose endpoints a Starter adds and removes."""
+class StartedSlots:
+    """The slots of servers that a Starter starts when calls wait for them; it adds and removes the endpoints. While
+    there is none, calls that take a slot wait in the queue, and others, such as questions for metadata, beside it."""
 
-    starts_servers = True
-
-    def __init__(self, *args: Any, **keys: Any) -> None:
-        super().__init__(*args, **keys)
+    def __init__(self, local: LocalSlots) -> None:
+        self.local = local
+        self.answers = local.answers
         self.starter: Starter | None = None
         """What starts the servers; without it calls fail while there is no endpoint."""
         self._first: set[asyncio.Future[None]] = set()
         """Calls without a place in the queue that wait for an endpoint."""
         self.closed = asyncio.Event()
         """No request will come any more."""
+        local.keeps_waiting = True
+        local.calls.on_wait = self._call_waits
+        local.on_join.append(self._wake)
 
-    def close(self) -> None:
-        """As the Backend's."""
-        super().close()
-        self.closed.set()
-
-    @property
-    def waiting(self) -> int:
-        """The calls that wait; while there is no endpoint, also those that wait for the answer to one of them."""
-        return self._in_line if self.endpoints else self._in_line + self.joined
-
-    @property
-    def _in_line(self) -> int:
-        return len(self.queue) + len(self._first)
-
-    def count_joined(self, change: int) -> None:
-        """As the Backend's."""
-        super().count_joined(change)
-        if change > 0 and not self.endpoints and self.starter is not None:
-            self.starter.call_waits()
+    def start_by(self, starter: Starter) -> None:
+        """Have servers started by `starter` from now on."""
+        self.starter = starter
 
     @property
     def call_seconds(self) -> float | None:
         """How long a call holds its slot; None before the first one has ended."""
-        return self.waiting_calls.times.mean
+        return self.local.calls.times.mean
 
-    def add(self, endpoint: Endpoint) -> None:
-        """As the Backend's."""
-        super().add(endpoint)
-        for each in self._first:
-            if not each.done():
-                each.set_result(None)
+    def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
+        """As Slots'."""
+        return self.local.free(request, tried) if self.local.endpoints else None
+
+    async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
+        """As Slots'. Without an endpoint it waits until a server is there."""
+        local = self.local
+        while True:
+            if self.starter is None and not local.endpoints:
+                raise local.choice.none_there()
+            if local.endpoints or self._is_queued(request):
+                return await local.wait(request, tried)
+            await self._first_endpoint()
+            if local.endpoints and (endpoint := local.free(request, tried)) is not None:
+                return endpoint
+
+    def began(self, request: Request, endpoint: Endpoint) -> Ended:
+        """As Slots'."""
+        return self.local.began(request, endpoint)
+
+    async def again(
+        self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
+    ) -> Request | None:
+        """As Slots'. A call that fails with its server tells why the server is gone; if the server cannot have seen it,
+        it is sent to another one."""
+        if may_try_another(error, tried, self.local.serving):
+            return None
+        failed = await self._explained(error)
+        if failed is None:
+            raise error
+        if failed.sent or rounds == TRIES - 1:
+            raise failed from error
+        return request
+
+    async def is_ready(self) -> bool | None:
+        """As Slots'; without endpoints, whether one would be started."""
+        if self.local.endpoints:
+            return None
+        return self.starter is not None and self.starter.can_serve
+
+    def replace(self, previous: Slots) -> None:
+        """As Slots'."""
+        self.local.replace(previous)
+
+    def close(self) -> None:
+        """As Slots'."""
+        self.local.close()
+        self.closed.set()
 
     def fail_waiting(self, text: str, detail: str) -> None:
         """Fail the calls that wait. `detail` is for those only who may see what servers print."""
@@ -143,57 +168,23 @@ class OnDemandBackend(Backend):
         def error() -> TransportError:
             return self._error(ServerFailure(text, detail), sent=False)
 
-        self.queue.fail(error)
+        self.local.queue.fail(error)
         for each in self._first:
             if not each.done():
                 each.set_exception(error())
 
-    async def is_ready(self) -> bool:
-        """As the Backend's; without endpoints, whether one would be started."""
-        if not self.endpoints:
-            return self.starter is not None and self.starter.can_serve
-        return await super().is_ready()
+    def _call_waits(self) -> None:
+        if self.starter is not None:
+            self.starter.call_waits()
 
-    async def __call__(self, request: Request) -> Answer:
-        """As the Backend's. A call that fails with its server tells why the server is gone; if the server cannot have
-        seen it, it is sent to another one.
+    def _wake(self, endpoint: Endpoint) -> None:
+        for each in self._first:
+            if not each.done():
+                each.set_result(None)
 
-        Raises:
-            GatewayError: as the Backend's.
-        """
-        for tries in range(1, TRIES + 1):
-            if not self.endpoints and not self._is_queued(request):
-                await self._first_endpoint()
-            try:
-                return await super().__call__(request)
-            except TransportError as error:
-                failed = await self._explained(error)
-                if failed is None:
-                    raise
-                if failed.sent or tries == TRIES:
-                    raise failed from error
-        raise AssertionError
-
-    async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
-        """As the Backend's, with the same errors as calls."""
-        for tries in range(1, TRIES + 1):
-            if not self.endpoints and not self._is_queued(request):
-                await self._first_endpoint()
-            try:
-                async with aclosing(super().stream(request, passthrough=passthrough)) as responses:
-                    async for each in responses:
-                        yield each
-                return
-            except TransportError as error:
-                failed = await self._explained(error)
-                if failed is None:
-                    raise
-                if failed.sent or tries == TRIES:
-                    raise failed from error
-
-    async def _explained(self, error: TransportError) -> TransportError | None:
+    async def _explained(self, error: GatewayError) -> TransportError | None:
         """`error` with the reason why its server is gone; None if the server is not gone."""
-        if self.starter is None or not error.endpoint or error.status is not Status.UNAVAILABLE:
+        if self.starter is None or not isinstance(error, TransportError) or error.status is not Status.UNAVAILABLE:
             return None
         failure = await self.starter.failure_at(error.endpoint)
         if failure is None:
@@ -203,24 +194,13 @@ class OnDemandBackend(Backend):
         return explained
 
     def _error(self, failure: ServerFailure, *, sent: bool) -> TransportError:
-        text = failure.text if failure.text.startswith("backend ") else f"backend {self.name!r}: {failure.text}"
+        text = failure.text if failure.text.startswith("backend ") else f"backend {self.local.name!r}: {failure.text}"
         return DetailedError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, failure.detail, sent=sent)
 
     def _is_queued(self, request: Request) -> bool:
         """Whether the request waits in the queue if there is no endpoint."""
-        return bool(self.max_in_flight) and request.operation in self._with_slot and sequence_of(request) is None
-
-    async def _wait_for_slot(self, request: Request, tried: tuple[Endpoint, ...] = ()) -> Endpoint:
-        if self.starter is None and not self.endpoints:
-            raise self.choice.none_there()
-        if self.starter is not None:
-            self.starter.call_waits()
-        return await super()._wait_for_slot(request, tried)
-
-    def _free_endpoint(self, request: Request, tried: Sequence[Endpoint]) -> Endpoint | None:
-        if not self.endpoints and self._is_queued(request):
-            return None
-        return super()._free_endpoint(request, tried)
+        local = self.local
+        return bool(local.max_in_flight) and request.operation in local.with_slot and sequence_of(request) is None
 
     async def _first_endpoint(self) -> None:
         """Wait until there is an endpoint.
@@ -229,20 +209,26 @@ class OnDemandBackend(Backend):
             GatewayError: RESOURCE_EXHAUSTED (overloaded), too many wait, or `queue.timeout` is over; UNAVAILABLE, no
                 server could be started.
         """
-        if self.starter is None:
-            raise self.choice.none_there()
-        if self._in_line >= self.queue_settings.length:
-            text = f"backend {self.name!r}: {self._in_line} calls wait for a server (queue.length); try again later"
+        local, waiting = self.local, self.local.calls.number
+        if waiting >= local.queue_settings.length:
+            text = f"backend {local.name!r}: {waiting} calls wait for a server (queue.length); try again later"
             raise overloaded(text, None)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._first.add(waiter)
-        self.starter.call_waits()
-        seconds = self.queue_settings.timeout
+        local.calls.without_place += 1
+        self._call_waits()
+        seconds = local.queue_settings.timeout
         try:
             async with asyncio.timeout(seconds):
                 await waiter
         except TimeoutError as error:
-            text = f"backend {self.name!r}: no server within {seconds:g} s (queue.timeout); try again later"
+            text = f"backend {local.name!r}: no server within {seconds:g} s (queue.timeout); try again later"
             raise overloaded(text, None) from error
         finally:
             self._first.discard(waiter)
+            local.calls.without_place -= 1
+
+
+def started(backends: Mapping[str, Backend]) -> dict[str, StartedSlots]:
+    """The slots of the backends whose servers the gateway starts, by name."""
+    return {name: each.slots for name, each in backends.items() if isinstance(each.slots, StartedSlots)}

@@ -1,9 +1,9 @@
 """One try of a call at an endpoint: its deadline, its span, and how a question to all endpoints is answered."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from gateway.core.deadlines import wait_until
 from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
@@ -13,9 +13,10 @@ from gateway.core.protocol import Protocol
 from gateway.core.spans import Span, begin
 from gateway.core.types import Answer, Request
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.sending import Send
 
 T = TypeVar("T")
+
+Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
 
 
 def begun(request: Request, endpoint: Endpoint) -> Request:

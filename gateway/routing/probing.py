@@ -1,9 +1,9 @@
 """Active probes: every endpoint of a backend is asked in its protocol's own way whether it is live or ready.
 
 A probe takes no slot, passes no policies and is no client traffic. Its outcome goes to the endpoint's health. An
-endpoint that is busy with a call and can answer nothing else meanwhile (`Backend.is_busy`) is not probed: it is late,
-not dead. For the same reason a probe that got no answer does not count if the endpoint answered a call meanwhile, or
-is busy with one now.
+endpoint that is busy with a call and can answer nothing else meanwhile (`LocalSlots.is_busy`) is not probed: it is
+late, not dead. For the same reason a probe that got no answer does not count if the endpoint answered a call
+meanwhile, or is busy with one now.
 """
 
 import asyncio
@@ -90,7 +90,7 @@ class Prober:
             if endpoint.next_probe <= now:
                 endpoint.next_probe = now + self._wait()
                 with surviving(f"beginning a probe of {endpoint.address}"):
-                    if endpoint.probe is None and not self._backend.is_busy(endpoint):
+                    if endpoint.probe is None and not self._backend.local.is_busy(endpoint):
                         self._start(endpoint)
             following = min(following, endpoint.next_probe)
         return following - now
@@ -124,7 +124,7 @@ class Prober:
         else:
             endpoint.probe_passed(probes.healthy)
             return
-        if refused or not (endpoint.health.answers != answers or self._backend.is_busy(endpoint)):
+        if refused or not (endpoint.health.answers != answers or self._backend.local.is_busy(endpoint)):
             endpoint.probe_failed(f"probe: {why}", probes.unhealthy, refused=refused)
 
 

@@ -1,78 +1,126 @@
-"""Sends one try of a call to an endpoint, and gives its slot back when the answer has come."""
+"""Who sends: one attempt of a call at one endpoint, in the protocol of the backend."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from time import monotonic
 from typing import Any, TypeAlias
 
+from gateway.core.errors import GatewayError
 from gateway.core.exchange import ask
-from gateway.core.protocol import Protocol
+from gateway.core.frozen import replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol, Target
+from gateway.core.spans import Span
+from gateway.core.streaming import ask_stream
 from gateway.core.tasks import outlived_by
-from gateway.core.types import Answer, Request
+from gateway.core.types import Answer, Request, Response
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.queue import SlotTimes
+from gateway.routing.one_try import Send, span_of_try
+from gateway.routing.readiness import probe
 from gateway.routing.spans import with_spans
 from gateway.routing.targets import Targets
 
-Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
-SendInSlot: TypeAlias = Callable[[Request, Endpoint], Coroutine[Any, Any, Answer]]
+Began: TypeAlias = Callable[[Request, Endpoint], Callable[[bool], None]]
+"""As `Slots.began`."""
 
 
-class TrySender:
-    """Sends tries in `protocol` to endpoints, whose Targets are known or found out first. `in_slot` gives the slot back
-    that was taken; with `is_limited` it notes in `times` how long it was held."""
+class Sender:
+    """Sends attempts to the endpoints of one backend, whose Targets are known or found out first. It takes and gives
+    back no slots.
+
+    `has_tls`: all endpoints are reached over TLS, whatever the schemes of their addresses are.
+    """
 
     def __init__(
-        self, protocol: Protocol, targets: Targets, times: SlotTimes, clock: Callable[[], float], *, is_limited: bool
+        self,
+        target: Target,
+        protocol: Protocol,
+        endpoints: Sequence[Endpoint],
+        clock: Callable[[], float] = monotonic,
+        *,
+        has_tls: bool = False,
     ) -> None:
-        self._protocol = protocol
-        self._targets = targets
-        self._times = times
-        self._clock = clock
-        self.in_slot: SendInSlot = self._in_timed_slot if is_limited else self._in_any_slot
+        self.name = target.backend
+        self.protocol = protocol
+        self.targets = Targets(target, protocol, endpoints, clock=clock)
+        self.runs_to_the_end = protocol.traits.servers.runs_to_the_end
+        """Servers go on computing even if the client leaves."""
+        self._has_tls = has_tls
 
-    def ask(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
-        """The answer; the slot stays taken."""
-        target = self._targets.known.get(endpoint)
+    def ask(self, request: Request, endpoint: Endpoint) -> Coroutine[Any, Any, Answer]:
+        """The answer of an endpoint."""
+        target = self.targets.known.get(endpoint)
         if target is None:
             return self._ask_unknown(request, endpoint)
         if request.span is not None:
             return ask(request, self._protocol_for(request), endpoint, target)
-        return ask(request, self._protocol, endpoint, target)
+        return ask(request, self.protocol, endpoint, target)
 
-    def to_the_end(self, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
-        """As `in_slot`, for a server that goes on computing even if the client leaves: its slot must stay taken. So
-        the exchange is a task of its own that outlives the client's."""
-        return outlived_by(asyncio.get_running_loop().create_task(self.in_slot(request, endpoint)))
+    def to_the_end(self, began: Began, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
+        """As `ask`, of a server that goes on computing even if the client leaves: its slot must stay taken. So the
+        exchange is a task of its own that outlives the client's. Its slot is given back at the end of the task."""
+        ended = began(request, endpoint)
+        task = asyncio.get_running_loop().create_task(self.ask(request, endpoint))
+        # Before the client is told.
+        task.add_done_callback(lambda task: ended(not task.cancelled() and task.exception() is None))
+        return outlived_by(task)
+
+    async def in_span(self, send: Send, request: Request, endpoint: Endpoint) -> Answer:
+        """As `send`, with the span of the try in the record."""
+        with self.span(request, endpoint) as span:
+            return await send(replace(request, span=span), endpoint)
+
+    def span(self, request: Request, endpoint: Endpoint) -> Span:
+        """The span of a try that begins now."""
+        return span_of_try(request, self.name, endpoint, self.protocol, tls=self._has_tls)
+
+    async def stream(
+        self, request: Request, endpoint: Endpoint, span: Span | None = None, *, passthrough: bool = False
+    ) -> AsyncGenerator[Response, None]:
+        """The responses of an endpoint as `streaming.ask_stream` yields them, with `passthrough` in the protocol's
+        passthrough form. Raises GatewayError as `Targets.find`."""
+        protocol = self.protocol.http.passthrough if passthrough else self.protocol
+        connector = endpoint.passthrough if passthrough else endpoint
+        assert protocol is not None
+        assert connector is not None
+        if span is not None:
+            request = replace(request, span=span)
+            protocol = with_spans(protocol, request.record, span, is_stream=True)
+        return ask_stream(request, protocol, connector, await self.target_of(endpoint, request.deadline))
 
     async def without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        """The answer to a request that takes no slot."""
+        """The answer to a request that takes no slot, for which nobody else counts it."""
         endpoint.enter()
         try:
             return await self.ask(request, endpoint)
         finally:
             endpoint.leave()
 
-    async def _in_any_slot(self, request: Request, endpoint: Endpoint) -> Answer:
+    async def to_each(self, request: Request, endpoint: Endpoint) -> Answer:
+        """As `without_slot`, of a request that goes to all endpoints. If another server has taken this one over and
+        refuses, it is asked once more in its own way."""
+        changes = self.targets.changes
         try:
-            return await self.ask(request, endpoint)
-        finally:
-            endpoint.give_back()
+            return await self.without_slot(request, endpoint)
+        except GatewayError as error:
+            if not await self.targets.has_changed(endpoint, request, error, changes):
+                raise
+        return await self.without_slot(request, endpoint)
 
-    async def _in_timed_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        began = self._clock()
-        try:
-            answer = await self.ask(request, endpoint)
-            self._times.add(self._clock() - began)
-            return answer
-        finally:
-            endpoint.give_back()
+    async def target_of(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
+        """The Target of an endpoint, whose server is asked for its flavor if that is not known. Raises GatewayError."""
+        return self.targets.known.get(endpoint) or await self.targets.find(endpoint, deadline)
+
+    async def probe(self, operation: Operation, endpoint: Endpoint) -> None:
+        """As `readiness.probe`, for one endpoint. Its outcome is not noted."""
+        await probe(operation, self.protocol, endpoint.connector, self.targets.of(endpoint))
 
     def _protocol_for(self, request: Request) -> Protocol:
         """The protocol; for a request whose spans are noted, one that notes those of its codec."""
         if request.span is None:
-            return self._protocol
-        return with_spans(self._protocol, request.record, request.span)
+            return self.protocol
+        return with_spans(self.protocol, request.record, request.span)
 
     async def _ask_unknown(self, request: Request, endpoint: Endpoint) -> Answer:
-        target = await self._targets.find(endpoint, request.deadline)
+        target = await self.targets.find(endpoint, request.deadline)
         return await ask(request, self._protocol_for(request), endpoint, target)

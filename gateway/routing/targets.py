@@ -1,16 +1,19 @@
 """The Target of each endpoint of a backend: what codecs know about it, including the flavor of its server.
 
-If the protocol has flavors and none is configured, the server is asked for its metadata before the first call, and
-again after it was away, because another server may have come back.
+If the protocol has flavors and none is configured, the server is asked for its metadata before the first call. Another
+server may take the address over, such as a new version of a deployment. So the server is asked again before the next
+call after an outage, and when it refuses a call: an outage that no call met leaves no other trace.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic
 
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
-from gateway.core.operations import Operation
+from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Flavors, Protocol, Target
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Request, ServerInfo
@@ -18,6 +21,9 @@ from gateway.routing.endpoint import Endpoint
 
 SECONDS_WAITED = 10.0
 """How long a server may take to answer that question."""
+SECONDS_CONFIRMED = 1.0
+"""A server that refused a call, was asked, and is still the same one, is not asked again because of a refusal for so
+long: clients that send wrong requests must not double its work."""
 
 _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
@@ -27,14 +33,27 @@ _DENIED = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED})
 """Errors of a server or of a proxy in front of it that wants credentials: clients may have them, this question has
 none."""
 
+_REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.NOT_FOUND, Status.UNIMPLEMENTED})
+"""Errors that a message for another flavor gets, from the server or from its own codec. Nothing was computed."""
+_BROKEN = frozenset({Status.INTERNAL, Status.UNKNOWN})
+"""Errors that such a message may get as well, or the reply to it. The model may have run."""
+_CHANGING = CALLS | CONTROL_OPERATIONS
+"""The operations that must not be repeated after one of `_BROKEN`."""
+
 
 class Targets:
     """The Targets of one backend's endpoints. `seconds` bounds the wait for a server's metadata."""
 
     def __init__(
-        self, target: Target, protocol: Protocol, endpoints: Sequence[Endpoint], seconds: float = SECONDS_WAITED
+        self,
+        target: Target,
+        protocol: Protocol,
+        endpoints: Sequence[Endpoint],
+        seconds: float = SECONDS_WAITED,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._seconds = seconds
+        self._clock = clock
         self._target = target
         self._protocol = protocol
         self._flavors = None if target.flavor else protocol.traits.servers.flavors
@@ -42,6 +61,12 @@ class Targets:
         self._asking: dict[Endpoint, asyncio.Task[Target]] = {}
         self.known: dict[Endpoint, Target] = {}
         """The Targets whose flavor is known, or that need none."""
+        self._last: dict[Endpoint, Target] = {}
+        """What each server told last, also if it is forgotten."""
+        self._confirmed: dict[Endpoint, float] = {}
+        """When a server that had refused a call told that it is still the same one."""
+        self.changes = 0
+        """How often a server told something else than before."""
         for endpoint in endpoints:
             self.add(endpoint)
 
@@ -54,12 +79,39 @@ class Targets:
 
     def remove(self, endpoint: Endpoint) -> None:
         """Remove an endpoint. Calls that it still has find its Target all the same."""
-        self._unflavored.pop(endpoint, None)
-        self.known.pop(endpoint, None)
+        for each in (self._unflavored, self.known, self._last, self._confirmed):
+            each.pop(endpoint, None)
 
     def forget(self) -> None:
         """Forget the flavors found: an endpoint came back, perhaps as another server."""
         self.known = {} if self._flavors else dict(self._unflavored)
+
+    def lost(self, endpoint: Endpoint) -> None:
+        """Forget the flavor of an endpoint that cannot be reached: another server may answer the next call."""
+        if self._flavors:
+            self.known.pop(endpoint, None)
+
+    async def has_changed(self, endpoint: Endpoint, request: Request, error: GatewayError, changes: int) -> bool:
+        """Whether `request`, which ended with `error`, is to be repeated: another server has the address now. The
+        server is asked for that if its flavor may explain the error. `changes` had this value before the call.
+
+        It is never to be repeated if the model may have run.
+        """
+        if self._flavors is None or not (error.status in _REFUSED or error.status in _BROKEN):
+            return False
+        if endpoint not in self._unflavored or isinstance(error, TransportError):
+            return False
+        if self.changes == changes and endpoint in self.known:
+            if self._clock() < self._confirmed.get(endpoint, -inf) + SECONDS_CONFIRMED:
+                return False
+            try:
+                await self._asked(endpoint, self._flavors, request.deadline)
+            except GatewayError:
+                return False
+            if self.changes == changes:
+                self._confirmed[endpoint] = self._clock()
+                return False
+        return error.status in _REFUSED or request.operation not in _CHANGING
 
     def of(self, endpoint: Endpoint) -> Target:
         """The Target as far as it is known. Enough for requests that are the same for all flavors."""
@@ -75,9 +127,13 @@ class Targets:
         """
         if self._flavors is None:
             return self.of(endpoint)
+        return await self._asked(endpoint, self._flavors, deadline)
+
+    async def _asked(self, endpoint: Endpoint, flavors: Flavors, deadline: float | None) -> Target:
+        """As `find`, also for an endpoint that is in `known`."""
         asking = self._asking.get(endpoint)
         if asking is None:
-            asking = self._asking[endpoint] = spawn(self._find(endpoint, self._flavors))
+            asking = self._asking[endpoint] = spawn(self._find(endpoint, flavors))
             asking.add_done_callback(lambda _: self._asking.pop(endpoint, None))
         seconds = None if deadline is None else max(deadline - asyncio.get_running_loop().time(), 0.0) / 2
         try:
@@ -103,7 +159,11 @@ class Targets:
         extensions = frozenset(info.extensions) if info else frozenset()
         found = replace(target, flavor=flavors.detect(info), extensions=extensions)
         if endpoint in self._unflavored:
-            self.known[endpoint] = found
+            if self._last.get(endpoint, found) != found:
+                self.changes += 1
+                self._confirmed.pop(endpoint, None)
+                endpoint.changed()  # what is known of its models belongs to the other server
+            self.known[endpoint] = self._last[endpoint] = found
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:

@@ -6,13 +6,37 @@ While a backend has no endpoint, calls wait for the first one as long as `queue.
 import asyncio
 import math
 from collections.abc import Callable, Hashable
+from functools import partial
 
+from gateway.core.frozen import frozen
 from gateway.core.operations import WAKING
 from gateway.core.queue_wait import note_wait
 from gateway.core.types import Request
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import FairQueue, QueueSettings, SlotTimes, Waiter, overloaded
+
+
+def _model(request: Request) -> Hashable:
+    return request.model
+
+
+def _free_endpoint(request: Request) -> str:
+    return "no endpoint was free"
+
+
+@frozen
+class Lines:
+    """The lines in which the calls of a client wait.
+
+    - `of`: the line that a request waits in, with those that are like it.
+    - `fit`: whether the calls of a line can be given a slot of an endpoint.
+    - `awaited`: the sentence for a request that has waited in vain: that this did not happen.
+    """
+
+    of: Callable[[Request], Hashable] = _model
+    fit: Callable[[Endpoint, Hashable], bool] | None = None
+    awaited: Callable[[Request], str] = _free_endpoint
 
 
 class WaitingCalls:
@@ -28,11 +52,17 @@ class WaitingCalls:
         """Seconds for which a call waits while there is no endpoint; None: it fails at once."""
         self.queue: FairQueue[Endpoint] = FairQueue(self._name, settings.length, self.seconds_until)
         self.times = SlotTimes()
-        self.line_of: Callable[[Request], Hashable] = _model
-        """The line that a request waits in, with those that are like it."""
-        self.awaited: Callable[[Request], str] = _free_endpoint
-        """The sentence for a request that has waited in vain: that this did not happen."""
+        self.lines = Lines()
+        self.on_wait: Callable[[], None] = _nobody
+        """Called when a call begins to wait."""
+        self.without_place = 0
+        """Calls that wait for an endpoint, and have no place in the queue."""
         self._emptied_or_filled = -math.inf
+
+    @property
+    def number(self) -> int:
+        """How many calls wait."""
+        return len(self.queue) + self.without_place
 
     def emptied_or_filled(self) -> None:
         """The last endpoint was removed, or the first one added."""
@@ -51,9 +81,9 @@ class WaitingCalls:
         """Whether an endpoint has no free slot."""
         return 0 < self.slots <= endpoint.in_flight
 
-    def hand_over(self, endpoint: Endpoint, next_waiter: Callable[[Endpoint], Waiter[Endpoint] | None]) -> bool:
-        """Give a free slot of `endpoint` to the call that `next_waiter` takes out of the queue. Returns whether there
-        was one.
+    def hand_over(self, endpoint: Endpoint) -> bool:
+        """Give a free slot of `endpoint` to the call whose turn it is among those that fit. Returns whether there was
+        one.
 
         An endpoint that is left out gets none while another one is merely busy and will give its slot back: it would
         fail all waiting calls one by one.
@@ -66,7 +96,8 @@ class WaitingCalls:
                 each not in left_out and self.is_full(each) for each in self._choice.endpoints
             ):
                 return False
-        waiter = next_waiter(endpoint)
+        fit = self.lines.fit
+        waiter = self.queue.next(None if fit is None else partial(fit, endpoint))
         if waiter is None:
             return False
         if not endpoint.health.is_up:
@@ -82,7 +113,8 @@ class WaitingCalls:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
                 UNAVAILABLE, no endpoint came in time.
         """
-        client, line = request.client, self.line_of(request)
+        self.on_wait()
+        client, line = request.client, self.lines.of(request)
         place = self.queue.place(client, line)
         waiter, joined = self.queue.join(client, line), self._clock()
         try:
@@ -103,7 +135,7 @@ class WaitingCalls:
                 raise
             if not self._choice.endpoints and self.patience is not None:
                 raise self._choice.none_there(self.patience) from error
-            text = f"{self.awaited(request)} within {self._timeout:g} s (queue.timeout); try again later"
+            text = f"{self.lines.awaited(request)} within {self._timeout:g} s (queue.timeout); try again later"
             raise overloaded(f"backend {self._name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error
         finally:
             note_waiting(request, self._name, place, self._clock() - joined)
@@ -131,9 +163,5 @@ def note_waiting(request: Request, backend: str, place: int, seconds: float) -> 
     request.record.waited(seconds, backend, place)
 
 
-def _model(request: Request) -> Hashable:
-    return request.model
-
-
-def _free_endpoint(request: Request) -> str:
-    return "no endpoint was free"
+def _nobody() -> None:
+    """Nobody is told."""

@@ -13,10 +13,10 @@ import pytest
 
 from tests.interop.exchanges import get, post
 from tests.interop.processes import Process, clean_environment, free_port
+from tests.limits import GENEROUS
 from tests.peers.build import ROOT
 
 HERE = Path(__file__).parent
-SECONDS = 30
 MOST = 2
 CONFIG = """
 workers: {workers}
@@ -50,7 +50,7 @@ def environment(project: Path) -> dict[str, str]:
 
 def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments], cwd=project, capture_output=True, text=True, timeout=SECONDS,
+        [sys.executable, "-m", "gateway", *arguments], cwd=project, capture_output=True, text=True, timeout=GENEROUS,
         check=False, env=environment(project),
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def served(project: Path, folder: Path, workers: int) -> Iterator[dict[str, str]
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
     process = Process(command, folder, environment(project))
     try:
-        process.wait_until(lambda: "\nready" in process.stdout(), SECONDS)
+        process.wait_until(lambda: "\nready" in process.stdout(), GENEROUS)
         yield urls
     finally:
         process.stop()

@@ -26,7 +26,6 @@ from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
 from gateway.routing.balancing import LeastInFlight, LeastLoad, RoundRobin, WeightedLeastInFlight
 from gateway.routing.health import Ejection
-from gateway.routing.placement.backend import PlacedBackend
 from gateway.routing.placement.table import Stock
 from gateway.routing.probing import Probes
 from gateway.routing.queue import QueueSettings
@@ -282,8 +281,8 @@ async def test_backends_balance_and_queue_as_configured() -> None:
     assert [weighted._weights.of(each) for each in (one, two)] == [1, 4]
     two.since = asyncio.get_running_loop().time()
     assert weighted._weights.of(two) < 4
-    assert backends["plain"].queue_settings == QueueSettings(1000, None)
-    assert backends["turns"].queue_settings == QueueSettings(7, 1.5)
+    assert backends["plain"].local.queue_settings == QueueSettings(1000, None)
+    assert backends["turns"].local.queue_settings == QueueSettings(7, 1.5)
 
 
 async def test_the_choices_among_holders_of_models_compare_the_same_loads() -> None:
@@ -292,13 +291,12 @@ backends:
   fleet: {protocol: v2-rest, endpoints: ["lab:1", "lab:2"], balance: least_load, placement: {}}
 routes: [{match: {}, backend: fleet}]
 """
-    fleet = Assembled(text).assembly.backends["fleet"]
-    assert isinstance(fleet, PlacedBackend)
-    for endpoint in fleet.endpoints:
+    fleet = Assembled(text).assembly.placed.all["fleet"]
+    for endpoint in fleet.local.endpoints:
         fleet.placements.told(endpoint, Stock({"m": ()}), fleet.placements.moment)
     of_model = fleet.placements.chosen(fleet.placements.models["m"])
     assert of_model is not None
-    one, all_models = of_model.strategy, fleet.choice.strategy
+    one, all_models = of_model.strategy, fleet.local.choice.strategy
     assert isinstance(one, LeastLoad)
     assert isinstance(all_models, LeastLoad)
     assert one.loads is all_models.loads

@@ -65,6 +65,8 @@ async def test_what_clients_are_told_when_a_backend_is_down(
 
 TEXTS = {
     "backend 'secret-lab' at 127.0.0.1:1: status 302": "a model server: status 302",
+    "backend 'secret-lab' at 127.0.0.1:1: status 302, expected 200; it redirects to 'https://secret-host/x', which":
+        "a model server: status 302, expected 200",
     "backend 'secret-lab': 5 of 5 places in the queue": "a model server: 5 of 5 places in the queue",
     "endpoints 127.0.0.1:1 and hidden.invalid:1 of backend 'secret-lab' differ":
         "endpoints its address and its address of a model server differ",

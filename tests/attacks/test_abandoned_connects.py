@@ -15,9 +15,10 @@ import pytest
 import uvloop
 
 from gateway.transports.memory import resident_memory
+from tests.descriptors import open_descriptors
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority, Files
-from tests.transports.abandoning import MAKE, connections_left, connector_to, descriptors, give_up, silent_server
+from tests.transports.abandoning import MAKE, connections_left, connector_to, give_up, silent_server
 
 CALLS = 20_000
 ROUND = 1_000
@@ -43,7 +44,7 @@ async def load(wire: str, files: Files | None, port: int) -> Left:
     begun, calls, warm = loop.time(), 0, 0
     connector, message = connector_to(wire, files, port)
     await give_up(connector, message, 1)
-    before = descriptors()
+    before = open_descriptors()
     while calls < CALLS:
         await give_up(connector, message, ROUND)
         calls += ROUND
@@ -52,7 +53,7 @@ async def load(wire: str, files: Files | None, port: int) -> Left:
             warm = kept_memory()
     left = {
         "connections": connections_left(),
-        "descriptors": descriptors() - before,
+        "descriptors": open_descriptors() - before,
         "growth": kept_memory() - warm,
         "calls": calls,
         "seconds": loop.time() - begun,
@@ -79,7 +80,6 @@ def serve(wire: str, files: Files | None, told: Connection) -> None:
     asyncio.run(until_told())
 
 
-@pytest.mark.attack
 @pytest.mark.skipif(sys.platform != "linux", reason="memory and descriptors are read from /proc")
 @pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])

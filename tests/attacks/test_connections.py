@@ -140,7 +140,6 @@ def test_connections_beyond_the_descriptors_leave_health_and_known_clients(
         assert "connections" in gateway.log
 
 
-@pytest.mark.attack
 def test_clients_that_send_next_to_nothing_are_closed(gateway: Attacked, figure: Figure) -> None:
     """A byte every two seconds: the head of a message has 20 s."""
     begun = {

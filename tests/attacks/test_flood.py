@@ -68,7 +68,7 @@ def shedding(gateway: Attacked) -> dict[str, object]:
     return found
 
 
-@pytest.mark.attack
+@pytest.mark.alone
 def test_a_flood_is_shed_and_the_gateway_recovers(tmp_path: Path, works: str, figure: Figure) -> None:
     with attacked(tmp_path, works, routes=SHED) as gateway:
         with Http(gateway.address("http")) as known:

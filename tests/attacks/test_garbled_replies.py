@@ -186,7 +186,6 @@ def tag_of(number: int) -> bytes:
     return hashlib.sha256(number.to_bytes(8)).digest()[:TAG]
 
 
-@pytest.mark.attack
 @pytest.mark.parametrize("name", FORMS)
 def test_no_client_gets_the_reply_to_another(tmp_path: Path, works: str, name: str, figure: Figure) -> None:
     form = FORMS[name]

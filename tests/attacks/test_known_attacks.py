@@ -29,7 +29,6 @@ def gateway(tmp_path: Path, works: str) -> Iterator[Attacked]:
         yield gateway
 
 
-@pytest.mark.attack
 @pytest.mark.parametrize(
     "octets", [b"", b"POST /v2/models/identity/infer HTTP/1.1\r\nHost: a\r\nX"], ids=["idle", "half"]
 )

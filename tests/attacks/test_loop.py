@@ -209,7 +209,7 @@ def test_heads_of_many_fields_are_read_in_short_turns(shared: Attacked, name: st
     assert stalls(shared, TURNS[name], figure) < 0.05
 
 
-@pytest.mark.attack
+@pytest.mark.alone
 @pytest.mark.parametrize("name", LARGE_ATTACKS)
 def test_large_messages_do_not_stop_the_loop(shared: Attacked, name: str, figure: Figure) -> None:
     assert stalls(shared, LARGE_ATTACKS[name], figure) < STALL

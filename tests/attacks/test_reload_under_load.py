@@ -17,7 +17,6 @@ from pathlib import Path
 from queue import Queue
 
 import grpc
-import pytest
 
 from gateway.core.datatypes import Datatype
 from gateway.core.types import Tensor
@@ -278,7 +277,6 @@ def test_a_hundred_reloads_lose_no_call_and_leave_nothing_behind(
     assert not re.search("ERROR|given up|Traceback", log)
 
 
-@pytest.mark.attack
 def test_two_hundred_reloads_of_a_large_file_leave_no_memory(
     tmp_path: Path, show_at_the_end: Callable[[str, str], None]
 ) -> None:

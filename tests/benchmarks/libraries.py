@@ -362,6 +362,20 @@ def http1() -> Iterator[Row]:
     )
 
 
+def letters() -> bytes:
+    """A request of V2 with 256 KiB of texts of one letter."""
+    return _one_input("BYTES", ["a"] * (LARGE // 4))
+
+
+def numbers() -> bytes:
+    """A request of V2 with 256 KiB of numbers."""
+    return _one_input("FP64", np.random.default_rng(1).normal(size=LARGE // 20).tolist())
+
+
+def _one_input(datatype: str, data: list[Any]) -> bytes:
+    return orjson.dumps({"inputs": [{"name": "x", "datatype": datatype, "shape": [len(data)], "data": data}]})
+
+
 async def show_calls() -> None:
     """Whole calls over loopback to a listener in this process, whose cost is in both columns."""
     queue, line, turn = FairQueue[None]("any", 1_000), asyncio.Queue[object](), object()
@@ -375,9 +389,7 @@ async def show_calls() -> None:
         line.get_nowait()
 
     show("queue: wait and be next", "asyncio.Queue", best(wait_fairly, wait))
-    letters = orjson.dumps({"data": ["a"] * (LARGE // 4)})
-    numbers = orjson.dumps({"data": np.random.default_rng(1).normal(size=LARGE // 20).tolist()})
-    shown = [1e6 * min(spent(_read(each), 3) for _ in range(ROUNDS)) for each in (letters, numbers)]
+    shown = [1e6 * min(spent(_read(each), 3) for _ in range(ROUNDS)) for each in (letters(), numbers())]
     show("JSON of 256 KiB: read letters", "numbers", (shown[0], shown[1]))
     away = await best_of(lambda: in_thread(int), lambda: asyncio.sleep(0))
     show("a thread: there and back", "a turn of the loop", away)

@@ -32,6 +32,7 @@ from tests.bridge.fakes import (
     spec,
     vector,
 )
+from tests.limits import GENEROUS
 
 EACH = pytest.mark.parametrize(
     ("method", "order", "bound"),
@@ -224,7 +225,7 @@ async def test_a_client_that_leaves_a_hung_backend_leaves_no_call() -> None:
         raise AssertionError
 
     task = asyncio.ensure_future(call(bridge(POINTS, POINTS, backend_of(POINTS, compute), settings()), GRADIENT))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(GENEROUS):
         await hung.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

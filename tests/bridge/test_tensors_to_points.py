@@ -459,9 +459,14 @@ async def test_metadata_has_the_clients_names_and_no_constants() -> None:
         await front(backend, settings)(infer(named("theta", [1, 2]), outputs=(RequestedOutput("output0"),)))
 
 
-async def test_the_config_of_a_model_is_empty_and_that_of_none_is_not_found() -> None:
+async def test_the_config_of_a_model_is_written_and_that_of_none_is_not_found() -> None:
     backend = Backend({"m": MODEL})
-    assert await front(backend)(Request(Operation.CONFIG, "m")) == {}
+    assert await front(backend)(Request(Operation.CONFIG, "m")) == {
+        "name": "m",
+        "max_batch_size": 4096,
+        "input": [{"name": "input0", "data_type": "TYPE_FP64", "dims": [2]}],
+        "output": [{"name": "output0", "data_type": "TYPE_FP64", "dims": [3]}],
+    }
     backend.ready = False
     with pytest.raises(GatewayError, match="model 'm' is not ready"):
         await front(backend)(Request(Operation.CONFIG, "m"))

@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from typer.testing import CliRunner, Result
 
@@ -18,13 +19,38 @@ ROOT = Path(__file__).parent.parent.parent
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""}
 
 
+class _Stream:
+    """Standard output or error of this process. Threads that were there before the command, such as a server's, write
+    to where they wrote before."""
+
+    def __init__(self, command: Any, others: Any, threads: set[int | None]) -> None:
+        self._command, self._others, self._threads = command, others, threads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._others if threading.get_ident() in self._threads else self._command, name)
+
+
+class Runner(CliRunner):
+    """Has what the command prints, and nothing that other threads print meanwhile."""
+
+    @contextmanager
+    def isolation(self, *arguments: Any, **more: Any) -> Iterator[Any]:
+        threads = {each.ident for each in threading.enumerate()} - {threading.get_ident()}
+        before = sys.stdout, sys.stderr
+        with super().isolation(*arguments, **more) as streams:
+            sys.stdout, sys.stderr = (
+                _Stream(*pair, threads) for pair in zip((sys.stdout, sys.stderr), before, strict=True)
+            )
+            yield streams
+
+
 def gateway(*arguments: str, given: bytes = b"") -> Result:
     """One command, to its end, in this process, which keeps its own signals and log."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
-        return CliRunner().invoke(application, arguments, input=given)
+        return Runner().invoke(application, arguments, input=given)
     finally:
         for number, action in before.items():
             signal.signal(number, action)

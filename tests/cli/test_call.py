@@ -50,6 +50,15 @@ def test_an_input_is_written_on_the_command_line(v2: str, value: str, expected: 
     assert data(v2, "double", "--set", value) == [expected]
 
 
+@pytest.mark.parametrize("protocol", ["graphpipe", "grps-rest", "grps-grpc"])
+def test_whole_numbers_become_those_of_metadata_that_are_not_relied_on_otherwise(protocol: str) -> None:
+    with served(protocol, "double") as address:
+        assert data(address, "double", "--set", "x=1,2,3") == [[2.0, 4.0, 6.0]]
+        assert data(address, "double", "--set", "=1,2,3") == [[2.0, 4.0, 6.0]]
+        result = gateway("call", address, "double", "--set", "x=a")
+        assert result.exit_code == 1
+
+
 def test_text_on_the_command_line(v2: str) -> None:
     assert data(v2, "upper", "--set", "text=grün,a") == [["GRÜN", "A"]]
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from threading import Event, Thread
 
 import pytest
 
@@ -13,7 +14,7 @@ from gateway.cli import COMMANDS
 from gateway.cli.options import catalog
 from gateway.config import json_schema
 from gateway.config.schema import below
-from tests.cli.commands import ENVIRON, ROOT, gateway
+from tests.cli.commands import ENVIRON, ROOT, Runner, gateway
 from tests.cli.terminal import terminal
 
 
@@ -144,3 +145,21 @@ def test_the_web_framework_is_not_imported_without_an_admin_port() -> None:
     code += "print(sorted({'fastapi', 'starlette', 'uvicorn'} & sys.modules.keys()))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRON)
     assert ran.stdout == "[]\n"
+
+
+def test_what_another_thread_prints_is_not_the_command_s(capsys: pytest.CaptureFixture[str]) -> None:
+    begun = Event()
+
+    def other() -> None:
+        begun.wait()
+        print("a server's", file=sys.stderr)
+
+    thread = Thread(target=other)
+    thread.start()
+    with Runner().isolation() as (_, error, _):
+        begun.set()
+        thread.join()
+        print("the command's", file=sys.stderr)
+        sys.stderr.flush()
+        assert error.getvalue() == b"the command's\n"
+    assert capsys.readouterr().err == "a server's\n"

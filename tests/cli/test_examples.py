@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 
@@ -166,9 +165,6 @@ routes:
 """
 
 
-with_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-
-
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """What a running gateway printed."""
@@ -178,7 +174,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         yield [line.strip() for line in said[said.index("try:") + 1 : -1]]
 
 
-@with_curl
+@pytest.mark.real("curl")
 def test_each_command_works(commands: list[str]) -> None:
     replies = [curl(each, "--fail") if each.startswith("curl") else grpcurl(each) for each in commands]
     assert len(commands) == 6
@@ -189,7 +185,7 @@ def test_each_command_works(commands: list[str]) -> None:
     assert '"dou ble' in replies[4]
 
 
-@with_curl
+@pytest.mark.real("curl")
 def test_an_error_comes_in_the_form_of_its_protocol(commands: list[str]) -> None:
     rest, umbridge, graphpipe, grps, v2_grpc, grps_grpc = commands
     version = "model 'dou ble' has version '1' here, not '2'"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import ENVIRON, ROOT
+from tests.limits import GENEROUS
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc")
 PROGRAM = """
@@ -60,7 +61,7 @@ def ended(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode:
         pytest.skip("PID namespaces are not allowed here")
     command = [*NAMESPACE, sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=GENEROUS, check=False)
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -219,7 +218,6 @@ def test_bash_completes_commands_and_protocols() -> None:
     assert completed("gateway reference --model po") == ["posterior"]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash_runs_the_script() -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     script = """

@@ -214,7 +214,7 @@ def test_the_time_to_stop_is_that_of_the_current_configuration(tmp_path: Path) -
         (tmp_path / "gateway.yaml").write_text(text("one") + "drain: {timeout: 12}\n")
         assert call(ports["admin"], "POST", "/reload")[0] == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(GENEROUS) == 0
         assert "requests in flight have 12 s" in "".join(said(process, "ended"))
 
 

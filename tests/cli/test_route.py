@@ -75,6 +75,48 @@ def test_the_listeners_model_is_that_of_clients_that_name_none() -> None:
     assert "model 'classify'" in result.stdout.splitlines()[0]
 
 
+PASSING = """
+listeners: [{name: in, bind: "127.0.0.1:0", protocols: [grps-rest, v2-rest]}]
+backends:
+  llm: {protocol: grps-rest, endpoints: ["127.0.0.1:1"]}
+  all: {protocol: grps-rest, endpoints: ["127.0.0.1:2"]}
+routes:
+  - {match: {model: "*"}, backend: all}
+  - {match: {path: /v1/chat}, backend: llm, passthrough: true}
+  - {match: {path: /grps/v1/infer/predict}, backend: llm, passthrough: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "route", "error"),
+    [
+        (("--protocol", "grps-rest", "--path", "/v1/chat"), "path=/v1/chat", ""),
+        (("--protocol", "grps-rest", "--model", "m"), "path=/grps/v1/infer/predict", ""),
+        (("--protocol", "grps-rest", "--model", "m", "--operation", "metadata"), "*", ""),
+        (("--protocol", "v2-rest", "--model", "m"), "*", ""),
+        (("--protocol", "v2-rest", "--model", "m", "--path", "/v2/models/m/infer"), "*", ""),
+        (
+            ("--protocol", "v2-rest", "--model", "m", "--path", "/v1/chat"),
+            "",
+            "/v1/chat belongs to grps-rest; listener 'in' does not serve it over v2-rest",
+        ),
+        (
+            ("--protocol", "v2-rest", "--model", "m", "--path", "/v1/%"),
+            "",
+            "no such path here: '/v1/%'; listener 'in' does not serve it over v2-rest",
+        ),
+    ],
+)
+def test_the_path_decides_whether_a_request_is_read(
+    tmp_path: Path, arguments: tuple[str, ...], route: str, error: str
+) -> None:
+    file = tmp_path / "g.yaml"
+    file.write_text(PASSING)
+    result = gateway("route", "--config", str(file), "--json", *arguments)
+    (decision,) = json.loads(result.stdout)["decisions"]
+    assert (decision["route"], decision["error"], result.exit_code) == (route, error, 1 if error else 0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

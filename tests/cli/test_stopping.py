@@ -174,7 +174,7 @@ def run(client: Iterator[bool], under_load: Barrier) -> int:
         if not is_served:
             return answered
         if answered == BEFORE:
-            under_load.wait(60)
+            under_load.wait(GENEROUS)
     raise AssertionError("a client ends only when it is told to")
 
 
@@ -185,10 +185,10 @@ def test_no_call_is_lost_under_load(tmp_path: Path, delay: int) -> None:
         clients = [make(ports[name]) for name, makes in CLIENTS.items() for make in makes for _ in range(EACH)]
         under_load = Barrier(len(clients) + 1)
         calls = [pool.submit(run, client, under_load) for client in clients]
-        under_load.wait(60)
+        under_load.wait(GENEROUS)
         process.send_signal(signal.SIGTERM)
         assert min(call.result() for call in calls) >= BEFORE
-        assert process.wait(60) == 0
+        assert process.wait(GENEROUS) == 0
         told = said(process, "ended")
     assert told[-1].endswith("INFO gateway.cli.stopping: ended; requests given up: 0\n")
 
@@ -200,7 +200,7 @@ def test_every_step_is_logged_with_time_and_level(tmp_path: Path) -> None:
     text = HANGING.replace("PORT", "1") + "drain: {delay: 0.01, timeout: 5}\n"
     with serving(tmp_path, text) as (process, ports):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(GENEROUS) == 0
         lines = said(process, "ended")
     expected = [
         r"gateway.cli.commands.serve: modelglot \S+ starts with \S+/gateway.yaml",
@@ -301,7 +301,7 @@ def test_a_thread_that_does_not_end_does_not_keep_the_process_alive(tmp_path: Pa
             if signals == 2:
                 said(process, "no connection is accepted")
                 process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
+            assert process.wait(GENEROUS) == 0
             assert said(process, "ended")[-1].endswith("requests given up: 1\n")
 
 

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +13,9 @@ import pytest
 from gateway.client import Client
 from tests.cli.commands import started
 from tests.client.servers import holding, served
+from tests.descriptors import open_descriptors
 from tests.interop.processes import eventually
 from tests.limits import GENEROUS
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def clients() -> list[threading.Thread]:
@@ -62,22 +58,23 @@ def test_a_closed_client_leaves_no_thread_and_no_descriptor(protocol: str) -> No
         address = f"{protocol}://{said[0].partition(' on ')[2].partition(': ')[0].rpartition('://')[2]}"
         with Client(address) as client:  # what the process opens once
             client.infer("posterior", np.array([1.0, 2.0]))
-        before = descriptors(), len(clients())
+        before = open_descriptors(), len(clients())
         for _ in range(5):
             with Client(address) as client:
                 client.infer("posterior", np.array([1.0, 2.0]))
         # Those that other tests of this process have left may be closed meanwhile.
-        assert eventually(lambda: (descriptors() <= before[0], len(clients())) == (True, before[1]), GENEROUS)
+        assert eventually(lambda: (open_descriptors() <= before[0], len(clients())) == (True, before[1]), GENEROUS)
 
 
 def test_a_client_that_is_forgotten_ends() -> None:
     with served("v2-rest", "double") as address:
+        before = clients()
         client = Client(address)
         client.infer("double", [[1.0]])
-        (thread,) = clients()
+        (thread,) = {*clients()} - {*before}
         del client
         gc.collect()
-        thread.join(30)
+        thread.join(GENEROUS)
         assert not thread.is_alive()
 
 
@@ -95,7 +92,7 @@ def test_closing_ends_calls_in_other_threads() -> None:
         call = threads.submit(client.infer, "m", np.array([1], np.int32))
         asyncio.run_coroutine_threadsafe(held.arrived.wait(), loop).result()
         client.close()
-        assert call.exception(30) is not None
+        assert call.exception(GENEROUS) is not None
 
 
 def test_a_stream_that_is_dropped_after_its_client() -> None:
@@ -121,6 +118,6 @@ def test_a_client_does_not_cross_a_fork() -> None:
     with served("v2-rest", "double") as address, Client(address) as client:
         child = multiprocessing.get_context("fork").Process(target=_in_a_child, args=(address, client))
         child.start()
-        child.join(60)
+        child.join(GENEROUS)
         assert child.exitcode == 7
         assert client.infer("double", [[1.0]])["y"].item() == 2.0

@@ -765,6 +765,23 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         ],
     ),
     (
+        "passthrough of some requests to a path that another route reads",
+        MESSAGES + "match: {path: /messages/predict, model: m}, passthrough: true}, {backend: science, match: {}}]\n",
+        [
+            "3:112: routes[0] passes messages requests to /messages/predict on unread, so that this route gets none of"
+            " them; give one of the two another path or listener, or let routes[0] take all of them: with path as its"
+            " only condition"
+        ],
+    ),
+    (
+        "passthrough of a path that another route reads",
+        MESSAGES + "match: {path: /a/*}, passthrough: true}, {backend: science, match: {path: /a/b}}]\n",
+        [
+            "3:89: routes[0] passes messages requests to /a/* on unread, so that this route gets none of them; give one"
+            " of the two another path or listener"
+        ],
+    ),
+    (
         "passthrough at a path of another protocol",
         MESSAGES.replace("[messages]", "[umbridge, messages]") + "match: {path: /Info}, passthrough: true}]\n",
         ["1:61: umbridge and messages both serve GET /Info; give one of them a prefix"],

@@ -31,7 +31,7 @@ FORMS = {name: OURS[name] for name in INSTALLED}
 """The wire forms as the gateway's own reference servers speak them."""
 
 HEAD = """\
-# Any client in front of any server
+# Protocol compatibility matrix
 
 This page shows what each pair of wire forms carries and what it cannot. `make matrix` writes it: clients of every wire
 form call servers of every wire form through one gateway, over sockets. A test compares the page with a new run.

@@ -12,6 +12,7 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import unread
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Relay, StreamForm
@@ -22,7 +23,6 @@ from gateway.core.types import (
     Request,
     Response,
     Tensor,
-    Unread,
     tensor,
 )
 from tests.contract.cases import each_datatype, each_dialect
@@ -108,46 +108,38 @@ def check_requests(dialect: Dialect, messages: Iterator[Message], one_in: int = 
             check_sound(request.inputs)
             attempt(partial(dialect.protocol.encode_request, request, dialect.target))
         if dialect.protocol.relay is not None:
-            check_head(dialect, dialect.protocol.relay, message, request)
+            check_unread(dialect, dialect.protocol.relay, message, request)
 
     check_each(check, messages, one_in)
 
 
-def check_head(dialect: Dialect, relay: Relay, message: Message, read: Request | GatewayError | None) -> None:
+def check_unread(dialect: Dialect, relay: Relay, message: Message, read: Request | GatewayError | None) -> None:
     """What is found in a message that passes unread is what reading it finds, if it can be read."""
-    head = attempt(partial(relay.head, message, LISTENER))
-    if not isinstance(head, Request):
+    request = attempt(partial(unread, message, dialect.protocol, LISTENER))
+    if not isinstance(request, Request):
         return
     if isinstance(read, Request) and not read.flaw:
-        assert (head.operation, head.model, head.version) == (read.operation, read.model, read.version)
-    sent = attempt(partial(relay.request, message, replace(head, unread=UNREAD), dialect.target))
+        assert (request.operation, request.model, request.version) == (read.operation, read.model, read.version)
+    sent = attempt(partial(relay.request, message, request, dialect.target))
     if isinstance(sent, Message) and not isinstance(dialect.protocol.carrier, StreamForm):
         assert sent.body == message.body  # on byte streams a header of the gateway's own is before the payload
 
 
-UNREAD = Unread(Message(), lambda: Request(Operation.INFER), lambda *_: Message())
-
-
 def unread_of(dialect: Dialect, request: Request) -> Request | None:
     """A request as it passes unread; None if what says it does not."""
-    relay = dialect.protocol.relay
     asked = or_error(lambda: arrived(dialect.protocol.encode_request(request, dialect.target), dialect.protocol))
-    head = relay.head(asked, LISTENER) if relay is not None and isinstance(asked, Message) else None
-    if head is None:
-        return None
-    assert isinstance(asked, Message)
-    return replace(head, unread=Unread(asked, UNREAD.read, UNREAD.write))
+    return unread(asked, dialect.protocol, LISTENER) if isinstance(asked, Message) else None
 
 
 def check_replies(dialect: Dialect, request: Request, messages: Iterator[Message], one_in: int = TRACED) -> None:
-    unread = unread_of(dialect, request)
+    passing = unread_of(dialect, request)
 
     def check(message: Message, size: int | None) -> None:
         answer = attempt(partial(dialect.protocol.decode_response, message, request, dialect.target), size)
         if isinstance(answer, Response):
             check_sound(answer.outputs)
-        if dialect.protocol.relay is not None and unread is not None:
-            passed = attempt(partial(dialect.protocol.relay.reply, message, unread, dialect.target))
+        if dialect.protocol.relay is not None and passing is not None:
+            passed = attempt(partial(dialect.protocol.relay.reply, message, passing, dialect.target))
             is_framed = isinstance(dialect.protocol.carrier, StreamForm)
             assert not isinstance(passed, Message) or is_framed or passed.body == message.body
 

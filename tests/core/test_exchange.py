@@ -213,17 +213,17 @@ async def test_a_backend_that_cannot_be_reached_is_named_with_its_address() -> N
 
 async def test_a_reply_that_is_not_the_protocol_is_the_backends_fault() -> None:
     with pytest.raises(GatewayError) as failed:
-        await asked(status=302)
+        await asked(status=201)
     assert failed.value.reason is Reason.INVALID_OUTPUT
-    assert failed.value.message == "backend 'lab' at host:1: status 302"
+    assert failed.value.message == "backend 'lab' at host:1: status 201"
 
 
 async def test_a_web_page_in_place_of_a_reply_is_called_so() -> None:
     wire = Wire()
     task = asyncio.ensure_future(ask(Request(Operation.INFER, "m"), TOY, wire, TARGET))
     await settle()
-    wire.open[0].set_result(Message(status=302, headers=Headers([(b"content-type", b"text/html; charset=utf-8")])))
-    with pytest.raises(GatewayError, match="at host:1: status 302; the reply is a web page"):
+    wire.open[0].set_result(Message(status=201, headers=Headers([(b"content-type", b"text/html; charset=utf-8")])))
+    with pytest.raises(GatewayError, match="at host:1: status 201; the reply is a web page"):
         await task
 
 

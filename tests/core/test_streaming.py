@@ -202,9 +202,15 @@ async def test_responses_are_pulled_one_by_one_and_the_stream_is_closed_with_its
             "backend 'lab' at lab:1: reset",
         ),
         (Message(status=7), Status.INTERNAL, "backend 'lab' at lab:1: status 7"),
+        (Message(status=302), Status.INTERNAL, "backend 'lab' at lab:1: status 302, expected 200"),
+        (
+            Message(status=400, parts=(b"<html><title>No</title> /x.py",)),
+            Status.INVALID_ARGUMENT,
+            "backend 'lab' at lab:1: status 400 with a web page (text/html), 'No'",
+        ),
         (Message(status=400, parts=(b'no: File "/x.py"',)), Status.INVALID_ARGUMENT, "no:"),
     ],
-    ids=["transport", "malformed", "told"],
+    ids=["transport", "malformed", "redirect", "page", "told"],
 )
 async def test_an_error_in_the_middle_names_the_backend(given: Message | Exception, status: Status, text: str) -> None:
     responses = ask_stream(Request(Operation.INFER), TOY, Wire(GOOD, given), TARGET)

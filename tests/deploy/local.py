@@ -38,7 +38,7 @@ def started(
     command = [python, "-m", "gateway", *arguments]
     variables = clean_environment(PYTHONPATH=str(ROOT), PYTHONUNBUFFERED="1", **(environment or {}))
     process = Process(command, folder, variables)
-    process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=30)
+    process.wait_until(lambda: f"\n{process.stdout()}".find("\nready") >= 0, seconds=GENEROUS)
     return process
 
 

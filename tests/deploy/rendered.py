@@ -85,7 +85,7 @@ class Release:
         return str(self.one("ConfigMap", volume["name"])["data"][item["key"]])
 
 
-class _EachKeyOnce(yaml.SafeLoader):
+class _EachKeyOnce(yaml.CSafeLoader):
     """YAML in which no map has a key twice: Kubernetes refuses such an object, or keeps either value."""
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from tests.deploy.pods import running
 from tests.deploy.rendered import CHART, EXAMPLES, NAMESPACE, ROOT, SERVERS, Release, needed, render, servers
-from tests.test_readme import with_curl
+from tests.limits import GENEROUS
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
 INSTALL = re.compile(r"helm (?:install|upgrade) (\S+) (\S+) -n (\S+) -f (\S+)")
@@ -78,7 +78,7 @@ def test_the_image_is_the_chart_s() -> None:
         assert set(re.findall(r"image: (modelglot:\S+)", path.read_text())) <= {image}
 
 
-@with_curl
+@pytest.mark.real("curl")
 @pytest.mark.parametrize("title", USES)
 def test_each_call_prints_what_the_page_shows(title: str, tmp_path: Path) -> None:
     use = USES[title]
@@ -90,5 +90,7 @@ def test_each_call_prints_what_the_page_shows(title: str, tmp_path: Path) -> Non
             command = shown
             for port in gateway.container["ports"]:
                 command = command.replace(f"127.0.0.1:{port['containerPort']}", gateway.address(port["name"]))
-            done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+            done = subprocess.run(
+                ["sh", "-c", command], stdout=subprocess.PIPE, text=True, timeout=GENEROUS, check=True
+            )
             assert done.stdout.rstrip("\n") == printed

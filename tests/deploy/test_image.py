@@ -113,6 +113,7 @@ def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".")]
 
 
+@pytest.mark.real
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_locked_package_is_a_wheel_for(architecture: str, tmp_path: Path) -> None:
@@ -210,6 +211,7 @@ def served(image: Machine) -> Iterator[Served]:
             process.kill()
 
 
+@pytest.mark.real
 @pytest.mark.timeout(400)
 def test_its_user_has_no_rights_and_owns_nothing(served: Served, image: Machine) -> None:
     status = dict(
@@ -224,12 +226,14 @@ def test_its_user_has_no_rights_and_owns_nothing(served: Served, image: Machine)
         assert path.is_symlink() or not path.lstat().st_mode & 0o022, f"{path} can be written by anyone"
 
 
+@pytest.mark.real
 def test_it_serves(served: Served) -> None:
     theta = {"name": "input0", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}
     status, answer = post(f"http://127.0.0.1:{served.http}", "/v2/models/posterior/infer", inputs=[theta])
     assert (status, answer["outputs"][0]["data"]) == (200, [-5.0])
 
 
+@pytest.mark.real
 def test_it_has_every_extra(served: Served) -> None:
     code = "import PIL, cramjam, google_crc32c"
     assert subprocess.run(["python", "-c", code], cwd="/", env=served.environment, **AS_USER).returncode == 0
@@ -241,6 +245,7 @@ def healthy(served: Served, **changes: str) -> bool:
     return bool(done.returncode == 0)
 
 
+@pytest.mark.real
 def test_its_healthcheck_asks_the_gateway(served: Served) -> None:
     assert healthy(served)
     assert not healthy(served, GATEWAY_HEALTH=f"http://127.0.0.1:{served.http}/healthz")
@@ -252,11 +257,12 @@ def test_what_the_healthcheck_asks_without_change_is_the_port_that_is_exposed() 
     assert port in FINAL.last("EXPOSE").split()
 
 
+@pytest.mark.real
 def test_its_root_may_be_read_only(served: Served, image: Machine) -> None:
     """After all of the above, and a stop: no file is new, changed or gone."""
     with urllib.request.urlopen(f"http://127.0.0.1:{served.health}/readyz", timeout=GENEROUS) as reply:
         assert reply.status == 200
     served.process.terminate()
-    assert eventually(lambda: served.process.poll() is not None, seconds=20)
+    assert eventually(lambda: served.process.poll() is not None, seconds=GENEROUS)
     assert served.process.returncode == 0
     assert files(image.root) == served.before

@@ -1,7 +1,6 @@
 """`deploy/kserve`: files that Kubernetes and KServe take, and the pod that they make, run here."""
 
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -117,7 +116,7 @@ def test_kustomize_finds_its_resources(folder: str) -> None:
     assert all(f"image: {each['name']}" in text for each in kustomization["images"])
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
+@pytest.mark.real("kubectl")
 @pytest.mark.parametrize("folder", ["sidecar", "front"])
 def test_kustomize_renders_it(folder: str) -> None:
     done = subprocess.run(["kubectl", "kustomize", str(KSERVE / folder)], capture_output=True, text=True)
@@ -260,7 +259,7 @@ def real(folder: Path, port: int) -> Callable[[], object]:
 
 
 @pytest.fixture(
-    scope="module", params=[reference, pytest.param(real, marks=pytest.mark.interop)], ids=["reference", "umbridge"]
+    scope="module", params=[reference, pytest.param(real, marks=pytest.mark.real)], ids=["reference", "umbridge"]
 )
 def server(request: pytest.FixtureRequest) -> Server:
     found: Server = request.param

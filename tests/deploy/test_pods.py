@@ -13,6 +13,7 @@ import pytest
 
 from tests.deploy.pods import run_to_the_end, running
 from tests.deploy.rendered import needed, render, rendered
+from tests.limits import GENEROUS
 
 RUN = ["demo-values", "existing-values", "v2-facade", "umbridge-to-triton", "everything"]
 """The values files whose backends are all here: the demo's, and the stand-ins of docs/deploy.md."""
@@ -88,6 +89,7 @@ def commands(notes: str) -> list[str]:
     return [line.strip() for line in notes.splitlines() if line.strip().startswith("curl ")]
 
 
+@pytest.mark.real("curl")
 def test_the_calls_that_the_notes_show_succeed(tmp_path: Path) -> None:
     release = rendered("demo-values")
     with running(release, [], tmp_path) as (_, gateway):
@@ -96,5 +98,7 @@ def test_the_calls_that_the_notes_show_succeed(tmp_path: Path) -> None:
         for command in shown:
             for port in gateway.container["ports"]:
                 command = command.replace(f"127.0.0.1:{port['containerPort']}", gateway.address(port["name"]))
-            done = subprocess.run(["sh", "-c", command.replace("curl", "curl -sf", 1)], capture_output=True, timeout=60)
+            done = subprocess.run(
+                ["sh", "-c", command.replace("curl", "curl -sf", 1)], capture_output=True, timeout=GENEROUS
+            )
             assert done.returncode == 0, command

@@ -133,7 +133,7 @@ def _cell(text: str) -> str:
 # --- errors ---
 
 ERRORS_HEAD = """\
-# Errors
+# Error codes
 
 Every error has a reason. Each protocol has its own numbers for it, which this page lists; `make pages` writes it from
 the protocols' code. [The runbook](runbook.md#errors) says what each reason means and what to look at.

@@ -13,7 +13,7 @@ FOLDERS = ("docs", "config", "deploy", "tests")
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 SAVED = re.compile(r"[Ss]ave\s(?:[^\n]|\n(?!\n))*`([\w.-]+)`:\n\n\Z")
 ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
-CHANGED = re.compile(r"(?:Add|Replace)\sth(?:[^\n]|\n(?!\n))*`([\w.-]+)`(?:, in place of [^:]*)?:\n\n\Z")
+CHANGED = re.compile(r"(?:Add|Replace)\sth(?:[^\n]|\n(?!\n))*`([\w.-]+)`(?:, replacing [^:]*)?:\n\n\Z")
 INLINE_CODE = re.compile(r"`[^`\n]*`")
 LINK = re.compile(r"\]\((?P<inline>[^)\s]+)\)|^\[[^]]+\]: *(?P<defined>\S+)|<(?P<bare>https?://[^>]+)>", re.MULTILINE)
 

@@ -10,7 +10,6 @@ import argparse
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -230,7 +229,7 @@ def objects_of(page: str) -> list[Object]:
     return [each for release in installed for each in release.objects]
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
+@pytest.mark.real("kubectl")
 @lines_of("kubectl")
 def test_kubectl_accepts_the_command(line: Line, tmp_path: Path) -> None:
     """`create` and `apply` are run up to the change of the cluster, `rollout status` is run, and of `port-forward`
@@ -266,7 +265,7 @@ def help_of(*command: str) -> str:
     return done.stdout if done.returncode == 0 and f"docker {' '.join(command)}" in done.stdout else ""
 
 
-@pytest.mark.skipif(shutil.which("docker") is None, reason="no docker client on this machine")
+@pytest.mark.real("docker")
 @lines_of("docker")
 def test_docker_has_the_options_of_the_command(line: Line) -> None:
     command = line.words[1:2] if line.words[1] != "compose" else ["compose", "up"]

@@ -6,7 +6,6 @@ What fails is named `FILE:LINE`.
 import ast
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -38,8 +37,6 @@ RUN_ELSEWHERE = {ROOT / "docs/payload-log.md"}
 LANGUAGES = {"", "bash", "console", "json", "python", "text", "yaml"}
 EXTERNAL = frozenset((HERE / "external_links.txt").read_text("utf-8").split())
 
-with_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages' commands are curl's")
-
 
 @pytest.fixture(scope="module")
 def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateways]:
@@ -59,9 +56,14 @@ def by_place(found: list[Block] | list[Link]) -> pytest.MarkDecorator:
 # --- what is run ---
 
 
+OTHER_PROGRAMS = re.compile(r"(?<!\S)(curl|jq|openssl) ")
+
+
 def example_parameter(example: Example) -> Any:
-    marks = [pytest.mark.interop] if runnable.needs_peer(example) else []
-    return pytest.param(example, id=example.block.place, marks=marks if is_program(example) else [*marks, with_curl])
+    programs = set() if is_program(example) else set(OTHER_PROGRAMS.findall(example.block.text))
+    needs = programs or runnable.needs_peer(example)
+    marks = [pytest.mark.real(*sorted(programs))] if needs else []
+    return pytest.param(example, id=example.block.place, marks=marks)
 
 
 def is_program(example: Example) -> bool:
@@ -75,9 +77,6 @@ def test_each_example_prints_what_the_page_shows(gateways: Gateways, example: Ex
         gateways.serve(example)
         assert gateways.run_program(example.block.text, example.printed) == example.printed, example.block.place
         return
-    for program in ("jq", "openssl"):
-        if re.search(rf"\b{program} ", example.block.text) and shutil.which(program) is None:
-            pytest.skip(f"no {program} on this machine")
     gateways.serve(example)
     for command in example.commands:
         assert gateways.run(command) == command.printed, f"{example.block.place}: {command.text}"
@@ -125,7 +124,7 @@ def test_each_configuration_passes_the_check(found: Block) -> None:
 SCHEMA = json_schema(catalog())
 CHART = json.loads((ROOT / "deploy/helm/modelglot/values.schema.json").read_text("utf-8"))
 VALUES = [block for block in blocks() if block.file == "values.yaml"]
-OTHER_PROGRAMS = {"scrape_configs"}
+FOR_OTHER_PROGRAMS = {"scrape_configs"}
 """Keys of files that other programs read."""
 
 
@@ -143,7 +142,7 @@ def test_each_part_of_the_chart_s_values_follows_its_schema(found: Block) -> Non
 def test_each_part_of_a_configuration_passes_the_check_in_a_whole_one(found: Block) -> None:
     """A part is some keys of the top, or of one route, or a list of routes. Its files may be absent here."""
     part = json.loads(json.dumps(compose(found.text, {"REDIS_PASSWORD": "secret"})[0].plain()))
-    if isinstance(part, dict) and part.keys() <= OTHER_PROGRAMS:
+    if isinstance(part, dict) and part.keys() <= FOR_OTHER_PROGRAMS:
         return
     text = yaml.safe_dump(completed(part), sort_keys=False)
     errors = [*Draft202012Validator(SCHEMA).iter_errors(yaml.safe_load(text))]

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -44,7 +43,6 @@ OWN_TESTS = {
 }
 """By the page and the beginning of the block."""
 
-needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="the pages' commands are curl's")
 CONFIG = {"gateway.yaml": "config/gateway.yaml"}
 
 
@@ -70,7 +68,7 @@ def serving(shell: Shell, line: str) -> Iterator[str]:
     assert process.returncode == 0, line
 
 
-@needs_curl
+@pytest.mark.real("curl")
 @pytest.mark.parametrize("block", RUN, ids=lambda each: each.place)
 def test_each_command_without_an_output_succeeds(block: Block, tmp_path: Path) -> None:
     script = script_of(block)
@@ -161,7 +159,7 @@ def test_the_lines_of_a_cassette_are_as_the_page_shows() -> None:
     assert read.outcome.outputs[0].array.tolist() == [[3.0, 5.0]]  # type: ignore[union-attr]
 
 
-@needs_curl
+@pytest.mark.real("curl")
 def test_a_server_registers(tmp_path: Path) -> None:
     page = "docs/discovery.md"
     [part] = [each.text for each in blocks_of(ROOT / page) if each.language == "yaml" and "register:" in each.text]
@@ -176,7 +174,7 @@ def test_a_server_registers(tmp_path: Path) -> None:
     assert reply == {**shown, "lease": reply["lease"]}
 
 
-@needs_curl
+@pytest.mark.real("curl")
 def test_the_script_of_a_job_announces_its_server(tmp_path: Path) -> None:
     """A job that is ended removes the file."""
     page = "docs/discovery.md"
@@ -195,15 +193,14 @@ def test_the_script_of_a_job_announces_its_server(tmp_path: Path) -> None:
             assert announced.read_text() == f"http://127.0.0.1:{port}\n"
             urllib.request.urlopen(f"{announced.read_text().strip()}/Info", timeout=GENEROUS).close()
             os.killpg(job.pid, signal.SIGTERM)
-            job.wait(60)
+            job.wait(GENEROUS)
         finally:
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)
     assert not announced.exists()
 
 
-@needs_curl
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl on this machine")
+@pytest.mark.real("curl", "openssl")
 def test_the_certificate_for_a_trial_is_right_for_clients(tmp_path: Path) -> None:
     page = "docs/security.md"
     here = shell(tmp_path, page, **CONFIG)

@@ -70,7 +70,7 @@ def test_the_links_of_the_first_page_are_those_from_the_top(link: str, moved: st
 
 @pytest.mark.usefixtures("_built")
 def test_the_first_page_is_the_one_of_docs() -> None:
-    assert "Where to begin" in (SITE / "index.html").read_text("utf-8")
+    assert "Find your page" in (SITE / "index.html").read_text("utf-8")
 
 
 @pytest.mark.usefixtures("_built")

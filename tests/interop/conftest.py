@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The hook sees the items of the whole session, so those of this folder are picked by their path."""
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.interop)
+            item.add_marker(pytest.mark.real)
             if SHARED.intersection(getattr(item, "fixturenames", ())):
                 assert item.path.stem in WITH_TRITON, f"{item.path.stem} uses {SHARED}: add it to WITH_TRITON"
 

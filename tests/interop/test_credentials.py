@@ -17,7 +17,7 @@ from tests.interop.processes import free_port
 from tests.interop.real_clients import tritonclient, tritonclient_grpc, umbridge
 from tests.limits import GENEROUS
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.real
 
 KEY, ENTRY = new_key("alice")
 CONFIG = """

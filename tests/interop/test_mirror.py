@@ -16,7 +16,7 @@ from tests.interop.exchanges import gateway, get, post
 from tests.interop.processes import Triton, free_port
 from tests.peers.graphpipe_go import Apply, Array, serve
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.real
 CONFIG = """
 admin: {{bind: "127.0.0.1:{admin}"}}
 listeners:

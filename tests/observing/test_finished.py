@@ -9,6 +9,7 @@ from gateway.core.record import Record
 from gateway.observing.batches import UPSTREAM, Batch
 from gateway.observing.finished import BATCH, FinishedRecords
 from tests import records
+from tests.limits import GENEROUS
 
 
 def ended(finished: FinishedRecords, id: str = "x", *, fails: bool = False) -> Record:
@@ -35,7 +36,7 @@ async def test_a_record_is_handed_over_soon_without_further_requests() -> None:
     finished, read = FinishedRecords(), asyncio.get_running_loop().create_future()
     finished.readers.append(read.set_result)
     ended(finished, "n0")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(GENEROUS):
         assert list((await read).ids) == ["n0"]
 
 
@@ -44,7 +45,7 @@ async def test_what_comes_after_a_full_batch_does_not_wait_longer() -> None:
     finished.readers.append(read.put_nowait)
     for turn in range(2):
         ids = [ended(finished, f"{turn}-{number}").id for number in range(BATCH + 1)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(GENEROUS):
             assert [list((await read.get()).ids), list((await read.get()).ids)] == [ids[:BATCH], ids[BATCH:]]
 
 

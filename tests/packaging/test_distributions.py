@@ -17,6 +17,7 @@ import pytest
 from tests.cli.commands import ROOT
 from tests.interop.exchanges import post
 from tests.interop.processes import Process, clean_environment
+from tests.limits import GENEROUS
 from tests.packaging.index import PIP, require_index
 
 LEFT_OUT = shutil.ignore_patterns(
@@ -128,11 +129,13 @@ def run(installed: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.real
 @pytest.mark.timeout(300)
 def test_an_installed_gateway_tells_its_version(installed: Path, tmp_path: Path) -> None:
     assert run(installed, tmp_path, "--version") == f"gateway {VERSION}\n"
 
 
+@pytest.mark.real
 def test_an_installed_gateway_has_a_configuration_that_is_right(installed: Path, tmp_path: Path) -> None:
     printed = run(installed, tmp_path, "demo", "--print")
     assert printed == DEMO
@@ -151,15 +154,16 @@ def require_free(ports: Iterable[str]) -> None:
                 pytest.skip(f"port {port}, which the demo takes, is taken on this machine")
 
 
+@pytest.mark.real
 def test_an_installed_gateway_serves_the_demo(installed: Path, tmp_path: Path) -> None:
     require_free(re.findall(r'"\S*127\.0\.0\.1:(\d+)"', DEMO))
     process = Process([str(installed / "gateway"), "demo"], tmp_path, clean_environment())
-    process.wait_until(lambda: "\nready" in process.stdout(), seconds=30)
+    process.wait_until(lambda: "\nready" in process.stdout(), seconds=GENEROUS)
     try:
         theta = {"name": "input0", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}
         status, answer = post("http://127.0.0.1:8080", "/v2/models/posterior/infer", inputs=[theta])
     finally:
-        ended = process.stop(seconds=10)
+        ended = process.stop(seconds=GENEROUS)
     assert (status, answer["outputs"][0]["data"], ended) == (200, [-5.0], 0)
     (shown,) = re.findall(r"^```\n(listener http .*?)^```$", README, re.MULTILINE | re.DOTALL)
     assert process.stdout().split() == shown.split()

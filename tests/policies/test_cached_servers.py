@@ -143,7 +143,7 @@ async def test_a_reload_keeps_answers_where_nothing_has_changed() -> None:
         assert (await posted(gateway, INFER, v2([1.0, 2.0])))[0].startswith("hit")
         await gateway.reload(config(port, age=60))
         assert (await posted(gateway, INFER, v2([1.0, 2.0])))[0] == "miss"
-        gateway._assembly.backends["science"]._recovered()  # as when an endpoint that was down answers again
+        gateway._assembly.backends["science"].endpoints[0].changed()  # as when an endpoint that was down answers again
         assert (await posted(gateway, INFER, v2([1.0, 2.0])))[0] == "miss"
 
 

@@ -15,9 +15,9 @@ from gateway.policies import rate_limit, shared_server
 from gateway.policies.rate_limit import RateLimit, Settings, wrap
 from gateway.policies.shared_server import PAUSE
 from tests.policies.clock import Clock
-from tests.policies.redis_server import PASSWORD, RedisServer, needs_redis
+from tests.policies.redis_server import PASSWORD, RedisServer
 
-pytestmark = needs_redis
+pytestmark = pytest.mark.real("redis-server")
 ANSWER = Response(id="answer")
 
 

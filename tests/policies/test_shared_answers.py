@@ -15,7 +15,7 @@ from gateway.policies import shared_server
 from gateway.policies.cache import Cache, Settings, state, wrap
 from gateway.policies.context import PolicyContext
 from gateway.policies.shared_answers import VERSION, packed, unpacked
-from tests.policies.redis_server import RedisServer, needs_redis
+from tests.policies.redis_server import RedisServer
 
 KEY = bytes(range(32))
 ANSWER = Response(
@@ -108,7 +108,7 @@ async def gateways(server: RedisServer, name: str, **keys: Any) -> AsyncIterator
             await each.cache.close(0)
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 async def test_what_one_gateway_asked_another_knows(server: RedisServer) -> None:
     async with gateways(server, "two") as (one, other):
         assert [await each.ask(4) for each in (one, other)] == [8, 8]
@@ -120,7 +120,7 @@ async def test_what_one_gateway_asked_another_knows(server: RedisServer) -> None
         assert one.calls == 1
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 async def test_what_one_gateway_forgets_all_forget(server: RedisServer) -> None:
     async with gateways(server, "forget") as (one, other):
         await one.ask(4)
@@ -130,7 +130,7 @@ async def test_what_one_gateway_forgets_all_forget(server: RedisServer) -> None:
         assert other.calls == 1
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 async def test_large_answers_and_corrupt_ones(server: RedisServer) -> None:
     from redis.asyncio import Redis
 
@@ -147,7 +147,7 @@ async def test_large_answers_and_corrupt_ones(server: RedisServer) -> None:
         assert other.calls == 1
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 @pytest.mark.parametrize("fault", ["killed", "paused"])
 async def test_without_redis_the_model_is_asked(
     running: RedisServer, fault: str, caplog: pytest.LogCaptureFixture

@@ -14,7 +14,7 @@ from gateway.core.principal import Principal
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.queue_wait import QueueWait, queue_wait
 from gateway.core.types import Answer, Message, Request, Tries
-from gateway.routing.backend import Backend
+from gateway.routing.backend import local_backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
@@ -44,7 +44,7 @@ class Lab:
         self.clock = Clock()
         self.wires = [Wire() for _ in range(wires)]
         self.endpoints = [Endpoint(f"host:{at}", wire, self.clock) for at, wire in enumerate(self.wires)]
-        self.backend = Backend(Target("lab"), protocol, self.endpoints, limit, queue=queue, clock=self.clock)
+        self.backend = local_backend(Target("lab"), protocol, self.endpoints, limit, queue=queue, clock=self.clock)
 
     def ask(
         self, model: str = "m", peer: str = "", operation: Operation = Operation.INFER, **more: Any
@@ -312,7 +312,7 @@ async def test_the_late_failure_of_a_call_that_nobody_waits_for_is_one_line_in_t
 
 async def test_two_backends_at_one_address_share_its_slots_in_turns() -> None:
     lab = Lab()
-    other = Backend(Target("other"), TOY, lab.endpoints, 1)
+    other = local_backend(Target("other"), TOY, lab.endpoints, 1)
     tasks = [await lab.asked("mine") for _ in range(4)]
     tasks += [asyncio.ensure_future(other(Request(Operation.INFER, "theirs"))) for _ in range(2)]
     await settle()
@@ -569,17 +569,17 @@ async def test_the_wait_is_estimated_by_the_time_of_streams_too() -> None:
     lab.wires[0].answers_at_once = True
     async for _ in lab.backend.stream(Request(Operation.INFER, "m")):
         lab.clock.now += 1.0
-    assert lab.backend.waiting_calls.seconds_until(1) == 1.0
+    assert lab.backend.local.calls.seconds_until(1) == 1.0
 
 
 async def test_the_wait_is_estimated_by_the_time_that_calls_held_their_slot() -> None:
     lab = Lab(wires=2, limit=2, queue=QueueSettings(length=1))
-    assert lab.backend.waiting_calls.seconds_until(1) is None
+    assert lab.backend.local.calls.seconds_until(1) is None
     tasks = [await lab.asked() for _ in range(5)]
     lab.clock.now = 8.0
     lab.wires[0].answer()
     await settle()
-    assert [lab.backend.waiting_calls.seconds_until(place) for place in (1, 2)] == [2.0, 4.0]
+    assert [lab.backend.local.calls.seconds_until(place) for place in (1, 2)] == [2.0, 4.0]
     tasks.append(await lab.asked())
     with pytest.raises(GatewayError) as refused:
         await lab.ask()
@@ -853,7 +853,7 @@ async def test_the_log_tells_of_each_change_of_state(caplog: pytest.LogCaptureFi
     caplog.set_level(logging.INFO, "gateway")
     lab = Lab(limit=0)
     lab.endpoints = [Endpoint("told:1", lab.wires[0], lab.clock)]
-    lab.backend = Backend(Target("lab"), TOY, lab.endpoints, 0)
+    lab.backend = local_backend(Target("lab"), TOY, lab.endpoints, 0)
     for answers in (True, False, True):
         lab.wires[0].answers_at_once = answers
         if answers:

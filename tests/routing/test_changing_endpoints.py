@@ -9,7 +9,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Flavors, Servers, Target, Traits
 from gateway.core.types import Request
-from gateway.routing.backend import Backend
+from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from tests.routing.fakes import TOY, Wire, settle
 from tests.routing.test_backend import Lab
@@ -174,7 +174,7 @@ async def test_the_share_of_endpoints_left_out_follows_their_number() -> None:
 async def test_a_server_whose_flavor_is_being_asked_may_be_removed() -> None:
     protocol = replace(TOY, traits=Traits(servers=Servers(flavors=Flavors(("plain",), lambda info: "plain"))))
     endpoint, wire = new_endpoint()
-    backend = Backend(Target("lab"), protocol, [endpoint], 1)
+    backend = local_backend(Target("lab"), protocol, [endpoint], 1)
     task = asyncio.ensure_future(backend(Request(Operation.INFER, "m")))
     await settle()
     backend.remove(endpoint)

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.routing.backend import Backend
+from gateway.routing.backend import local_backend
 from gateway.routing.draining import Drain, DrainState
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import QueueSettings
@@ -118,9 +118,9 @@ async def test_a_sequence_goes_on_at_a_drained_endpoint_for_the_time_of_the_drai
     drain = Drain(60)
     lab.endpoints[0].set_drain(drain)
     await lab.send(0)
-    assert lab.backend.sequences_at(lab.endpoints[0]) == 1
+    assert lab.backend.local.sequences.count(lab.endpoints[0]) == 1
     await lab.send(0, sequence_end=True)
-    assert lab.backend.sequences_at(lab.endpoints[0]) == 0
+    assert lab.backend.local.sequences.count(lab.endpoints[0]) == 0
     await lab.send(1, sequence_start=True)
 
 
@@ -144,6 +144,6 @@ async def test_a_reload_keeps_a_drain_even_where_the_endpoint_is_reached_in_anot
     drain = Drain(0)
     lab.endpoints[0].set_drain(drain)
     over_tls = Endpoint("host:0", Wire())
-    replacing = Backend(Target("lab"), TOY, [over_tls], 0)
+    replacing = local_backend(Target("lab"), TOY, [over_tls], 0)
     replacing.replace(lab.backend)
     assert (over_tls.drain, replacing.serving) == (drain, ())

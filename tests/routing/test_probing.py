@@ -10,7 +10,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, Message, Request
-from gateway.routing.backend import Backend
+from gateway.routing.backend import local_backend
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.health import State
@@ -46,7 +46,7 @@ class Lab:
         for wire in self.wires:
             wire.answers_at_once = True
         self.endpoints = [Endpoint(f"host:{at}", wire, lambda: self.now) for at, wire in enumerate(self.wires)]
-        self.backend = Backend(Target("lab"), self.protocol, self.endpoints, limit)
+        self.backend = local_backend(Target("lab"), self.protocol, self.endpoints, limit)
         self.prober = Prober(self.backend, probes, lambda: self.now, randomly)
 
     async def rounds(self, count: int) -> None:
@@ -94,9 +94,9 @@ async def test_waits_are_spread_at_the_start_and_differ_by_the_jitter() -> None:
 async def test_endpoints_that_come_are_probed_and_those_that_go_are_not() -> None:
     lab = Lab(2)
     first, second = lab.endpoints
-    lab.backend.endpoints = (first,)
+    lab.backend.local.endpoints = (first,)
     await lab.rounds(2)
-    lab.backend.endpoints = (second,)
+    lab.backend.local.endpoints = (second,)
     await lab.rounds(3)
     assert lab.counts == [1, 2]
 
@@ -104,7 +104,7 @@ async def test_endpoints_that_come_are_probed_and_those_that_go_are_not() -> Non
 async def test_no_endpoint_has_two_probes_at_once_and_backends_that_share_it_share_the_probes() -> None:
     lab = Lab(probes=replace(PROBES, timeout=60.0))
     lab.wires[0].answers_at_once = False
-    other = Prober(Backend(Target("other"), lab.protocol, lab.endpoints, 0), lab.prober._probes, lambda: lab.now)
+    other = Prober(local_backend(Target("other"), lab.protocol, lab.endpoints, 0), lab.prober._probes, lambda: lab.now)
     for _ in range(5):
         lab.now += max(lab.prober.round(), other.round())
         await settle()
@@ -250,7 +250,7 @@ async def test_an_endpoint_that_is_down_gets_no_calls_unless_it_is_the_last() ->
 @pytest.mark.parametrize("count", [1, 2])
 async def test_if_all_may_be_left_out_calls_fail_at_once_while_all_are_down(count: int) -> None:
     lab = Lab(count)
-    lab.backend = Backend(Target("lab"), lab.protocol, lab.endpoints, 0, EndpointChoice(most_left_out=1.0))
+    lab.backend = local_backend(Target("lab"), lab.protocol, lab.endpoints, 0, EndpointChoice(most_left_out=1.0))
     for endpoint in lab.endpoints:
         for _ in range(2):
             endpoint.probe_failed("probe: no answer within 2 s", 2, refused=False)
@@ -285,14 +285,14 @@ async def test_the_others_are_probed_where_the_probe_of_one_endpoint_fails_unexp
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = Lab(wires=3)
-    is_busy = lab.backend.is_busy
+    is_busy = lab.backend.local.is_busy
 
     def failing(endpoint: Endpoint) -> bool:
         if endpoint is lab.endpoints[1]:
             raise ValueError("the fault")
         return is_busy(endpoint)
 
-    monkeypatch.setattr(lab.backend, "is_busy", failing)
+    monkeypatch.setattr(lab.backend.local, "is_busy", failing)
     await lab.rounds(4)
     first, broken, last = lab.counts
     assert (first, broken, last) == (3, 0, 3)

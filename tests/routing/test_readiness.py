@@ -10,7 +10,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, NotReady, Request
-from gateway.routing.backend import Backend
+from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.readiness import SECONDS_KEPT, BackendReadiness, Readiness
 from tests.routing.fakes import TOY, Wire, settle
@@ -155,7 +155,7 @@ def says(answer: Answer | GatewayError) -> Protocol:
 
 def backend(protocol: Protocol, *wires: Wire) -> Backend:
     endpoints = [Endpoint(f"host:{at}", wire) for at, wire in enumerate(wires)]
-    return Backend(Target("lab"), protocol, endpoints, protocol.traits.servers.max_in_flight)
+    return local_backend(Target("lab"), protocol, endpoints, protocol.traits.servers.max_in_flight)
 
 
 def wire(*, refuses: bool = False) -> Wire:

@@ -1,6 +1,8 @@
-"""Which flavor of server answers: asked once per endpoint, before the first call."""
+"""Which flavor of server answers: asked before the first call, and again when another server may answer."""
 
 import asyncio
+from collections.abc import Callable
+from time import monotonic
 
 import pytest
 
@@ -9,7 +11,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Flavors, Protocol, Servers, Target, Traits
 from gateway.core.types import Answer, Message, Request, Response, ServerInfo
-from gateway.routing.backend import Backend
+from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.targets import Targets
 from tests.routing.fakes import TOY, Wire, settle
@@ -39,10 +41,16 @@ FLAVORED = replace(
 
 
 class Lab:
-    def __init__(self, wires: int = 1, protocol: Protocol = FLAVORED, flavor: str = "") -> None:
+    def __init__(
+        self,
+        wires: int = 1,
+        protocol: Protocol = FLAVORED,
+        flavor: str = "",
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.wires = [Wire() for _ in range(wires)]
         endpoints = [Endpoint(f"host:{at}", wire) for at, wire in enumerate(self.wires)]
-        self.backend = Backend(Target("lab", flavor=flavor), protocol, endpoints, 0)
+        self.backend = local_backend(Target("lab", flavor=flavor), protocol, endpoints, 0, clock=clock)
 
     async def ask(self, operation: Operation = Operation.INFER) -> "asyncio.Task[Answer]":
         task = asyncio.ensure_future(self.backend(Request(operation, "m")))
@@ -169,7 +177,7 @@ async def test_who_wants_credentials_is_plain_since_the_question_has_none(reason
     task.cancel()
 
 
-async def test_an_endpoint_that_comes_back_is_asked_again() -> None:
+async def test_a_server_is_asked_again_before_the_first_call_after_an_outage() -> None:
     lab = Lab()
     task = await lab.ask()
     await lab.answer(b"ours")
@@ -177,12 +185,143 @@ async def test_an_endpoint_that_comes_back_is_asked_again() -> None:
     with pytest.raises(TransportError):
         await task
     again = await lab.ask()
-    await lab.answer(b"still ours")
-    await again
-    last = await lab.ask()
     await lab.answer(b"theirs")
+    assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer theirs"]
+    again.cancel()
+
+
+async def test_every_backend_of_an_address_asks_again_after_an_outage() -> None:
+    lab = Lab()
+    other = local_backend(Target("other"), FLAVORED, lab.backend.endpoints, 0)
+    task = asyncio.ensure_future(other(Request(Operation.INFER, "m")))
+    await settle()
+    await lab.answer(b"ours")
+    await lab.answer()
+    await task
+    first = await lab.ask()
+    await lab.answer(b"ours")
+    lab.wires[0].break_off(sent=True)
+    with pytest.raises(TransportError):
+        await first
+    del lab.wires[0].sent[:]
+    task = asyncio.ensure_future(other(Request(Operation.INFER, "m")))
+    await settle()
+    assert lab.asked() == [QUESTION]
+    task.cancel()
+
+
+async def test_a_refusal_is_repeated_once_where_another_server_answers() -> None:
+    lab = Lab()
+    changed: list[str] = []
+    lab.backend.on_recovery(lambda: changed.append("told"))
+    first = await lab.ask()
+    await lab.answer(b"ours")
+    await lab.answer()
+    await first
+    call = await lab.ask()
+    await lab.answer(b"I do not understand you", 400)
+    assert not call.done()
+    assert not changed
+    await lab.answer(b"theirs")
+    assert changed == ["told"], "what is known of the models is forgotten as well"
+    await lab.answer(b"done")
+    assert await call == Response(id="done")
     assert lab.asked() == [QUESTION, "infer ours", "infer ours", QUESTION, "infer theirs"]
-    last.cancel()
+
+
+async def test_a_call_is_repeated_only_once() -> None:
+    lab = Lab()
+    call = await lab.ask()
+    for text, status in ((b"ours", 200), (b"no", 400), (b"theirs", 200), (b"no again", 400)):
+        await lab.answer(text, status)
+    with pytest.raises(GatewayError, match="no again"):
+        await call
+    assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer theirs"]
+
+
+async def test_wrong_calls_ask_the_same_server_once_a_second() -> None:
+    now = [5.0]
+    lab = Lab(clock=lambda: now[0])
+    expected = [QUESTION]
+    call = await lab.ask()
+    await lab.answer(b"ours")
+    for now[0], asks in ((5.0, True), (5.5, False), (5.9, False), (6.1, True)):
+        expected += ["infer ours", QUESTION] if asks else ["infer ours"]
+        await lab.answer(b"wrong", 400)
+        if asks:
+            await lab.answer(b"ours")
+        with pytest.raises(GatewayError, match="wrong"):
+            await call
+        assert lab.asked() == expected
+        call = await lab.ask()
+    call.cancel()
+
+
+async def test_calls_that_are_refused_together_ask_once_and_are_all_repeated() -> None:
+    lab = Lab()
+    calls = [await lab.ask() for _ in range(3)]
+    await lab.answer(b"ours")
+    await lab.answer(b"no", 400)
+    await lab.answer(b"no", 400)
+    late = lab.wires[0].open.pop(0)
+    await lab.answer(b"theirs")
+    late.set_result(Message(status=400, parts=(b"no",)))
+    await settle()
+    for _ in calls:
+        await lab.answer(b"done")
+    assert await asyncio.gather(*calls) == [Response(id="done")] * 3
+    assert lab.asked() == [QUESTION, *["infer ours"] * 3, QUESTION, *["infer theirs"] * 3]
+
+
+@pytest.mark.parametrize("operation", [Operation.INFER, Operation.LOAD])
+async def test_what_may_have_been_done_is_not_done_again_but_the_next_call_is_right(operation: Operation) -> None:
+    lab = Lab()
+    call = await lab.ask(operation)
+    await lab.answer(b"ours")
+    await lab.answer(b"the model failed", 500)
+    await lab.answer(b"theirs")
+    with pytest.raises(GatewayError, match="status 500"):
+        await call
+    assert lab.asked() == [QUESTION, f"{operation.value} ours", QUESTION]
+    following = await lab.ask()
+    if operation is Operation.LOAD:  # after which the server is asked in any case
+        await lab.answer(b"theirs")
+    assert lab.asked()[-1] == "infer theirs"
+    following.cancel()
+
+
+@pytest.mark.parametrize("operation", [Operation.METADATA, Operation.LOAD])
+async def test_requests_without_a_slot_are_repeated_as_well(operation: Operation) -> None:
+    lab = Lab()
+    call = await lab.ask(operation)
+    for text, status in ((b"ours", 200), (b"no", 400), (b"theirs", 200), (b"done", 200)):
+        await lab.answer(text, status)
+    await call
+    assert lab.asked() == [QUESTION, f"{operation.value} ours", QUESTION, f"{operation.value} theirs"]
+
+
+async def test_a_stream_is_repeated_as_well_before_it_has_begun() -> None:
+    lab = Lab()
+    stream = lab.backend.stream(Request(Operation.INFER, "m"))
+    task = asyncio.ensure_future(anext(stream))
+    await settle()
+    for text, status in ((b"ours", 200), (b"no", 400), (b"theirs", 200), (b"response", 200)):
+        await lab.answer(text, status)
+    assert await task == Response(id="response")
+    assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer theirs"]
+    await stream.aclose()
+
+
+async def test_a_refusal_stands_where_the_server_does_not_tell_again() -> None:
+    lab = Lab()
+    call = await lab.ask()
+    for text, status in ((b"ours", 200), (b"no", 400), (b"busy", 503)):
+        await lab.answer(text, status)
+    with pytest.raises(GatewayError, match="no"):
+        await call
+    following = await lab.ask()
+    assert lab.asked()[-1] == "infer ours"
+    following.cancel()
 
 
 async def test_a_server_that_is_not_ready_yet_is_asked_again() -> None:

@@ -9,7 +9,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request
 from gateway.routing.activity import Activity
-from gateway.routing.backend import Backend
+from gateway.routing.backend import Backend, local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.queue import QueueSettings
 from tests.routing.fakes import TOY, Wire, settle
@@ -59,7 +59,7 @@ async def test_a_wait_ends_without_a_trace_when_its_time_is_over_or_its_client_l
     with pytest.raises(GatewayError, match=r"within 0\.001 s \(queue\.wait_for_endpoints\)") as caught:
         await call
     assert caught.value.status is Status.UNAVAILABLE
-    lab.backend.waiting_calls.patience = 60
+    lab.backend.local.calls.patience = 60
     call = await lab.asked()
     call.cancel()
     await settle()
@@ -84,7 +84,7 @@ async def test_those_that_wait_at_a_reload_get_the_endpoints_of_the_backend_that
     call = await lab.asked()
     latest = lab.backend
     for _ in range(2):
-        following = Backend(Target("lab"), TOY, [], 1, queue=WAITS, clock=lab.clock)
+        following = local_backend(Target("lab"), TOY, [], 1, queue=WAITS, clock=lab.clock)
         following.replace(latest)
         latest = following
     assert latest.waiting == 1

@@ -26,6 +26,7 @@ from tests.servers.discovery.running import messages, running
 from tests.servers.jobs import processes_with, until, until_no_process_with
 from tests.servers.test_running_servers import EVALUATE, SCRIPT, client, gateway_process, job_script
 
+pytestmark = pytest.mark.real
 MISSING = slurm_is_missing()
 
 CONFIG = """
@@ -137,7 +138,7 @@ def started(engine: str, cores: int = 4) -> Iterator[Cluster]:
 
 SLURM = pytest.param(
     "slurm",
-    marks=[pytest.mark.interop, pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}")],
+    marks=pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}"),
 )
 
 
@@ -173,7 +174,6 @@ async def job_of(gateway: Gateway) -> str:
     return found
 
 
-@pytest.mark.interop
 async def test_the_python_server_of_um_bridge_is_started_from_zero_by_a_job_script_of_its_form(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -15,6 +15,8 @@ from tests.interop.processes import wait_until_stopped
 from tests.servers.clusters import hyperqueue_cluster, hyperqueue_process
 from tests.servers.jobs import job, processes_with, until, until_no_process_with, until_state
 
+pytestmark = pytest.mark.real
+
 
 @pytest.fixture(scope="module")
 def directory() -> Iterator[Path]:

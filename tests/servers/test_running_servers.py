@@ -174,7 +174,7 @@ async def test_a_script_that_fails_at_once_is_tried_a_few_times_and_its_output_i
         assert reply.status_code >= 500
         assert "failed (exit code 3) before it served" in reply.text
         assert "no licence for PUMPKIN" in reply.text
-        assert gateway.backends["lab"].starter.fleet.starts == 3  # type: ignore[attr-defined]
+        assert gateway.backends["lab"].slots.starter.fleet.starts == 3  # type: ignore[attr-defined]
 
 
 async def test_a_backend_whose_server_does_not_start_keeps_no_model_of_others_from_the_list(tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ def test_a_script_that_is_not_there_and_workers_are_refused(tmp_path: Path) -> N
         loads(config(tmp_path) + "workers: 2\n", "test.yaml", catalog(), {})
 
 
-@pytest.mark.interop
+@pytest.mark.real
 async def test_the_python_server_of_um_bridge_is_started_by_a_job_script(tmp_path: Path) -> None:
     python = require("umbridge") / "bin" / "python"
     server = Path(__file__).parents[1] / "interop/servers/umbridge_models.py"

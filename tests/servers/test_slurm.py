@@ -17,7 +17,7 @@ from tests.servers.jobs import job, processes_with, until, until_no_process_with
 
 MISSING = slurm_is_missing()
 pytestmark = [
-    pytest.mark.interop,
+    pytest.mark.real,
     pytest.mark.skipif(MISSING is not None, reason=f"no SLURM: {MISSING}"),
 ]
 Daemons = dict[str, "subprocess.Popen[bytes]"]

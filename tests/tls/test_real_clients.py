@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import subprocess
 
 import grpc.aio
@@ -36,7 +35,7 @@ async def output(*command: str) -> tuple[int, bytes, bytes]:
     return process.returncode, out, error
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.real("curl")
 async def test_curl(authority: Authority, files: Files) -> None:
     own = authority.issue(files.key.parent, "worker.lab", stem="own")
     async with reference("v2-rest", "posterior") as server, running(text(files, server)) as gateway:
@@ -93,7 +92,7 @@ print(server.infer("posterior", [item]).as_numpy("logdensity")[0, 0])
 """
 
 
-@pytest.mark.interop
+@pytest.mark.real
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 async def test_tritonclient(authority: Authority, files: Files, kind: str) -> None:
     own = authority.issue(files.key.parent, "worker.lab", stem="own")

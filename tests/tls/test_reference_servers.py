@@ -1,7 +1,6 @@
 """Reference servers over TLS: the command, the key of the configuration, and real clients of them."""
 
 import json
-import shutil
 import ssl
 import subprocess
 from pathlib import Path
@@ -30,12 +29,11 @@ def address(said: list[str]) -> str:
 
 
 def curl(url: str, *more: str) -> subprocess.CompletedProcess[str]:
-    found = shutil.which("curl")
-    assert found is not None
-    command = [found, "--silent", "--show-error", "--max-time", "30", "--noproxy", "*", "--data", BODY, *more, url]
+    command = ["curl", "--silent", "--show-error", "--max-time", "30", "--noproxy", "*", "--data", BODY, *more, url]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.real("curl")
 def test_curl_reaches_the_command_and_trusts_its_certificate(files: Files, tmp_path: Path) -> None:
     with started(*options(files, "v2-rest"), folder=tmp_path) as (_, said):
         url = f"https://{address(said)}/v2/models/double/infer"

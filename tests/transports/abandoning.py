@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -137,7 +136,3 @@ def connections_left() -> int:
     """How many connections to servers there are in this process, open or not, that something still holds."""
     gc.collect()
     return sum(isinstance(each, _CONNECTIONS) for each in gc.get_objects())
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd" if os.path.exists("/proc/self/fd") else "/dev/fd"))

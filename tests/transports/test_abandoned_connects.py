@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.descriptors import open_descriptors
 from tests.tls.certificates import Authority
-from tests.transports.abandoning import MAKE, connections_left, connector_to, descriptors, give_up, silent_server
+from tests.transports.abandoning import MAKE, connections_left, connector_to, give_up, silent_server
 from tests.transports.http.client.endpoint import LOOPS as LOOPS
 
 CALLS = 240
@@ -24,7 +25,7 @@ async def test_nothing_is_left_of_calls_that_are_given_up_while_their_connection
     before = connections_left()
     async with asyncio.timeout(GENEROUS), silent_server(wire, files) as server:
         connector, message = connector_to(wire, files, server.port)
-        opened = descriptors()
+        opened = open_descriptors()
         await give_up(connector, message, CALLS)
         while len(server.open) > KEPT:  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(0.01)
@@ -33,6 +34,6 @@ async def test_nothing_is_left_of_calls_that_are_given_up_while_their_connection
         await connector.close()
         await server.until_all_are_closed()
         await asyncio.sleep(0)
-        assert descriptors() <= opened
+        assert open_descriptors() <= opened
     del server, connector
     assert connections_left() == before

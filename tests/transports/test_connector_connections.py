@@ -3,6 +3,7 @@
 import asyncio
 
 from gateway.transports.connector_connections import ConnectorConnections
+from tests.limits import GENEROUS
 
 
 class Connection:
@@ -29,13 +30,13 @@ async def test_closing_waits_for_connections_opened_after_all_others_were_lost()
     assert second.is_aborted
     assert not closing.done()
     connections.lost(second)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(GENEROUS):
         await closing
 
 
 async def test_closing_is_at_once_where_nothing_is_open() -> None:
     connections: ConnectorConnections[Connection] = ConnectorConnections()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(GENEROUS):
         await connections.close()
 
 

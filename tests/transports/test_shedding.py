@@ -7,6 +7,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.transports.shedding import DOWN_LOOKS, LARGE_BYTES, UP_LOOKS, Level, Shedding
+from tests.limits import GENEROUS
 
 LAG, MEMORY = 0.25, 0.9
 
@@ -96,7 +97,7 @@ async def test_a_loop_that_is_kept_busy_sheds_until_it_is_not() -> None:
     shedding = Shedding(0.1, MEMORY)
     shedding.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(GENEROUS):
             while shedding.level < Level.ALL:
                 time.sleep(0.15)  # the load  # noqa: ASYNC251
                 await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from gateway.core.frozen import frozen
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.placement.slots import PlacedSlots, placed
 from gateway.routing.placement.table import Holding, PlacedModel
 
 
@@ -85,20 +85,20 @@ class BackendSnapshot:
 
 def snapshots(backends: Mapping[str, Backend], now: float) -> dict[str, BackendSnapshot]:
     """The placement of all backends that have `placement`, at this time on their clock."""
-    return {name: _snapshot(each, now) for name, each in backends.items() if isinstance(each, PlacedBackend)}
+    return {name: _snapshot(each, now) for name, each in placed(backends).items()}
 
 
-def _snapshot(backend: PlacedBackend, now: float) -> BackendSnapshot:
-    unknown, errors = backend.placements.unknown(), backend.stocktaking.errors
+def _snapshot(slots: PlacedSlots, now: float) -> BackendSnapshot:
+    unknown, errors = slots.placements.unknown(), slots.stocktaking.errors
     servers = tuple(
-        (each, each not in unknown, errors[each].message if each in errors else "") for each in backend.endpoints
+        (each, each not in unknown, errors[each].message if each in errors else "") for each in slots.local.endpoints
     )
     return BackendSnapshot(
         servers,
-        backend.placements.report(),
+        slots.placements.report(),
         now,
-        backend.loader is not None,
-        backend.is_on_demand,
+        slots.loader is not None,
+        slots.is_on_demand,
     )
 
 

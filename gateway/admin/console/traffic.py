@@ -104,7 +104,7 @@ def backends(running: Mapping[str, Backend]) -> Plain:
         name: {
             "waiting": len(each.queue),
             "slots": each.capacity,
-            "queue": each.queue_settings.length if each.max_in_flight else 0,
+            "queue": each.local.queue_settings.length if each.max_in_flight else 0,
             "endpoints": list(map(_endpoint, each.endpoints)),
         }
         for name, each in running.items()

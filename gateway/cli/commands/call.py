@@ -128,12 +128,14 @@ async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path 
     show = call_outputs.json_line if as_json else call_outputs.table
     try:
         with progress("waiting for the answer") as line:
-            async with client, aclosing(_responses(client, request, cast)) as responses:
-                async for response in responses:
-                    if output is not None:
-                        call_outputs.save(output, response)
-                    else:
-                        line.print(show(response, request))
+            async with client:
+                request = await _with_datatypes(client, request)
+                async with aclosing(_responses(client, request, cast)) as responses:
+                    async for response in responses:
+                        if output is not None:
+                            call_outputs.save(output, response)
+                        else:
+                            line.print(show(response, request))
     except ConnectError as error:
         _fail(UNREACHABLE, error)
     except Timeout as error:
@@ -142,6 +144,18 @@ async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path 
         _fail(FAILED, error)
     except (BadArgument, OSError) as error:
         _fail(USAGE, error)
+
+
+async def _with_datatypes(client: AsyncClient, request: Request) -> Request:
+    """The request with numbers of `--set`, which name no datatype, in those of the model's metadata, also where the
+    client leaves them as they are because servers of the protocol may describe their models wrongly."""
+    if client.fits_to_metadata or not any(each.untyped for each in request.inputs):
+        return request
+    try:
+        signature = await client.signature(request.model, version=request.version)
+    except ClientError:
+        return request  # the server has none, or the call tells the error
+    return replace(request, inputs=call_inputs.typed(request.inputs, signature.inputs))
 
 
 async def _responses(client: AsyncClient, request: Request, cast: Cast) -> AsyncGenerator[Response, None]:

@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, TypeAlias
 
 import typer
 
+from gateway.assembly.assembly import Assembly
 from gateway.assembly.explain.decision import Decision, decide
 from gateway.assembly.explain.offline import assemble, not_connected, without_network
 from gateway.assembly.explain.text import decision_lines
@@ -15,10 +16,18 @@ from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
 from gateway.cli.printed import indented_json, printable_lines
+from gateway.config import paths
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.datatypes import DATATYPES
-from gateway.core.operations import Operation
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
+from gateway.core.operations import CALLS, Operation
+from gateway.core.patterns import Match, PathTable
+from gateway.core.protocol import HttpForm, Protocol
 from gateway.core.types import Headers, Request, Tensor
+
+Rows: TypeAlias = tuple[tuple[Protocol, str], ...]
+"""The wire forms of a listener, each with the prefix of its paths."""
 
 _INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
 
@@ -65,12 +74,49 @@ async def _decide(config: Config, requests: Sequence[Request]) -> list[Decision]
     protocols = spoken(config)
     config, _ = without_network(config, protocols)
     assembly = assemble(config, not_connected, protocols)
-    decisions = []
-    for request in requests:
-        passing = decide(request, config, assembly, passthrough=True)
-        is_passed = bool(passing.route) and bool(request.path)
-        decisions.append(passing if is_passed else decide(request, config, assembly))
-    return decisions
+    return [_decided(request, config, assembly, protocols) for request in requests]
+
+
+def _decided(request: Request, config: Config, assembly: Assembly, protocols: Mapping[str, Protocol]) -> Decision:
+    """The decision for `request`. As in a running gateway, its path alone decides whether it is read."""
+    listener = next(each for each in config.listeners if each.name == request.listener)
+    rows = paths.over_http(paths.rows(listener, config.routes, config.backends, protocols))
+    protocol = protocols[request.protocol]
+    path = request.path or (_passed_path(protocol, rows) if request.operation in CALLS else "")
+    if not path or not isinstance(protocol.carrier, HttpForm):
+        return decide(request, config, assembly)
+    served = _served(path, PathTable(rows))
+    if served is None or served.name != protocol.name:
+        text = f"no such path here: {path!r}" if served is None else f"{path} belongs to {served.name}"
+        return Decision(
+            listener.name, protocol.name, request.operation.value, request.model, request.version,
+            error=f"{text}; listener {listener.name!r} does not serve it over {protocol.name}",
+        )  # fmt: skip
+    return decide(replace(request, path=path), config, assembly, passthrough=served.http.is_passthrough)
+
+
+def _passed_path(protocol: Protocol, rows: Rows) -> str:
+    """The path of the protocol's own that routes with passthrough took from it; empty if there is none. A request of
+    its clients comes to it, if nothing else is said."""
+    own = {pattern.partition(" ")[2] for pattern in protocol.patterns}
+    passed = (
+        pattern
+        for each, _ in rows
+        if each.name == protocol.name and each.http.is_passthrough
+        for pattern in each.patterns
+    )
+    return next((path for pattern in passed if (path := pattern.partition(" ")[2]) in own), "")
+
+
+def _served(path: str, table: PathTable) -> Protocol | None:
+    """The wire form in which requests to `path` are taken, those with a body first; None if there is no such path."""
+    try:
+        found = table.match("POST", path)
+        if not isinstance(found, Match) and found:
+            found = table.match(found[0], path)
+    except DecodeError:
+        return None
+    return found.protocol if isinstance(found, Match) else None
 
 
 def _listeners(config: Config, protocol: str, name: str) -> list[ListenerConfig]:

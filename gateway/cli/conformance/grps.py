@@ -56,9 +56,23 @@ def tensors(options: Options, told: Sequence[InputSpec]) -> list[Sample]:
     return [sample(each) for each in specs]
 
 
-def bare(model: str) -> str:
-    """The name without its version."""
-    return model.rpartition("-")[0] or model
+def names(server_metadata: str) -> list[str]:
+    """The names of the models of a server's metadata, without versions; empty where it tells none."""
+    document = yaml.safe_load(server_metadata)
+    models = document.get("models") if isinstance(document, dict) else None
+    return [each["name"] for each in models or [] if isinstance(each, dict) and isinstance(each.get("name"), str)]
+
+
+def bare(model: str, names: Sequence[str]) -> str:
+    """The name in `model`, which may be `name-version`. `names` are those that the server lists; a name that it does
+    not list ends before the last dash that a digit follows."""
+    if model in names:
+        return model
+    listed = [each for each in names if model.startswith(f"{each}-")]
+    if listed:
+        return max(listed, key=len)
+    name, _, version = model.rpartition("-")
+    return name if name and version[:1].isdigit() else model
 
 
 def generic(tensor: Sample) -> dict[str, Any]:

@@ -27,10 +27,17 @@ class GrpsRestServer(HttpServer):
         return self.options.model or grps.first(self.models)
 
     @basis
+    def name(self) -> str:
+        """The model's name without its version."""
+        reply = self.get(f"{ROOT}/metadata/server")
+        told = str(reply.object.get("str_data", "")) if reply.status == 200 else ""
+        return grps.bare(self.model, grps.names(told))
+
+    @basis
     def tensors(self) -> list[Sample]:
         if self.options.inputs:
             return grps.tensors(self.options, ())
-        reply = self.post(f"{ROOT}/metadata/model", {"str_data": grps.bare(self.model)})
+        reply = self.post(f"{ROOT}/metadata/model", {"str_data": self.name})
         told = grps.described(str(reply.object.get("str_data", ""))) if reply.status == 200 else []
         return grps.tensors(self.options, told)
 
@@ -77,7 +84,7 @@ def server_metadata(server: GrpsRestServer) -> None:
 
 @check("metadata.model", "Metadata / Model level", "str_data is a description in YAML of the model named in str_data")
 def model_metadata(server: GrpsRestServer) -> None:
-    reply = server.post(f"{ROOT}/metadata/model", {"str_data": grps.bare(server.model)})
+    reply = server.post(f"{ROOT}/metadata/model", {"str_data": server.name})
     found = str(_succeeded(reply, "metadata of a model").get("str_data", ""))
     require("name" in found, f"str_data is {found[:80]!r}; expected YAML with the model's name")
 

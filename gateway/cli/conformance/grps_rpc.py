@@ -38,10 +38,15 @@ class GrpsRpcServer:
         return self.options.model or grps.first(self.models)
 
     @basis
+    def name(self) -> str:
+        """The model's name without its version."""
+        return grps.bare(self.model, grps.names(self.call("ServerMetadata").str_data))
+
+    @basis
     def tensors(self) -> list[Sample]:
         if self.options.inputs:
             return grps.tensors(self.options, ())
-        told = self.call("ModelMetadata", str_data=grps.bare(self.model))
+        told = self.call("ModelMetadata", str_data=self.name)
         return grps.tensors(self.options, grps.described(told.str_data))
 
     @basis
@@ -133,7 +138,7 @@ def _add_health_and_metadata(suite: Suite[R]) -> None:
         "metadata.model", "Metadata / Model level", "str_data is a description in YAML of the model named in str_data"
     )
     def model_metadata(server: R) -> None:
-        answer = succeeded(server.call("ModelMetadata", str_data=grps.bare(server.model)), "ModelMetadata")
+        answer = succeeded(server.call("ModelMetadata", str_data=server.name), "ModelMetadata")
         require("name" in answer.str_data, f"str_data is {answer.str_data[:80]!r}; expected YAML with the model's name")
 
 

@@ -1,8 +1,8 @@
 """Evidence that a server speaks a ready form of JSON: replies to GET requests that no other server gives. Nothing here
 sends anything.
 
-Forms whose servers tell nothing of themselves are not recognised: a container for SageMaker, Vertex AI or Hugging Face
-answers 200 at its path for health, as any web server may.
+Forms whose servers tell nothing of themselves are not recognised: a container for Vertex AI or Hugging Face, and for
+SageMaker unless it has AWS's multi-model-server, answers 200 at its path for health, as any web server may.
 """
 
 import re
@@ -45,22 +45,38 @@ def _json(shows: Callable[[Any], bool]) -> Shows:
     return judged
 
 
+def _titled(title: str) -> Shows:
+    """Whether the body is a description of an API with this title."""
+    return _json(lambda body: body["info"]["title"] == title)
+
+
+_MODEL_SERVER = FormEvidence("/ping", _json(lambda body: body["status"] in ("Healthy", "Partial Healthy", "Unhealthy")))
+_RAY = FormEvidence("/-/healthz", _text("success"))
 _COG_STATES = ("UNKNOWN", "STARTING", "READY", "BUSY", "SETUP_FAILED", "DEFUNCT", "UNHEALTHY")
 
 EVIDENCE: Mapping[str, tuple[FormEvidence, ...]] = {
-    "json:torchserve": (
-        FormEvidence("/ping", _json(lambda body: body["status"] in ("Healthy", "Partial Healthy", "Unhealthy"))),
-    ),
+    "json:torchserve": (_MODEL_SERVER, FormEvidence("/api-description", _titled("TorchServe APIs"))),
+    # AWS's multi-model-server, which containers for SageMaker have, and from which TorchServe stems
+    "json:sagemaker": (_MODEL_SERVER, FormEvidence("/api-description", _titled("Model Server APIs"))),
     # /version has the version of MLflow in plain text, and /ping an empty line.
     "json:mlflow": (FormEvidence("/ping", _text("\n")), FormEvidence("/version", _text(r"[0-9]+(\.[0-9a-z]+)+\n?"))),
-    "json:seldon": (FormEvidence("/health/status", _json(lambda body: body["strData"] == "healthy")),),
+    # A model that does not say how it is has the status "not implemented - assuming healthy".
+    "json:seldon": (
+        FormEvidence("/health/ping", _text("pong")),
+        FormEvidence("/health/status", _json(lambda body: "meta" in body)),
+    ),
     "json:cog": (FormEvidence("/health-check", _json(lambda body: body["status"] in _COG_STATES)),),
     "json:litserve": (FormEvidence("/info", _json(lambda body: "workers_per_device" in body["server"])),),
     "json:bentoml": (
         FormEvidence("/readyz", _text("")),
         FormEvidence("/schema.json", _json(lambda body: isinstance(body["routes"], list))),
     ),
-    "json:ray": (FormEvidence("/-/healthz", _text("success")),),
+    "json:ray": (_RAY, FormEvidence("/-/routes", _json(lambda routes: "/" in routes))),
+    "json:ray-applications": (
+        _RAY,
+        FormEvidence("/-/routes", _json(lambda routes: any(len(prefix) > 1 for prefix in dict(routes)))),
+    ),
+    "json:infinity": (FormEvidence("/models", _json(lambda body: body["data"][0]["owned_by"] == "infinity")),),
     "json:openai-embeddings": (
         FormEvidence(
             "/v1/models", _json(lambda body: body["object"] == "list" and body["data"][0]["object"] == "model")
@@ -68,3 +84,5 @@ EVIDENCE: Mapping[str, tuple[FormEvidence, ...]] = {
     ),
 }
 """By the name of each form that can be recognised the replies that servers of it give, all of them."""
+SILENT_TOO = frozenset({"json:sagemaker"})
+"""Forms of which only some servers can be recognised."""

@@ -9,7 +9,7 @@ from operator import attrgetter
 from gateway.assembly.forms import PREFIX
 from gateway.cli.probing.asking import FormFinding, Heard, ServerAccess, ask_forms, ask_transport
 from gateway.cli.probing.candidates import Candidates, FormCandidate, candidates
-from gateway.cli.probing.form_evidence import EVIDENCE
+from gateway.cli.probing.form_evidence import EVIDENCE, SILENT_TOO
 from gateway.cli.probing.listing import ServerModels, list_models
 from gateway.cli.probing.sockets import connect, speaks_tls
 from gateway.client import AsyncClient, ClientError
@@ -130,7 +130,9 @@ async def _recognised(
     themselves, is taken for spoken if the server is ready."""
     name = place.protocol.name
     if not name.startswith(PREFIX) or name in EVIDENCE:
-        return await ask_forms(place, forms, access, seconds)
+        found = await ask_forms(place, forms, access, seconds)
+        if found or name not in SILENT_TOO:
+            return found
     try:
         async with client(name, place.address, access, seconds) as asked:
             is_ready = await asked.ready()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +35,12 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except OSError as error:
         raise ExampleError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        media_type = guess_type(path.name)[0] or "application/octet-stream"
+        raise ExampleError(
+            f"{path} is no JSON but bytes, from which no form is proposed: write one with "
+            f"`request_type: {media_type}` and `request: $x` (docs/forms.md, media types)"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ExampleError(f"{path} is no JSON: {error}") from error
 

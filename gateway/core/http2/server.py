@@ -87,7 +87,7 @@ it takes for open."""
 _MOST_SKIPPED = 16
 """Gaps in the numbers of streams that are known."""
 
-_LAST_DATA = expected(DATA, END_STREAM)
+_DATA, _LAST_DATA = expected(DATA, 0), expected(DATA, END_STREAM)
 _WIDENING = expected(WINDOW_UPDATE, 0) | WIDENING_SIZE << SIZE_SHIFT
 
 _DRAIN_PING = b"draining"
@@ -171,8 +171,9 @@ class Http2Server(Http2Connection, Generic[Head]):
         super()._on_continuation(flags, number, payload)
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """As of any connection: a new stream's HEADERS, and one DATA frame, which ends it. grpcio widens the stream's
-        window in between, and the connection's behind it. No credit is spent or earned for all that."""
+        """As of any connection: a new stream's HEADERS, and one DATA frame, which ends it; or the end is in an empty
+        one right behind, as HTTP libraries that stream every body write it. grpcio widens the stream's window in
+        between, and the connection's behind it. No credit is spent or earned for all that."""
         begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
@@ -184,10 +185,16 @@ class Http2Server(Http2Connection, Generic[Head]):
                 return 0
             is_huge, rest = read_expected(data, begin - HEADER_SIZE)
         size: int = rest >> SIZE_SHIFT
-        end = begin + size
-        if rest & EXPECTED != number | _LAST_DATA or is_huge or size > MAX_FRAME_SIZE or end > received:
+        message_end = end = begin + size
+        if is_huge or size > MAX_FRAME_SIZE:
             return 0
-        self._frames_left -= 2 + (at - start) // BYTES_PER_FRAME
+        if rest & EXPECTED == number | _DATA:
+            end += HEADER_SIZE
+            if end > received or read_expected(data, message_end) != (0, number | _LAST_DATA):
+                return 0
+        elif rest & EXPECTED != number | _LAST_DATA or end > received:
+            return 0
+        self._frames_left -= 3 + (at - start) // BYTES_PER_FRAME
         head = self._opened(number, data[start:at].tobytes())
         if head is None:
             return at
@@ -197,7 +204,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         stream = self.streams[number] = Stream(number, window, WINDOW, self._now)
         stream.is_receiving = False
         if self._heads.length is None or self._heads.length == size:
-            self.events.append(new_event(RequestReceived, (stream, head, data[begin:end])))
+            self.events.append(new_event(RequestReceived, (stream, head, data[begin:message_end])))
         else:
             self.events.append(RequestStarted(stream, head))
             stream.announced = self._heads.length

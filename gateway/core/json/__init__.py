@@ -23,6 +23,7 @@ doubles: 1.1 us, here 4.4); the difference pays for these checks. docs/dependenc
 the figures.
 """
 
+from gateway.core.json import missing
 from gateway.core.json.arrays import Array, ArrayForm
 from gateway.core.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT64_MAX, Numbers, Text
 from gateway.core.json.contents import array, packed, written
@@ -54,6 +55,7 @@ __all__ = [
     "Text",
     "array",
     "cut_out",
+    "missing",
     "number_pieces",
     "numbers",
     "packed",

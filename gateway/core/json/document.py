@@ -331,7 +331,7 @@ def _value_at(body: bytes, start: int) -> Text:
     else:
         return _strings_at(body, start)
     if body.find(b"{", start, end) >= 0:
-        raise DecodeError(f"an object at byte {body.find(b'{', start, end)}, expected an array of numbers")
+        raise DecodeError(f"an object at byte {body.find(b'{', start, end)}, expected an array")
     return Text(body, start, end)
 
 

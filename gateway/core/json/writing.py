@@ -165,6 +165,8 @@ def _write_array(array: "np.ndarray[Any, Any]") -> bytes:
     return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+REFUSED = "refused"
+"""As `error`, in a text that becomes no JSON."""
 _NOT_FINITE = {
     "literal": (b"NaN", b"Infinity", b"-Infinity"),
     "string": (b'"NaN"', b'"Infinity"', b'"-Infinity"'),
@@ -178,8 +180,9 @@ def _replace_nulls(text: bytes, array: "np.ndarray[Any, Any]", nan: str, what: s
     places = np.flatnonzero(~np.isfinite(flat))
     others = flat[places].tolist()
     if nan not in _NOT_FINITE:
+        why = "which the route refuses" if nan == REFUSED else "for which JSON has no number"
         raise invalid_input(
-            f"{what}: element {first + places[0]} is {others[0]}, for which JSON has no number; "
+            f"{what}: element {first + places[0]} is {others[0]}, {why}; "
             "`translate: {nan: literal}` (or null, or string) would write it"
         )
     not_a_number, above, below = _NOT_FINITE[nan]

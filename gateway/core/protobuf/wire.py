@@ -63,7 +63,12 @@ def read_tag(message: Buffer, at: int) -> tuple[int, int, int]:
     if not 8 <= tag < _END_OF_TAGS:
         raise cut_short(message, start)
     if wire_type == LENGTH:
-        size, at = (octet, at + 1) if (octet := message[at]) < 0x80 else read_varint(message, at)
+        if (octet := message[at]) < 0x80:
+            size, at = octet, at + 1
+        elif (following := message[at + 1]) < 0x80:
+            size, at = octet & 0x7F | following << 7, at + 2
+        else:
+            size, at = read_varint(message, at)
         return tag, at, at + size
     if wire_type == VARINT:
         return tag, at, read_varint(message, at)[1]

@@ -6,17 +6,21 @@ become JSON text, which has one reader. A body of any other type is one tensor o
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from gateway.core import bytes_elements, npy
 from gateway.core.datatypes import BYTES, Kind
 from gateway.core.errors import DecodeError, GatewayError, invalid_input
+from gateway.core.frozen import replace
+from gateway.core.json.writing import REFUSED
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Headers, Tensor, TensorSpec
 from gateway.protocols.json.arrangement import Arrangement
 from gateway.protocols.json.form import ABSENT, FormError, Place, Template
-from gateway.protocols.json.media import csv, lines, media_types, multipart
+from gateway.protocols.json.media import csv, lines, media_types, multipart, web_forms
 from gateway.protocols.json.media.form_data import FormFields
 from gateway.protocols.json.media.media_types import MediaType
+from gateway.protocols.json.media.multipart import FormPart
 from gateway.protocols.json.misfit import MisfitError, explained
 from gateway.protocols.json.places import BodyContents
 from gateway.protocols.json.reading import BodyReader
@@ -97,10 +101,20 @@ def _refuse_parameters(said: Said) -> None:
 class JsonBody(MessageBody):
     """Bodies that are JSON text, or become it. Of several alternatives the first that fits is read and written."""
 
+    nan = ""
+    """How NaN and infinities are written where neither the route nor the form says it; empty: they are refused."""
+
     def __init__(
-        self, nodes: tuple[Node, ...], specs: Mapping[str, TensorSpec], label: str, *, ignore_unknown: bool
+        self,
+        nodes: tuple[Node, ...],
+        specs: Mapping[str, TensorSpec],
+        label: str,
+        *,
+        ignore_unknown: bool,
+        nan: str = "",
     ) -> None:
         self.nodes = nodes
+        self.nan = nan or self.nan
         self.words = frozenset(each.word for each in walk_all(nodes) if isinstance(each, Slot))
         self._readers = [BodyReader(each, specs, label, ignore_unknown=ignore_unknown) for each in nodes]
         self._only = self._readers[0] if len(nodes) == 1 else None
@@ -135,6 +149,8 @@ class JsonBody(MessageBody):
 
     def write(self, said: Said) -> tuple[Buffer, ...]:
         first: GatewayError | None = None
+        if self.nan:
+            said = self._with_nan(said)
         for writer in self._writers:
             try:
                 if said.parameters:
@@ -145,6 +161,9 @@ class JsonBody(MessageBody):
                 first = first or error
         assert first is not None
         raise first
+
+    def _with_nan(self, said: Said) -> Said:
+        return said if said.nan else replace(said, nan=self.nan)
 
 
 class JsonLines(JsonBody):
@@ -158,7 +177,9 @@ class JsonLines(JsonBody):
 
 
 class CsvBody(JsonBody):
-    """CSV: a row for each element of the list."""
+    """CSV: a row for each element of the list. It has words for NaN and infinities, which JSON has not."""
+
+    nan = "literal"
 
     def __init__(
         self,
@@ -167,9 +188,10 @@ class CsvBody(JsonBody):
         label: str,
         *,
         ignore_unknown: bool,
+        nan: str,
         has_header: bool,
     ) -> None:
-        super().__init__(nodes, specs, label, ignore_unknown=ignore_unknown)
+        super().__init__(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan)
         self._has_header = has_header
         self._kinds = {name: kind for node in nodes for name, kind in _kinds(node, specs).items()}
         self._is_flat = all(_is_flat(node, specs) for node in nodes)
@@ -186,6 +208,9 @@ class CsvBody(JsonBody):
 
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
         return (csv.write(b"".join(parts), header=self._has_header),)
+
+    def _with_nan(self, said: Said) -> Said:
+        return replace(said, nan=REFUSED) if said.nan == "error" else super()._with_nan(said)
 
     def _kind_of(self, column: str) -> Kind | None:
         return self._kinds.get(column, self._kinds.get(""))
@@ -216,11 +241,23 @@ def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
     }
 
 
+class PartsCodec(Protocol):
+    """How named parts become a body, and back: the module `multipart` or `web_forms`."""
+
+    def read(self, body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]: ...
+
+    def write(self, parts: Sequence[FormPart]) -> tuple[Buffer, ...]: ...
+
+    def content_type(self, pieces: Sequence[Buffer]) -> str: ...
+
+
 class FormData(JsonBody):
     """Form data: a part for each member of the object. `$x` of BYTES is a file, other texts are texts, and all else is
     JSON."""
 
-    def __init__(self, node: Object, specs: Mapping[str, TensorSpec], label: str, *, ignore_unknown: bool) -> None:
+    def __init__(
+        self, node: Object, specs: Mapping[str, TensorSpec], label: str, codec: PartsCodec, *, ignore_unknown: bool
+    ) -> None:
         members, files, texts = [], [], []
         for each in node.members:
             inner = each.node
@@ -233,17 +270,18 @@ class FormData(JsonBody):
         super().__init__((Object(tuple(members)),), specs, label, ignore_unknown=ignore_unknown)
         documents = {each.key for each in members if not isinstance(each.node, Anything)}.difference(files, texts)
         self._fields = FormFields(frozenset(files), frozenset(texts), frozenset(documents))
+        self._codec = codec
 
     def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
-        content_type = headers.get("content-type")
-        return self._fields.read(body, content_type, parts=limits.json_values, limit=limits.message)
+        found = self._codec.read(body, headers.get("content-type"), parts=limits.json_values)
+        return self._fields.read(found, limit=limits.message)
 
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
-        return self._fields.write(b"".join(parts))
+        return self._codec.write(self._fields.write(b"".join(parts)))
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
-        """The declared headers, with the boundary of `parts` in Content-Type."""
-        told = (b"content-type", multipart.content_type(parts).encode())
+        """The declared headers, with the boundary of `parts` in Content-Type, if they have one."""
+        told = (b"content-type", self._codec.content_type(parts).encode())
         return Headers([told if name == b"content-type" else (name, value) for name, value in declared.raw])
 
 
@@ -359,6 +397,7 @@ def _decoded(body: Buffer) -> str:
 
 # --- making bodies ---
 
+_PARTS: Mapping[str, PartsCodec] = {"multipart/form-data": multipart, web_forms.CONTENT_TYPE: web_forms}
 _LINES = frozenset({"application/jsonlines", "application/x-ndjson", "application/x-jsonlines", "application/jsonl"})
 
 
@@ -370,6 +409,7 @@ def make_body(
     specs: Mapping[str, TensorSpec],
     *,
     ignore_unknown: bool,
+    nan: str = "",
 ) -> MessageBody:
     """The bodies of a template in a media type. `place` is that of the template in its form.
 
@@ -384,19 +424,19 @@ def make_body(
         raise FormError(place, f"{media_type!r} is no media type, expected such as application/json")
     label = "output" if role is Role.RESPONSE else "input"
     if is_json(declared):
-        return JsonBody(nodes, specs, label, ignore_unknown=ignore_unknown)
+        return JsonBody(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan)
     if declared.essence in _LINES:
         _check_lists(nodes, place, declared)
-        return JsonLines(nodes, specs, label, ignore_unknown=ignore_unknown)
+        return JsonLines(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan)
     if declared.essence == "text/csv":
         _check_lists(nodes, place, declared)
         has_header = declared.parameters.get("header") == "present"
-        return CsvBody(nodes, specs, label, ignore_unknown=ignore_unknown, has_header=has_header)
-    if declared.essence == "multipart/form-data":
+        return CsvBody(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan, has_header=has_header)
+    if declared.essence in _PARTS:
         node = nodes[0]
         if len(nodes) > 1 or not isinstance(node, Object) or node.every:
             raise FormError(place, "form data is one object of named parts: expected such as `{image: $x}`")
-        return FormData(node, specs, label, ignore_unknown=ignore_unknown)
+        return FormData(node, specs, label, _PARTS[declared.essence], ignore_unknown=ignore_unknown)
     return _single(nodes, declared, specs, label, place)
 
 

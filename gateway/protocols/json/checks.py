@@ -43,17 +43,28 @@ def check_form(form: CompiledForm) -> None:
                 _check_written(node, within)
                 _check_rows(node, within)
             _check_alternatives(body.nodes, (*place, key), ignore_unknown=exchange.form.ignore_unknown)
-    for key, further in (("models", form.models), ("error", form.error)):
-        for within, node in _alternatives(further, (key, "response") if key == "models" else (key,)):
+    # a list whose names are keys has no nodes
+    for within, node in _alternatives(form.models, ("models", "response")):
+        _check_written(node, within)
+        if not any(isinstance(each, TensorPlace) for each in walk(node)):
+            raise FormError(within, "$model stands nowhere, expected it where the name of a model is")
+    for place, further in _smaller_bodies(form):
+        for within, node in _alternatives(further, place):
             _check_written(node, within)
-            if key == "models" and not any(isinstance(each, TensorPlace) for each in walk(node)):
-                raise FormError(within, "$model stands nowhere, expected it where the name of a model is")
     for key, probe in (("ready", form.ready), ("live", form.live)):
         for within, node in _alternatives(probe.response, (key, "response")) if probe else ():
             _check_written(node, within)
     _check_declared(form)
     _check_exchanges(form)
     _check_paths(form)
+
+
+def _smaller_bodies(form: CompiledForm) -> Iterator[tuple[Place, MessageBody]]:
+    """The bodies without tensors that are written."""
+    yield ("models", "one", "response"), form.one_model
+    yield ("error",), form.error
+    for at, each in enumerate(form.failures):
+        yield ("failures", at, "error"), each.error
 
 
 def _exchanges(form: CompiledForm) -> Iterator[tuple[Place, CompiledExchange]]:
@@ -218,8 +229,7 @@ def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
     """Whether `earlier` reads every request that `later` would, and replies in the same media type."""
     one, other = earlier.form, later.form
     return (
-        one.method == other.method
-        and set(other.accepted_paths) <= set(one.accepted_paths)
+        set(other.patterns) <= set(one.patterns)
         and earlier.request_type == later.request_type
         and earlier.response_type == later.response_type
         and bool(one.stream) == bool(other.stream)
@@ -233,12 +243,14 @@ def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
 
 def _check_paths(form: CompiledForm) -> None:
     """No path is that of two operations; the two probes may share theirs."""
-    found = {f"{each.form.method} {path}": "infer" for each in form.exchanges for path in each.form.accepted_paths}
+    found = {pattern: "infer" for each in form.exchanges for pattern in each.form.patterns}
+    asked: list[tuple[Place, str, str]]
     asked = [(("ready", "path"), path, "ready") for path in (form.form.ready.paths if form.form.ready else ())]
     if form.form.live is not form.form.ready:
         asked += [(("live", "path"), path, "ready") for path in (form.form.live.paths if form.form.live else ())]
     if form.form.models:
-        asked.append((("models", "path"), form.form.models.path, "models"))
+        asked += [(("models", "path"), path, "models") for path in form.form.models.paths]
+        asked += [(("models", "one", "path"), path, "one model") for path in form.form.models.one_paths]
     for place, path, operation in asked:
         other = found.setdefault(f"GET {path}", operation)
         if other != operation:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.protocols.json.bodies import is_json
 from gateway.protocols.json.compiled import CompiledExchange
-from gateway.protocols.json.media import media_types
+from gateway.protocols.json.media import media_types, web_forms
 from gateway.protocols.json.media.media_types import MediaType
 
 _LONGEST_REMEMBERED = 256
@@ -79,7 +79,7 @@ def is_range(media_type: MediaType) -> bool:
 def is_web_form(content_type: str) -> bool:
     """Whether a body is the fields of a web form, which is also what `curl -d` calls every body. It says nothing of the
     bytes, so that it is not in `*/*`."""
-    return content_type.partition(";")[0].strip().lower() == "application/x-www-form-urlencoded"
+    return content_type.partition(";")[0].strip().lower() == web_forms.CONTENT_TYPE
 
 
 def unknown_type(content_type: str, exchanges: Sequence[CompiledExchange]) -> GatewayError:

@@ -15,19 +15,30 @@ from gateway.core.errors import (
     refusal,
     unsupported,
 )
+from gateway.core.frozen import replace
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Answer, Headers, Message, ModelEntry, Request, Response, Tensor
-from gateway.protocols.json.bodies import RawBytes
+from gateway.protocols.json.bodies import JsonBody, MessageBody, RawBytes
 from gateway.protocols.json.choice import Choice
-from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe, FormMessage, filled_path
+from gateway.protocols.json.compiled import (
+    CompiledExchange,
+    CompiledFailure,
+    CompiledForm,
+    CompiledProbe,
+    FormMessage,
+    filled_path,
+)
+from gateway.protocols.json.form import ABSENT
 from gateway.protocols.json.misfit import explained
-from gateway.protocols.json.templates import Spelling, TensorPlace, Word, walk_all
+from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
 
 _MAX_TEXT = 8192
 """Characters of a backend's error text that are kept."""
+_TRACEBACK = "Traceback (most recent call last):"
+"""What Python writes before a traceback. Servers such as SageMaker's write the error's text, and then the traceback."""
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 _GET_HEADERS = Headers(((b"accept", b"application/json"),))
@@ -60,7 +71,7 @@ class FormClient:
             return self._ask_anything(request) if probe is None else self._ask(probe, request)
         models = self._form.form.models
         if operation is Operation.MODELS and models is not None:
-            return Message("GET", models.path, _GET_HEADERS)
+            return Message("GET", models.paths[0], _GET_HEADERS)
         raise unsupported(f"the form {self._form.name!r} has no operation {operation.value}")
 
     def _ask(self, probe: CompiledProbe, request: Request) -> Message:
@@ -73,7 +84,7 @@ class FormClient:
         """A GET that runs no model: at the path of the first exchange, if that has another method."""
         first = self._form.exchanges[0].form
         try:
-            path = "/" if first.method == "GET" else filled_path(first.paths, request.model, request.version)
+            path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)
         except GatewayError:  # there is no name for its variables
             path = "/"
         return Message("GET", path)
@@ -122,10 +133,25 @@ class FormClient:
                 return _response(each, reply, request, limits)
             except DecodeError as error:
                 errors.append(error)
-        failure = self._error_text(reply, limits)
-        if failure:
-            raise refusal(Reason.MODEL_ERROR, failure)
-        raise explained(errors, "exchanges")
+        text = _error_text(self._form.error, reply, limits)
+        if text:
+            failure = self._failure(reply, limits)
+            raise refusal(failure.form.reason if failure else Reason.MODEL_ERROR, text)
+        return self._response_with_missing(reply, request, limits, explained(errors, "exchanges"))
+
+    def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
+        """The response in a reply that `error` is about, with NaN in place of null, if the route or the form has null
+        for NaN. Raises `error` if it cannot be read so either."""
+        takes = "null" in (request.translate.nan, self._form.form.nan)
+        text = json.missing.as_nan(reply.body, members=True) if takes else None
+        if text is None:
+            raise error
+        for each in self._readers(request.operation, reply.headers):
+            try:
+                return _response(each, replace(reply, parts=(text,)), request, limits)
+            except DecodeError as other:
+                error = json.missing.clearer(error, other)
+        raise error
 
     def _readers(self, operation: Operation, headers: Headers) -> Sequence[CompiledExchange]:
         """The exchanges that may read a reply. The messages of a stream have no type of their own."""
@@ -145,21 +171,32 @@ class FormClient:
 
     def _error(self, reply: Message, limits: Limits) -> GatewayError:
         """The error in a reply of status 400 or above: its message as the form has it, else the body's text."""
-        text = self._error_text(reply, limits)
+        failure = self._failure(reply, limits)
+        text = _error_text(failure.error if failure else self._form.error, reply, limits)
         if not text:
             text = readable(bytes(memoryview(reply.body)[:_MAX_TEXT]).decode("utf-8", "replace")).strip()
-        known = REASONS.get(reply.headers.get(REASON_HEADER))
-        reason = known or REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
+            text = text.partition(_TRACEBACK)[0].strip() or text
+        usual = failure.form.reason if failure else REASONS_BY_NUMBER.get(reply.status, Reason.MODEL_ERROR)
+        reason = REASONS.get(reply.headers.get(REASON_HEADER)) or usual
         return refusal(reason, text or f"status {reply.status} without a body")
 
-    def _error_text(self, reply: Message, limits: Limits) -> str:
-        """The message of an error that is as the form has it; empty for every other reply."""
-        try:
-            found = self._form.error.read(reply.body, reply.headers, limits)
-        except (DecodeError, GatewayError):
-            return ""
-        given = found.words.get(Word.MESSAGE, "")
-        return (given if isinstance(given, str) else json.write(given).decode())[:_MAX_TEXT]
+    def _failure(self, reply: Message, limits: Limits) -> CompiledFailure | None:
+        """The failure of the form that an error is."""
+        for each in self._form.failures:
+            is_any = each.form.error is ABSENT
+            if each.form.status == reply.status and (is_any or _error_text(each.error, reply, limits)):
+                return each
+        return None
+
+
+def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
+    """The message of an error with such a body; empty for every other reply."""
+    try:
+        found = error.read(reply.body, reply.headers, limits)
+    except (DecodeError, GatewayError):
+        return ""
+    given = found.words.get(Word.MESSAGE, "")
+    return (given if isinstance(given, str) else json.write(given).decode())[:_MAX_TEXT]
 
 
 def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
@@ -183,32 +220,49 @@ def _has_version(exchange: CompiledExchange) -> bool:
 
 def _written(exchange: CompiledExchange, request: Request) -> Message:
     form, head, body, origin = exchange.form, exchange.head, exchange.request, request.origin
-    path = filled_path(form.paths, request.model, request.version)
+    path = filled_path(form.paths, request.model, request.version, request.id)
     words: Mapping[Word, json.Json] = NO_WORDS
     if body.words or head.words:
         words = {Word.ID: request.id, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
     texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
     translate = request.translate
     parts = body.write(
-        Said(translate.nan or "error", translate, request.inputs, words, request.parameters, texts, head.parameters)
+        Said(translate.nan or "", translate, request.inputs, words, request.parameters, texts, head.parameters)
     )
     all_headers = body.headers(exchange.request_headers, parts)
     if head.is_empty:
-        return Message(form.method, path, all_headers, parts, 0, "", "", {}, "", 0.0, request.deadline)
+        return Message(form.methods[0], path, all_headers, parts, 0, "", "", {}, "", 0.0, request.deadline)
     headers, query = head.write(words, request.parameters)
     all_headers = Headers((*all_headers.raw, *headers))
-    return Message(form.method, path, all_headers, parts, query=query, deadline=request.deadline)
+    return Message(form.methods[0], path, all_headers, parts, query=query, deadline=request.deadline)
 
 
 def _response(exchange: CompiledExchange, reply: Message, request: Request, limits: Limits) -> Response:
     found = exchange.response.read(reply.body, reply.headers, limits)
+    tensors = found.tensors
+    if tensors and tensors[0].shape[:1] == (1,) and request.unread is None and request.inputs:
+        _check_rows(exchange, request.inputs, tensors)
     words, model, version, id = found.words, "", "", None
     if words:
         model, version, id = words.get(Word.MODEL, ""), words.get(Word.VERSION, ""), words.get(Word.ID)
         if id is not None and request.id and id != request.id:
             raise DecodeError(f"the reply has the id {id!r}, expected {request.id!r}")
     origin = FormMessage(texts=found.texts) if found.texts else None
-    return Response(found.tensors, model, version, id, found.parameters, origin)
+    return Response(tensors, model, version, id, found.parameters, origin)
+
+
+def _check_rows(exchange: CompiledExchange, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    """Raise DecodeError if a batch of several rows is answered with one row, as by a server that takes one row only.
+    The form declares that the first dimension of both is free, and the inputs are rows: of lists or of objects."""
+    rows, declared = inputs[0].shape[0] if inputs[0].shape else 1, exchange.shapes
+    in_rows = isinstance(exchange.request, JsonBody) and any(
+        isinstance(each, RowList) for each in walk_all(exchange.request.nodes)
+    )
+    if rows == 1 or any(each.shape[:1] != (rows,) or not (in_rows or len(each.shape) > 1) for each in inputs):
+        return
+    for each in outputs:
+        if each.shape[:1] == (1,) and declared.get(each.name, ())[:1] == (-1,):
+            raise DecodeError(f"output {each.name!r} has 1 row for the {rows} that were sent")
 
 
 def _is_good(probe: CompiledProbe, reply: Message, limits: Limits) -> bool:

@@ -3,22 +3,21 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from gateway.core.datatypes import BYTES
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen
 from gateway.core.path_segments import path_segment
-from gateway.core.types import NO_HEADERS, Headers, Message, Signature, TensorSpec
+from gateway.core.types import NO_HEADERS, Headers, Message, Shape, Signature, TensorSpec
 from gateway.protocols.json.bodies import MessageBody, make_body
-from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, Form, FormError, Place, Probe
+from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, Failure, Form, FormError, Place, Probe
 from gateway.protocols.json.heads import HeadFields
+from gateway.protocols.json.listing import listing_body
 from gateway.protocols.json.media import media_types
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.templates import Node, Role, TensorPlace, walk_all
 from gateway.protocols.json.writing import NO_TEXTS
 
-_LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
-"""The models in a list are read and written as tensors of their names and versions."""
+_ID = "{id}"
 
 
 class FormMessage(Message, frozen=True):
@@ -43,6 +42,8 @@ class CompiledExchange:
     response_type: MediaType
     request_headers: Headers
     origin: FormMessage
+    shapes: Mapping[str, Shape]
+    """The shapes of tensors that the form declares."""
 
 
 @frozen
@@ -51,6 +52,14 @@ class CompiledProbe:
 
     form: Probe
     response: MessageBody
+
+
+@frozen
+class CompiledFailure:
+    """A failure with the reader and writer of its bodies."""
+
+    form: Failure
+    error: MessageBody
 
 
 @frozen
@@ -64,15 +73,16 @@ class CompiledForm:
     ready: CompiledProbe | None
     live: CompiledProbe | None
     models: MessageBody
+    one_model: MessageBody
     error: MessageBody
+    failures: tuple[CompiledFailure, ...]
     signature: Signature | None
 
     def by_pattern(self) -> Mapping[str, tuple[CompiledExchange, ...]]:
         """The exchanges of each method and path that a listener accepts."""
         found: dict[str, tuple[CompiledExchange, ...]] = {}
         for each in self.exchanges:
-            for path in each.form.accepted_paths:
-                pattern = f"{each.form.method} {path}"
+            for pattern in each.form.patterns:
                 found[pattern] = (*found.get(pattern, ()), each)
         return found
 
@@ -94,15 +104,17 @@ def compile_form(name: str, form: Form) -> CompiledForm:
         tuple(exchanges),
         _probe(form.ready, "ready"),
         _probe(form.live, "live"),
+        listing_body(models),
         make_body(
-            models.response if models else ABSENT,
+            models.one if models else ABSENT,
             JSON_TYPE,
-            Role.LISTING,
-            ("models", "response"),
-            _LISTED,
-            ignore_unknown=models is not None and models.ignore_unknown,
+            Role.MODEL,
+            ("models", "one", "response"),
+            {},
+            ignore_unknown=True,
         ),
         make_body(form.error, form.error_type, Role.ERROR, ("error",), {}, ignore_unknown=True),
+        tuple(_failure(form, each, ("failures", at)) for at, each in enumerate(form.failures)),
         _signature(form.tensors, exchanges) if form.tensors else None,
     )
 
@@ -116,17 +128,22 @@ def _exchange(form: Form, exchange: Exchange, place: Place) -> CompiledExchange:
     headers = [(b"accept", told.encode())]
     if exchange.request is not ABSENT:
         headers.insert(0, (b"content-type", _written(sent)))
-    response = make_body(exchange.response, accepted, Role.RESPONSE, (*place, "response"), specs, ignore_unknown=ignore)
+    response = make_body(
+        exchange.response, accepted, Role.RESPONSE, (*place, "response"), specs, ignore_unknown=ignore, nan=form.nan
+    )
     told_headers = Headers(((b"content-type", _written(told)),))
     return CompiledExchange(
         exchange,
         HeadFields(exchange.headers, exchange.query, place, ignore_unknown=ignore),
-        make_body(exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore),
+        make_body(
+            exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore, nan=form.nan
+        ),
         response,
         request_type,
         response_type,
         Headers(tuple(headers)),
         FormMessage(response=response, response_headers=told_headers),
+        {name: spec.shape for name, spec in specs.items()},
     )
 
 
@@ -147,6 +164,11 @@ def _probe(probe: Probe | None, key: str) -> CompiledProbe | None:
         return None
     place, ignore = (key, "response"), probe.ignore_unknown
     return CompiledProbe(probe, make_body(probe.response, JSON_TYPE, Role.PROBE, place, {}, ignore_unknown=ignore))
+
+
+def _failure(form: Form, failure: Failure, place: Place) -> CompiledFailure:
+    template, within = (form.error, ("error",)) if failure.error is ABSENT else (failure.error, (*place, "error"))
+    return CompiledFailure(failure, make_body(template, form.error_type, Role.ERROR, within, {}, ignore_unknown=True))
 
 
 def _signature(specs: Mapping[str, TensorSpec], exchanges: Sequence[CompiledExchange]) -> Signature:
@@ -176,20 +198,21 @@ def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
     return path
 
 
-def filled_path(paths: tuple[str, ...], model: str, version: str) -> str:
+def filled_path(paths: tuple[str, ...], model: str, version: str, id: str | None = None) -> str:
     """The first of `paths` whose variables have values, percent-encoded, of those that hold the version if any does.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, no path can be filled, or a name cannot be a segment of a path.
     """
-    path = _filled(paths, model, version)
+    path = _filled(paths, model, version, bool(id))
     if isinstance(path, GatewayError):
         raise invalid_input(path.message)
-    return path
+    return path.replace(_ID, path_segment(id, "id", "JSON")) if id and _ID in path else path
 
 
 @lru_cache(4096)
-def _filled(paths: tuple[str, ...], model: str, version: str) -> "str | GatewayError":
+def _filled(paths: tuple[str, ...], model: str, version: str, has_id: bool) -> "str | GatewayError":
+    """The path, in which only the id is still a variable."""
     known = {"model": model, "version": version}
     ordered = sorted(paths, key=lambda path: "{version}" not in path) if version else paths
     for path in ordered:
@@ -199,6 +222,6 @@ def _filled(paths: tuple[str, ...], model: str, version: str) -> "str | GatewayE
                     path = path.replace(f"{{{name}}}", path_segment(value, name, "JSON"))
                 except GatewayError as error:
                     return error
-        if "{" not in path:
+        if "{" not in (path.replace(_ID, "") if has_id else path):
             return path
     return invalid_input(f"no path of the form can be filled with model {model!r} and version {version!r}: {paths[0]}")

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from difflib import get_close_matches
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
-from gateway.core.errors import DecodeError
+from gateway.core.errors import REASONS, DecodeError, Reason
 from gateway.core.frozen import frozen
 from gateway.core.spec_text import read_datatype, read_shape, read_spec
-from gateway.core.types import TensorSpec
+from gateway.core.types import Nan, TensorSpec
 
 Template: TypeAlias = Any
 """A template as YAML has it: mappings, lists, texts, numbers, booleans and None."""
@@ -25,6 +25,7 @@ STREAMS = ("sse", "openai", "jsonl")
 each."""
 MOST_EXCHANGES = 32
 MOST_PATHS = 32
+MOST_FAILURES = 32
 
 
 class FormError(ValueError):
@@ -51,8 +52,9 @@ ABSENT: Final = _Absent()
 class Exchange:
     """A request and its reply.
 
-    - `paths`: may hold `{model}`, `{version}` and other variables, whose values mean nothing. Any path is accepted; the
-      first that can be filled is written.
+    - `paths`: may hold `{model}`, `{version}`, `{id}` and other variables, whose values mean nothing. Any path is
+      accepted; the first that can be filled is written.
+    - `methods`: any is accepted; the first is written.
     - `headers`, `query`: templates by name; a name that ends in `?` may be missing.
     - `request`, `response`: the templates of the bodies; ABSENT for none.
     - `stream`: one of STREAMS if the reply is a stream of messages, each as `response`; else empty.
@@ -62,7 +64,7 @@ class Exchange:
     """
 
     paths: tuple[str, ...]
-    method: str = "POST"
+    methods: tuple[str, ...] = ("POST",)
     headers: Mapping[str, Template] = field(default_factory=dict)
     query: Mapping[str, Template] = field(default_factory=dict)
     request_type: str = JSON_TYPE
@@ -72,6 +74,11 @@ class Exchange:
     stream: str = ""
     ignore_unknown: bool = False
     client_paths: tuple[str, ...] = ()
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The methods and paths that a listener accepts."""
+        return tuple(f"{method} {path}" for method in self.methods for path in self.accepted_paths)
 
     @property
     def accepted_paths(self) -> tuple[str, ...]:
@@ -91,17 +98,30 @@ class Probe:
 
 @frozen
 class ModelListing:
-    """A GET that is answered with a list of models, in which `$model` stands for a name."""
+    """A GET that is answered with a list of models, in which `$model` stands for a name. Any of `paths` is accepted;
+    the first is written. `one_paths` hold `{model}`: a GET there is answered with `one`, that model alone."""
 
-    path: str
+    paths: tuple[str, ...]
     response: Template
     ignore_unknown: bool = False
+    one_paths: tuple[str, ...] = ()
+    one: Template = ABSENT
+
+
+@frozen
+class Failure:
+    """An error whose status is another one than that of HTTP for its `reason`. With a template `error` it is only one
+    whose body fits."""
+
+    status: int
+    reason: Reason
+    error: Template = ABSENT
 
 
 @frozen
 class Form:
     """A wire form that is declared as data: where things stand in JSON over HTTP. `tensors` has the datatype and shape
-    of every tensor of its templates, or of none."""
+    of every tensor of its templates, or of none. `nan` is the default of routes' `translate.nan`; empty: `error`."""
 
     infer: tuple[Exchange, ...]
     ready: Probe | None = None
@@ -109,19 +129,34 @@ class Form:
     models: ModelListing | None = None
     error: Template = ABSENT
     error_type: str = JSON_TYPE
+    failures: tuple[Failure, ...] = ()
     tensors: Mapping[str, TensorSpec] = field(default_factory=dict)
     ignore_unknown: bool = False
+    nan: str = ""
 
 
 # --- reading a form ---
 
-_FORM_KEYS = ("infer", "ready", "live", "models", "error", "error_type", "tensors", "ignore_unknown")
+_FORM_KEYS = (
+    "infer",
+    "ready",
+    "live",
+    "models",
+    "error",
+    "error_type",
+    "failures",
+    "tensors",
+    "ignore_unknown",
+    "nan",
+)
 _EXCHANGE_KEYS = (
     "path", "client_path", "method", "headers", "query", "request_type", "request", "response_type", "response",
     "stream", "ignore_unknown",
 )  # fmt: skip
 _PROBE_KEYS = ("path", "status", "response", "ignore_unknown")
-_LISTING_KEYS = ("path", "response", "ignore_unknown")
+_LISTING_KEYS = ("path", "response", "one", "ignore_unknown")
+_ONE_MODEL_KEYS = ("path", "response")
+_FAILURE_KEYS = ("status", "reason", "error")
 _METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 
 
@@ -143,9 +178,20 @@ def parse_form(document: Mapping[str, Any]) -> Form:
         models=_listing(form["models"], ("models",)) if "models" in form else None,
         error=form.get("error", ABSENT),
         error_type=_text(form, "error_type", (), JSON_TYPE),
+        failures=_failures(form.get("failures", [])),
         tensors=dict(_tensors(form.get("tensors", {}))),
         ignore_unknown=ignore,
+        nan=_nan(form),
     )
+
+
+def _nan(form: Mapping[str, Any]) -> str:
+    if "nan" not in form:
+        return ""
+    nan = "null" if form["nan"] is None else form["nan"]  # YAML reads null as None
+    if nan not in get_args(Nan):
+        raise FormError(("nan",), f"{nan!r} is none of {', '.join(get_args(Nan))}")
+    return str(nan)
 
 
 def _exchanges(given: object, ignore: bool) -> tuple[Exchange, ...]:
@@ -158,16 +204,13 @@ def _exchanges(given: object, ignore: bool) -> tuple[Exchange, ...]:
 
 def _exchange(given: object, place: Place, ignore: bool) -> Exchange:
     exchange = _mapping(given, place, _EXCHANGE_KEYS)
-    method = _text(exchange, "method", place, "POST").upper()
-    if method not in _METHODS:
-        raise FormError((*place, "method"), f"{method!r} is no method, expected one of {', '.join(_METHODS)}")
     stream = _text(exchange, "stream", place, "")
     if stream and stream not in STREAMS:
         raise FormError((*place, "stream"), f"{stream!r} is no stream, expected one of {', '.join(STREAMS)}")
     return Exchange(
         paths=_paths(exchange, place),
         client_paths=_paths(exchange, place, "client_path") if "client_path" in exchange else (),
-        method=method,
+        methods=_methods(exchange, place),
         headers=_named_templates(exchange, "headers", place),
         query=_named_templates(exchange, "query", place),
         request_type=_text(exchange, "request_type", place, JSON_TYPE),
@@ -179,11 +222,19 @@ def _exchange(given: object, place: Place, ignore: bool) -> Exchange:
     )
 
 
+def _methods(exchange: Mapping[str, Any], place: Place) -> tuple[str, ...]:
+    given = exchange.get("method", "POST")
+    methods = given if isinstance(given, list) and given else [given]
+    for at, each in enumerate(methods):
+        if not isinstance(each, str) or each.upper() not in _METHODS:
+            within = (*place, "method", at) if methods is given else (*place, "method")
+            raise FormError(within, f"{each!r} is no method, expected one of {', '.join(_METHODS)}")
+    return tuple(dict.fromkeys(each.upper() for each in methods))
+
+
 def _probe(given: object, place: Place) -> Probe:
     probe = _mapping(given, place, _PROBE_KEYS)
-    status = probe.get("status", 200)
-    if type(status) is not int or not 100 <= status <= 599:
-        raise FormError((*place, "status"), f"{status!r} is no HTTP status")
+    status = _status(probe.get("status", 200), place)
     return Probe(_paths(probe, place), status, probe.get("response", ABSENT), _flag(probe, place, default=True))
 
 
@@ -191,10 +242,41 @@ def _listing(given: object, place: Place) -> ModelListing:
     listing = _mapping(given, place, _LISTING_KEYS)
     if "response" not in listing:
         raise FormError(place, "`response` is missing: where the names of models stand, `[{id: $model}, ...]`")
-    paths = _paths(listing, place)
-    if len(paths) > 1 or "{" in paths[0]:
-        raise FormError((*place, "path"), "expected one path without variables")
-    return ModelListing(paths[0], listing["response"], _flag(listing, place, default=True))
+    paths, ignore = _paths(listing, place), _flag(listing, place, default=True)
+    if any("{" in each for each in paths):
+        raise FormError((*place, "path"), "expected a path without variables; that of one model goes into `one`")
+    if "one" not in listing:
+        return ModelListing(paths, listing["response"], ignore)
+    within = (*place, "one")
+    one = _mapping(listing["one"], within, _ONE_MODEL_KEYS)
+    if "response" not in one:
+        raise FormError(within, "`response` is missing: the template of one model, such as `{id: $model}`")
+    one_paths = _paths(one, within)
+    if any(_CAPTURE.findall(each) != ["model"] for each in one_paths):
+        raise FormError((*within, "path"), "expected a path with {model}, and no other variable")
+    return ModelListing(paths, listing["response"], ignore, one_paths, one["response"])
+
+
+def _failures(given: object) -> tuple[Failure, ...]:
+    if not isinstance(given, list) or len(given) > MOST_FAILURES:
+        raise FormError(("failures",), f"expected a list of at most {MOST_FAILURES} failures")
+    return tuple(_failure(each, ("failures", at)) for at, each in enumerate(given))
+
+
+def _failure(given: object, place: Place) -> Failure:
+    failure = _mapping(given, place, _FAILURE_KEYS)
+    reason = failure.get("reason")
+    if reason not in REASONS:
+        close = get_close_matches(str(reason), REASONS, 1)
+        meant = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(REASONS)}"
+        raise FormError((*place, "reason"), f"{reason!r} is no reason of an error; {meant}")
+    return Failure(_status(failure.get("status"), place), REASONS[reason], failure.get("error", ABSENT))
+
+
+def _status(given: object, place: Place) -> int:
+    if type(given) is not int or not 100 <= given <= 599:
+        raise FormError((*place, "status"), f"{given!r} is no HTTP status")
+    return given
 
 
 _CAPTURE = re.compile(r"\{([^{}]*)\}")

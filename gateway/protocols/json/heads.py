@@ -68,6 +68,12 @@ class HeadFields:
             self._read_query(message.query, words, parameters)
         return words, parameters
 
+    def passed(self, message: Message) -> list[tuple[bytes, bytes]]:
+        """The headers of a request that the form reads and drops, for a server of the same form."""
+        names = [each.name for each in self._headers if each.optional and isinstance(each.node, Anything)]
+        texts = {name: message.headers.all(name.lower()) for name in names}
+        return [(name.encode(), _header_value(name, found[0])) for name, found in texts.items() if len(found) == 1]
+
     def _read_query(self, query: str, words: dict[Word, json.Json], parameters: dict[str, ParameterValue]) -> None:
         try:
             given = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)

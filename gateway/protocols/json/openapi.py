@@ -56,16 +56,19 @@ def describer(form: CompiledForm) -> DescribeOperation:
     """The function that describes the paths of `form`."""
 
     def describe(pattern: str, model: DescribedModel | None, flavor: str) -> HttpOperation | None:
-        method, _, path = pattern.partition(" ")
-        found = [each for each in form.exchanges if each.form.method == method and path in each.form.accepted_paths]
+        path = pattern.partition(" ")[2]
+        found = [each for each in form.exchanges if pattern in each.form.patterns]
         if found:
             return _inference(form, found)
         for probe, what in ((form.ready, "ready"), (form.live, "live")):
             if probe is not None and path in probe.form.paths:
                 return _probe(form, probe, what)
-        if form.form.models is not None and path == form.form.models.path:
+        if form.form.models is not None and path in form.form.models.paths:
             reply = _content(form, JSON_TYPE, form.models.nodes)
             return HttpOperation("The names of the models", {200: ("", reply)}, _error(form))
+        if form.form.models is not None and path in form.form.models.one_paths:
+            reply = _content(form, JSON_TYPE, form.one_model.nodes)
+            return HttpOperation("One model of the list", {200: ("", reply)}, _error(form))
         return None
 
     return describe

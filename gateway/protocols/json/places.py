@@ -56,6 +56,8 @@ class BodyReading:
         self.tensors: list[Tensor] = []
         self.shapes: dict[str, Shape] = {}
         self.names: list[str] | None = None
+        self.order: list[int] | None = None
+        """The places of the rows that `$index` numbers 0, 1, ...; None if they stand in this order."""
         self.words: dict[Word, Json] = {}
         self.parameters: dict[str, ParameterValue] = {}
         self.texts: dict[str, str] = {}
@@ -92,7 +94,7 @@ def reader_of_place(
         case Every(spelling):
             return partial(_EVERY[spelling], leaf, role)
         case Slot(word):
-            return partial(_check_index if word is Word.INDEX else _read_word, leaf, word)
+            return partial(_read_index if word is Word.INDEX else _read_word, leaf, word)
         case Constant(value):
             return partial(_compare, leaf, value)
         case Anything():
@@ -108,7 +110,7 @@ def reader_of_place(
 
 
 def _read_tensor(leaf: Leaf, form: TensorForm, key: str | None, value: Any, reading: BodyReading) -> None:
-    given = leaf.get(value)
+    given = _in_order(leaf.get(value), leaf, reading)
     if type(given) is bytes:
         text: bytes | None = given
     elif key is not None and key in reading.cuts and given is not UNSET:
@@ -175,7 +177,7 @@ def _every_form(name: str, role: str, rows: int) -> TensorForm:
 
 def _read_members(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
     """An object with a member for each tensor; or rows of them."""
-    given = leaf.get(value)
+    given = _in_order(leaf.get(value), leaf, reading)
     if given is UNSET:
         return
     for name in _names(given):
@@ -276,11 +278,30 @@ def _read_word(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None
         raise DecodeError(f"{word.value} is {given!r} at one place and {known!r} at another")
 
 
-def _check_index(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None:
-    for numbers in _innermost(leaf.get(value)):
+def _read_index(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None:
+    """The numbers of rows, which may stand in any order if the rows are in no others."""
+    given = leaf.get(value)
+    if leaf.rows == 1 and type(given) is list and all(type(each) is int for each in given):
+        if given != list(range(len(given))):
+            if sorted(given) != list(range(len(given))):
+                raise DecodeError(f"the rows say that their indices are {_listed(given)}, expected each from 0 on once")
+            reading.order = sorted(range(len(given)), key=given.__getitem__)
+        return
+    for numbers in _innermost(given):
         for at, number in enumerate(numbers):
             if number is not UNSET and number is not None and number != at:
                 raise DecodeError(f"row {at} says that its index is {number}: rows must be in order")
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:10])) + (", ..." if len(numbers) > 10 else "")
+
+
+def _in_order(given: Any, leaf: Leaf, reading: BodyReading) -> Any:
+    """What stands in rows, in the order of their indices."""
+    if reading.order is None or not leaf.rows or type(given) is not list:
+        return given
+    return [given[at] for at in reading.order]
 
 
 def _innermost(given: Any) -> Iterator[list[Any]]:
@@ -297,7 +318,7 @@ def _flat(given: Any) -> Iterator[Any]:
     if type(given) is list:
         for each in given:
             yield from _flat(each)
-    elif given is not UNSET:
+    elif given is not UNSET and given is not None:
         yield given
 
 

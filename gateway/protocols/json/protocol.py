@@ -67,6 +67,7 @@ def _traits(form: CompiledForm) -> Traits:
             untyped=True,
             unnamed=True,
             selects=False,
+            nan=form.form.nan or "error",
             parameters=any(map(_has_parameters, form.exchanges)),
             streams=any(each.form.stream for each in form.exchanges),
         ),

@@ -26,8 +26,10 @@ from gateway.protocols.json.templates import (
     EverySpelling,
     Node,
     Object,
+    Slot,
     Spelling,
     TensorPlace,
+    Word,
     rows_of_tensor,
     walk,
 )
@@ -128,9 +130,11 @@ def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) 
 
 
 def _is_read_first(node: Node) -> bool:
-    """Whether what stands there is needed for reading others: shapes, and the names of columns."""
+    """Whether what stands there is needed for reading others: shapes, the order of rows, and the names of columns."""
     if isinstance(node, TensorPlace):
         return node.spelling is Spelling.SHAPE
+    if isinstance(node, Slot):
+        return node.word is Word.INDEX
     return isinstance(node, Every) and node.spelling is EverySpelling.NAMES
 
 

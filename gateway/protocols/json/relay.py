@@ -1,19 +1,19 @@
 """Inferences that pass unread between two sides of one form (`core.protocol.Relay`).
 
-A request leaves by the method and path that it came in, with its body, its Content-Type and its Accept; headers and the
-query are written as the form declares them. A body is read where the form gives it a constant, or where a name in it
-cannot be found without doubt (`acted_upon`).
+A request leaves by the method and path that it came in, with its body, its Content-Type and its Accept. Headers and the
+query are written as the form declares them; headers that the form drops (`$_`) go on as they came. A body is read where
+the form gives it a constant, or where a name in it cannot be found without doubt (`acted_upon`).
 """
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError
-from gateway.core.frozen import field, set_field
+from gateway.core.frozen import field
 from gateway.core.json import Json
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Headers, Message, Parameters, ParameterValue, Request, unread_request
+from gateway.core.types import Head, Headers, Message, Parameters, ParameterValue, Request
 from gateway.core.types import reply as reply_to_client
 from gateway.protocols.json.acted_upon import ActedUpon, acted_upon
 from gateway.protocols.json.choice import Choice, fits
@@ -156,7 +156,7 @@ class FormRelay:
         self._paths = {pattern: _Path(pattern, some) for pattern, some in form.by_pattern().items()}
         self.relay = Relay(self._head, self._request, self._reply)
 
-    def _head(self, message: Message, listener: ListenerSettings) -> Request | None:
+    def _head(self, message: Message, listener: ListenerSettings) -> Head | None:
         """The request for a call, by its path, headers and query, and what is acted upon in its body; None if the body
         must be read.
 
@@ -187,9 +187,7 @@ class FormRelay:
         headers = exchange.origin.response_headers
         origin = _UnreadMessage(response_headers=headers, way=way, words=words, parameters=parameters)
         operation = STREAM if exchange.form.stream else INFER
-        request = unread_request(operation, model or listener.model, version)
-        set_field(request, "origin", origin)
-        return request
+        return Head(operation, model or listener.model, version, None, None, origin)
 
     def _request(self, message: Message, request: Request, target: Target) -> Message | None:
         """The message to a server of the form.
@@ -205,7 +203,7 @@ class FormRelay:
         if not exchange.head.is_empty:
             words = {**origin.words, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
             more, query = exchange.head.write(words, origin.parameters)
-            fields += more
+            fields += (*more, *exchange.head.passed(message))
         path = _written_path(origin.way, message.captures, request)
         return Message(
             message.method, path, Headers(fields), message.parts, 0, query, "", {}, "", 0.0, request.deadline

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gateway.core import bytes_elements, http_status, json
 from gateway.core.datatypes import BYTES
-from gateway.core.errors import DecodeError, GatewayError, error_fields
+from gateway.core.errors import DecodeError, GatewayError, error_fields, not_found
 from gateway.core.frozen import replace
 from gateway.core.operations import STREAM, Operation
 from gateway.core.protocol import Limits, ListenerSettings
@@ -81,11 +81,11 @@ class _Route:
         origin = replying.origin
         if found.texts:
             origin = replace(origin, texts=found.texts)
-        model, version, id = captures.get("model", ""), captures.get("version", ""), None
+        model, version, id = captures.get("model", ""), captures.get("version", ""), captures.get("id")
         if words:
             model = _agreed("model", model, words.get(Word.MODEL, ""))
             version = _agreed("version", version, words.get(Word.VERSION, ""))
-            id = words.get(Word.ID)
+            id = words.get(Word.ID) if id is None else _agreed("id", id, words.get(Word.ID) or "")
         request = inference(
             model or listener.model,
             version,
@@ -123,8 +123,9 @@ class FormServer:
             for path in probe.form.paths if probe else ():
                 asked = Operation.MODEL_READY if "{model}" in path else operation
                 self._operations.setdefault(f"GET {path}", asked)
-        if form.form.models:
-            self._operations.setdefault(f"GET {form.form.models.path}", Operation.MODELS)
+        models = form.form.models
+        for path in (*models.paths, *models.one_paths) if models else ():
+            self._operations.setdefault(f"GET {path}", Operation.MODELS)
         self.patterns = tuple(dict.fromkeys((*self._routes, *self._operations)))
         # all streams of a form are of one kind
         self._stream_end = next((STREAM_KINDS[each.form.stream].end for each in form.exchanges if each.form.stream), ())
@@ -139,9 +140,14 @@ class FormServer:
         """
         route = self._routes.get(message.pattern)
         if route is not None:
-            return route.read(message, listener)
+            try:
+                return route.read(message, listener)
+            except DecodeError as error:
+                return _read_missing(route, message, listener, error)
         captures = message.captures
         operation = self._operations[message.pattern]
+        if operation is Operation.MODELS:  # one of them is looked up in the list
+            return Request(operation, origin=message)
         return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
 
     def wants_stream(self, message: Message) -> bool:
@@ -163,12 +169,15 @@ class FormServer:
         """The reply to a request that `decode_request` read; one of several in a stream.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming an output that the form has no place for.
+            GatewayError: INVALID_ARGUMENT, naming an output that the form has no place for; NOT_FOUND, a model that
+                is not in the list.
         """
         if isinstance(answer, Response):
             return _reply(answer, request, translate)
         if isinstance(answer, tuple):
-            return self._list(answer)
+            assert request.origin is not None
+            name = request.origin.captures.get("model")
+            return self._list(answer) if name is None else self._one(name, answer)
         probe = self._form.live if request.operation is Operation.LIVE else self._form.ready
         assert probe is not None
         return _state(probe, good=answer is True)
@@ -176,7 +185,8 @@ class FormServer:
     def encode_error(self, error: GatewayError, request: Request | None, message: Message) -> Message:
         """The reply that reports `error`: as the form has it, else `{"error": text}`."""
         text = error.message.encode("utf-8", "replace").decode()
-        status = http_status.number(error)
+        failure = next((each for each in self._form.failures if each.form.reason is error.reason), None)
+        status = failure.form.status if failure else http_status.number(error)
         words: dict[Word, json.Json] = {
             Word.MESSAGE: text,
             Word.CODE: status,
@@ -187,7 +197,7 @@ class FormServer:
         form = self._form.form
         media_type = form.error_type
         try:
-            parts = self._form.error.write(Said(words=words))
+            parts = (failure.error if failure else self._form.error).write(Said(words=words))
         except GatewayError:
             parts = ()
         if not parts:
@@ -214,6 +224,23 @@ class FormServer:
                 pass  # the template has no versions
         return reply(_JSON, self._form.models.write(Said(tensors=_texts({"model": names}))), 200)
 
+    def _one(self, name: str, models: tuple[ModelEntry, ...]) -> Message:
+        if all(each.name != name for each in models):
+            raise not_found(f"no model {name!r} is in the list of models")
+        return reply(_JSON, self._form.one_model.write(Said(words={Word.MODEL: name})), 200)
+
+
+def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
+    """The request in a message that `error` is about, with NaN in place of null; it has a flaw. Raises `error` if it
+    cannot be read so either."""
+    if (text := json.missing.as_nan(message.body, members=True)) is None:
+        raise error
+    try:
+        request = route.read(replace(message, parts=(text,)), listener)
+    except (DecodeError, GatewayError) as other:
+        raise json.missing.clearer(error, other) from None
+    return replace(request, flaw=json.missing.flaw(error))
+
 
 def _texts(columns: Mapping[str, list[str]]) -> tuple[Tensor, ...]:
     return tuple(
@@ -235,7 +262,7 @@ def _reply(answer: Response, request: Request, translate: Translate) -> Message:
             Word.VERSION: request.version or answer.version or None,
         }
     texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
-    said = Said(translate.nan or "error", translate, answer.outputs, words, answer.parameters, texts)
+    said = Said(translate.nan or "", translate, answer.outputs, words, answer.parameters, texts)
     parts = body.write(said)
     return reply(body.headers(asked.response_headers, parts), parts, 200)
 

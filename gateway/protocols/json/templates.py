@@ -74,6 +74,7 @@ class Role(Enum):
     ERROR = "an error"
     HEADER = "a header or a query parameter"
     LISTING = "a list of models"
+    MODEL = "one model"
     PROBE = "the answer to a probe"
 
 
@@ -215,6 +216,7 @@ _ALLOWED = {
     Role.ERROR: frozenset({Word.ID, Word.MODEL, Word.MESSAGE, Word.CODE, Word.GRPC_CODE}),
     Role.HEADER: frozenset({Word.ID, Word.MODEL, Word.VERSION}),
     Role.LISTING: frozenset({Word.MODEL, Word.VERSION, Word.INDEX}),
+    Role.MODEL: frozenset({Word.MODEL}),
     Role.PROBE: frozenset[Word](),
 }
 _WORDS = {word.value: word for word in Word}

@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, UnsetType
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
 from gateway.protocols.json.templates import (
+    Anything,
     Constant,
     Every,
     EverySpelling,
@@ -108,8 +109,8 @@ class _Compiler:
             name = f"f{at}"
             names[name] = member.key
             inner = self.compile(member.node, rows)
-            nullable = member.optional and isinstance(member.node, Slot | ParameterPlace | ParametersPlace)
-            kind = inner.kind | None if nullable and inner.kind is not Raw else inner.kind
+            nullable = member.optional and inner.kind not in (None, Raw) and _has_no_tensor(member.node)
+            kind = inner.kind | None if nullable else inner.kind
             fields.append((name, kind | UnsetType, UNSET) if member.optional else (name, kind))
             leaves += [_within(each, _member(name, member.optional, each.get)) for each in inner.leaves]
             counts.append((name, member.optional, inner.members))
@@ -147,6 +148,13 @@ class _Compiler:
         counts = [_counted(_element(at, _itself), each.members) for at, each in enumerate(inner) if each.members]
         kind: Any = tuple[kinds] if kinds else tuple[()]  # type: ignore[valid-type]
         return _Compiled(kind, leaves, (lambda value: sum(count(value) for count in counts)) if counts else 0)
+
+
+def _has_no_tensor(node: Node) -> bool:
+    """Whether an optional member is missing if it is null: clients and servers write null for what they leave out."""
+    if isinstance(node, Object):
+        return not node.every and all(_has_no_tensor(each.node) for each in node.members)
+    return isinstance(node, Slot | ParameterPlace | ParametersPlace | Constant | Anything)
 
 
 def _constant(node: Constant, value: object, leaf: Leaf) -> _Compiled:

@@ -6,7 +6,7 @@ sizes as they are: it waits for bytes that a packet does not have, and serves no
 
 from gateway.core.operations import INFER
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Message, Request, unread_request
+from gateway.core.types import Head, Message, Request
 from gateway.protocols.mip.client import decode_response
 from gateway.protocols.mip.packets import HEADER, encode_packet
 from gateway.protocols.mip.payload import COUNTS, count_tlvs
@@ -16,7 +16,7 @@ _MOST_TLVS = 4096
 """TLVs of a payload that passes unread; to find so many takes less than a millisecond."""
 
 
-def head(message: Message, listener: ListenerSettings) -> Request | None:
+def head(message: Message, listener: ListenerSettings) -> Head | None:
     """The request of an inference. None if the packet must be read: a ping, an empty batch, and a payload whose TLVs
     are not those that its counts tell."""
     header, body = message.parts
@@ -27,7 +27,7 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
     expected = inputs * batch
     if not batch or expected > _MOST_TLVS or count_tlvs(body, expected) != expected:
         return None
-    return unread_request(INFER, listener.model)
+    return Head(INFER, listener.model)
 
 
 def request(message: Message, request: Request, target: Target) -> Message:

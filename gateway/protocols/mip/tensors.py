@@ -41,24 +41,21 @@ def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values
 def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
     """The column of `tensor` in a packet.
 
-    The tensor's `content_type` decides the TLV type. Without one, numbers have the style's type; so have BYTES if there
-    is one element in each example, and otherwise they are JSON.
+    The tensor's `content_type` decides the TLV type, if it is one of MIP's. Without one, numbers have the style's type;
+    so have BYTES if there is one element in each example, and otherwise they are JSON.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, the tensor cannot be written in this type; names `what`.
     """
     if tensor.parameters and OWN_TYPE in tensor.parameters:
         return Column(int(tensor.parameters[OWN_TYPE]), _encode_image(tensor, style.nan, what))
-    type_ = _tlv_type(tensor, style, what)
+    type_ = _tlv_type(tensor, style)
     return Column(type_, _ENCODERS[type_](tensor, style.nan, what))
 
 
-def _tlv_type(tensor: Tensor, style: Style, what: str) -> TlvType:
-    if tensor.content_type:
-        type_ = _TLV_TYPES.get(tensor.content_type)
-        if type_ is None:
-            known = ", ".join(_TLV_TYPES)
-            raise invalid_input(f"{what} has the content type {tensor.content_type!r}; expected {known}")
+def _tlv_type(tensor: Tensor, style: Style) -> TlvType:
+    type_ = _TLV_TYPES.get(tensor.content_type)
+    if type_ is not None:
         return type_
     if tensor.datatype is not Datatype.BYTES:
         return style.numbers

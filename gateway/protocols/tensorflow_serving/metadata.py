@@ -116,7 +116,9 @@ def decode_metadata(reply: Message, request: Request) -> Signature:
     inputs, outputs = (_specs(chosen.inputs), _specs(chosen.outputs)) if chosen else (None, None)
     spec = metadata.model_spec
     versions = (str(spec.version.value),) if spec.HasField("version") else ()
-    return Signature(inputs or (), outputs or (), name=spec.name or request.model, versions=versions)
+    signature = Signature(inputs or (), outputs or (), name=spec.name or request.model, versions=versions)
+    # OpenVINO's server, which decodes image files, names no method
+    return signature if chosen is None or chosen.method_name else signature.with_images()
 
 
 def _check_size(body: Buffer) -> None:

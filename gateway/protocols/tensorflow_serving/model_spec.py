@@ -3,13 +3,16 @@
 from functools import lru_cache
 
 from gateway.core.errors import DecodeError, not_found
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.core.protobuf.schema import not_utf8, parse
 from gateway.core.types import Buffer
 from gateway.protocols.tensorflow_serving import schema
 
 MISSING = "Missing ModelSpec"
 """The error of a request that has none."""
+
+LATEST = "0"
+"""The version that OpenVINO's client asks for where none is given, and that its server takes for the latest one."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MOST_DIGITS = 20
@@ -51,7 +54,7 @@ def is_version(version: str) -> bool:
 
 
 def read_spec(message: Buffer | None) -> Servable:
-    """The fields of a request's ModelSpec; None where the request has none.
+    """The fields of a request's ModelSpec; None where the request has none. The version LATEST is none.
 
     Raises:
         DecodeError: there is none, it has no name, or its label is a number.
@@ -61,7 +64,7 @@ def read_spec(message: Buffer | None) -> Servable:
     found = read_any_spec(message)
     if not found.model:
         raise DecodeError("ModelSpec has no name specified.")
-    return found
+    return replace(found, version="") if found.version == LATEST else found
 
 
 def read_any_spec(message: Buffer) -> Servable:

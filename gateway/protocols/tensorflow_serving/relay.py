@@ -8,10 +8,10 @@ from gateway.core.errors import DecodeError
 from gateway.core.operations import INFER
 from gateway.core.protobuf.wire import LENGTH, read_tag
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import NO_HEADERS, Buffer, Message, Request, call, unread_request
+from gateway.core.types import NO_HEADERS, Buffer, Head, Message, Request, call
 from gateway.core.types import reply as reply_to_client
 from gateway.protocols.tensorflow_serving.client import decode_response
-from gateway.protocols.tensorflow_serving.model_spec import read_spec
+from gateway.protocols.tensorflow_serving.model_spec import LATEST, read_any_spec
 from gateway.protocols.tensorflow_serving.schema import CLASSIFY, PREDICT, REGRESS
 
 _METHODS = frozenset({PREDICT, CLASSIFY, REGRESS})
@@ -22,17 +22,19 @@ _MOST_FIELDS = 1024
 request with more of them is read."""
 
 
-def head(message: Message, listener: ListenerSettings) -> Request | None:
+def head(message: Message, listener: ListenerSettings) -> Head | None:
     """The request for an inference. None if the message must be read: one of another method, one whose model is not
-    named in one place, and a malformed one."""
+    named in one place, one for version 0, and a malformed one."""
     if message.pattern not in _METHODS:
         return None
     try:
         spec = _spec(message.body)
-        servable = None if spec is None else read_spec(spec)
+        servable = None if spec is None else read_any_spec(spec)
     except (IndexError, DecodeError):
         return None
-    return None if servable is None else unread_request(INFER, servable.model, servable.version)
+    if servable is None or not servable.model or servable.version == LATEST:
+        return None
+    return Head(INFER, servable.model, servable.version)
 
 
 def _spec(body: Buffer) -> Buffer | None:

@@ -1,5 +1,6 @@
 """`config`: any JSON value in UM-Bridge; in a canonical Request the parameter `config`, which holds its JSON text."""
 
+import re
 from collections.abc import Iterable
 
 from gateway.core.datatypes import GATEWAY_DATATYPE
@@ -11,6 +12,8 @@ from gateway.protocols.umbridge.errors import excerpt
 
 CONFIG = "config"
 EMPTY = b"{}"
+_PLACE = re.compile(r" at byte [0-9]+$")
+"""Where the fault is, counted in a text around the config that only the gateway knows."""
 _EQUAL_TO_EMPTY = (b"null", b"[]")
 
 
@@ -64,7 +67,9 @@ def _checked_json(text: ParameterValue, limits: Limits, where: str) -> bytes:
         if len(members) != 1:
             raise DecodeError(f"it holds more than one value: {excerpt(text)}")
     except (DecodeError, UnicodeEncodeError) as error:
-        raise invalid_input(f"parameter 'config' is not JSON text: {error}") from error
+        why = _PLACE.sub("", str(error).removeprefix("not JSON: "))
+        text = f"parameter 'config' is {excerpt(text)}, expected a text that is a JSON object"
+        raise invalid_input(f"{text}, such as '{{\"level\": 1}}': {why}") from error
     return raw
 
 

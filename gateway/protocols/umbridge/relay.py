@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Buffer, Message, Request, post, unread_request
+from gateway.core.types import Buffer, Head, Message, Request, post
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import find_byte, has_byte
 from gateway.protocols.umbridge.client import decode_response
@@ -55,17 +55,20 @@ _End: TypeAlias = Callable[[Buffer, int], int]
 # --- requests ---
 
 
-def head(message: Message, listener: ListenerSettings) -> Request | None:
+def head(message: Message, listener: ListenerSettings) -> Head | None:
     """The request for a call. None if it must be read: any other request, and a call that not every server would take
     as it is."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
     found = _members(message.body, _ENDS[operation])
-    if found is None or _size(found[b"config"]) > listener.limits.config:
+    if found is None:
+        return None
+    size = found[b"config"].stop - found[b"config"].start
+    if size > listener.limits.config:
         return None
     try:
-        return unread_request(operation, bytes(message.body[found[b"name"]])[1:-1].decode())
+        return Head(operation, bytes(message.body[found[b"name"]])[1:-1].decode(), "", size)
     except UnicodeDecodeError:
         return None
 
@@ -86,11 +89,6 @@ def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | N
             return None
         found[name] = slice(start, end)
     return found if len(found) == len(ends) and _END.match(body, end) else None
-
-
-def _size(place: slice) -> int:
-    size: int = place.stop - place.start
-    return size
 
 
 def _of(pattern: re.Pattern[bytes]) -> _End:
@@ -144,11 +142,11 @@ _ENDS: Mapping[Operation, Mapping[bytes, _End]] = {
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """The message to a server; None if its `config` may be longer than the backend's limit."""
-    if target.limits.config < _LONGEST_TEXT:
-        found = _members(message.body, _ENDS[request.operation])
-        if found is None or _size(found[b"config"]) > target.limits.config:
-            return None
+    """The message to a server; None if its `config` is longer than the backend's limit."""
+    assert request.unread is not None
+    size_of_config: int = request.unread.found
+    if size_of_config > target.limits.config:
+        return None
     return post(PATHS[request.operation], JSON_HEADERS, message.parts, request.deadline)
 
 

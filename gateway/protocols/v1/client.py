@@ -6,6 +6,7 @@ from functools import partial
 from gateway.core.datatypes import GATEWAY_DATATYPE
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.frozen import extended
+from gateway.core.json import missing
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Answer, Message, Request, Response
@@ -120,11 +121,22 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         raise errors.decode_error(reply)
     if reply.status != 200:
         raise DecodeError(f"status {reply.status}, expected 200")
-    return _decode_explanation(reply) if request.operation is Operation.EXPLAIN else _decode_predict(reply, target)
+    return (
+        _decode_explanation(reply)
+        if request.operation is Operation.EXPLAIN
+        else _decode_predict(reply, target, request.translate.nan)
+    )
 
 
-def _decode_predict(reply: Message, target: Target) -> Response:
-    body = read_body(reply.body, REPLY, target.limits.json_values, any_json=True)
+def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response:
+    """The predictions in a reply. `nan` is the route's: with `null` null among numbers is NaN, else a part of any JSON
+    that is given to the client as text."""
+    text = missing.as_nan(reply.body, members=True) if nan == "null" else None
+    try:
+        body = read_body(reply.body if text is None else text, REPLY, target.limits.json_values, any_json=True)
+    except DecodeError as fault:
+        error = errors.error_in_success(reply)
+        raise fault if error is None else error from fault
     if "message" in body.members and body.members.get("batchId") == "":
         raise errors.batcher_error(body.members["message"])
     parameters, nested = to_parameters(body)

@@ -82,6 +82,12 @@ def is_unknown_servable(reply: Message, model: str) -> bool:
     )
 
 
+def error_in_success(reply: Message) -> GatewayError | None:
+    """The error in a reply of status 200 that is `{"error": text}` and no prediction; None if it is none."""
+    text = _error_text(reply.body)
+    return refusal(Reason.MODEL_ERROR, text[:_MAX_TEXT]) if text else None
+
+
 def batcher_error(message: object) -> GatewayError:
     """The error that KServe's batcher sends with status 200. `message` is the body of the model server's error."""
     text = str(message)

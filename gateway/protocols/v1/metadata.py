@@ -4,6 +4,8 @@
 A listener of either flavor writes a model's signature as TensorFlow Serving does; KServe has no metadata over V1.
 """
 
+from typing import Any
+
 from gateway.core.datatypes import TENSORFLOW_NAMES
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
@@ -171,7 +173,7 @@ def _name(document: dict[str, Json], request: Request) -> str:
 
 
 def _available(document: dict[str, Json]) -> tuple[str, ...]:
-    states = document.get("model_version_status")
+    states = _member(document, "model_version_status", None)
     if not isinstance(states, list):
         raise DecodeError('expected "ready" or "model_version_status"')
     # the JSON form of protobuf omits the state UNKNOWN, which is 0
@@ -181,7 +183,8 @@ def _available(document: dict[str, Json]) -> tuple[str, ...]:
 
 def decode_metadata(reply: Message, request: Request, target: Target) -> Signature:
     """The model's default signature: `serving_default`, or its only one. Without tensors if the server has no metadata
-    (KServe), if the model has no such signature, or if a tensor has an unknown datatype or no rank.
+    (KServe), if the model has no such signature, or if a tensor has an unknown datatype or no rank. OpenVINO's server,
+    which decodes image files, names no method.
 
     Raises:
         GatewayError: the error in the reply.
@@ -191,16 +194,35 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
         return Signature()  # KServe gives the name with the status
     document = _document(reply, target)
     try:
-        name, version = _name(document["model_spec"], request), document["model_spec"].get("version", "")
-        definitions = document["metadata"]["signature_def"]["signature_def"]
+        spec = _member(document, "model_spec", {})
+        name, version = _name(spec, request), spec.get("version", "")
+        definitions = _member(_member(document["metadata"], "signature_def"), "signature_def")
         definition = definitions.get(SERVING_DEFAULT) or (
             next(iter(definitions.values())) if len(definitions) == 1 else {}
         )
         inputs, outputs = (_specs(definition.get(side, {})) for side in ("inputs", "outputs"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DecodeError(f"the metadata of model {request.model!r} has no valid signature_def: {error!r}") from error
+        text = f"the metadata of model {request.model!r} has no valid signature_def: {_shown(error)}"
+        raise DecodeError(text) from error
     versions = (str(version),) if version else ()
-    return Signature(inputs or (), outputs or (), name=name, versions=versions)
+    signature = Signature(inputs or (), outputs or (), name=name, versions=versions)
+    return signature if _member(definition, "method_name", "") else signature.with_images()
+
+
+def _member(document: dict[str, Json], name: str, *default: Json) -> Any:
+    """A member by its name in the schema, or in lowerCamelCase, as protobuf's JSON mapping has it: OpenVINO's server
+    writes both. Raises KeyError if it is missing and there is no default."""
+    first, *others = name.split("_")
+    for spelling in (name, first + "".join(map(str.capitalize, others))):
+        if spelling in document:
+            return document[spelling]
+    if default:
+        return default[0]
+    raise KeyError(name)
+
+
+def _shown(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def _specs(tensors: dict[str, Json]) -> tuple[TensorSpec, ...] | None:
@@ -210,11 +232,12 @@ def _specs(tensors: dict[str, Json]) -> tuple[TensorSpec, ...] | None:
 
 
 def _spec(name: str, info: dict[str, Json]) -> TensorSpec | None:
-    shape = info.get("tensor_shape", {})
+    shape = _member(info, "tensor_shape", {})
     datatype = _DATATYPES.get(info["dtype"])
-    if datatype is None or shape.get("unknown_rank"):
+    if datatype is None or _member(shape, "unknown_rank", False):
         return None
-    return TensorSpec(name, datatype, tuple(int(each["size"]) for each in shape.get("dim", ())))
+    # protobuf's JSON leaves out what is 0
+    return TensorSpec(name, datatype, tuple(int(each.get("size", 0)) for each in shape.get("dim", ())))
 
 
 def _document(reply: Message, target: Target) -> dict[str, Json]:

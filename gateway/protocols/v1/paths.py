@@ -5,7 +5,7 @@ from functools import lru_cache
 from gateway.core.errors import not_found
 from gateway.core.path_segments import path_segment
 from gateway.core.protocol import Target
-from gateway.core.types import Request
+from gateway.core.types import Message, Request
 from gateway.protocols.v1.flavors import KSERVE
 
 MODELS = "/v1/models"
@@ -26,6 +26,13 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
             'set rewrite.version of the route to "" to drop it'
         )
     return model_path(request.model, request.version) + suffix
+
+
+def asked_version(message: Message) -> str:
+    """The version or label in a request's path; empty if it has none, and for version 0: OpenVINO's client asks for it
+    where no version is given, and its server takes it for the latest one."""
+    version = message.captures.get("version", "")
+    return "" if version == "0" else version
 
 
 @lru_cache(4096)

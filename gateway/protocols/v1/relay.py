@@ -6,13 +6,13 @@ same JSON but for CloudEvents, the reply to columns, NaN and the errors of KServ
 
 from gateway.core.operations import INFER, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Buffer, Message, Request, post, unread_request
+from gateway.core.types import Buffer, Head, Message, Request, post
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_word
 from gateway.protocols.v1.client import decode_response
 from gateway.protocols.v1.cloudevents import may_be_event
 from gateway.protocols.v1.flavors import KSERVE
-from gateway.protocols.v1.paths import MODEL_PATHS, backend_path
+from gateway.protocols.v1.paths import MODEL_PATHS, asked_version, backend_path
 from gateway.protocols.v1.schema import JSON_HEADERS
 
 _VERBS = {":predict": INFER, ":explain": Operation.EXPLAIN}
@@ -25,13 +25,12 @@ _SUFFIXES = {operation: verb for verb, operation in _VERBS.items()}
 # --- requests ---
 
 
-def head(message: Message, listener: ListenerSettings) -> Request | None:
+def head(message: Message, listener: ListenerSettings) -> Head | None:
     """The request for a call, by its path; None if the body must be read: it may be a CloudEvent."""
     operation, body = _OPERATIONS.get(message.pattern), message.body
     if operation is None or not len(body) or may_be_event(message):
         return None
-    captures = message.captures
-    return unread_request(operation, captures["model"], captures.get("version", ""))
+    return Head(operation, message.captures["model"], asked_version(message))
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:

@@ -13,7 +13,7 @@ from gateway.protocols.v1 import cloudevents, metadata
 from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 from gateway.protocols.v1.json_bodies import Body, are_rows, read_body, write_body
 from gateway.protocols.v1.parameters import BodyMessage, to_members, to_parameters
-from gateway.protocols.v1.paths import MODEL_PATHS, MODELS
+from gateway.protocols.v1.paths import MODEL_PATHS, MODELS, asked_version
 from gateway.protocols.v1.schema import (
     EXPLANATION,
     JSON_HEADERS,
@@ -31,7 +31,7 @@ def _decode_path_only(operation: Operation, message: Message, listener: Listener
     return Request(
         operation,
         message.captures.get("model", ""),
-        message.captures.get("version", ""),
+        asked_version(message),
     )
 
 
@@ -75,7 +75,7 @@ def _inference(operation: Operation, body: Body, message: Message, event: str) -
     return Request(
         operation,
         message.captures["model"],
-        message.captures.get("version", ""),
+        asked_version(message),
         inputs=body.tensors,
         parameters=parameters,
         origin=origin,

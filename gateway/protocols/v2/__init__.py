@@ -9,10 +9,13 @@ https://github.com/kserve/open-inference-protocol. The extensions are Triton's, 
 https://github.com/triton-inference-server/server.
 """
 
+from functools import partial
+
 from gateway.core.examples import curl, grpcurl
-from gateway.core.protocol import GrpcForm, HttpForm, Models, Protocol, Servers, Traits, Wire
+from gateway.core.frozen import replace
+from gateway.core.protocol import Flavors, GrpcForm, HttpForm, Models, Protocol, Servers, Traits, Wire
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS
-from gateway.protocols.v2.flavors import FLAVORS, MLSERVER, TRITON
+from gateway.protocols.v2.flavors import GRPC_FLAVORS, MLSERVER, REST_FLAVORS, TRITON
 from gateway.protocols.v2.grpc import client as grpc_client
 from gateway.protocols.v2.grpc import errors as grpc_errors
 from gateway.protocols.v2.grpc import metadata as grpc_metadata
@@ -30,7 +33,7 @@ from gateway.protocols.v2.rest import server as rest_server
 from gateway.protocols.v2.rest.paths import model_path
 
 
-def _traits(own_extensions: tuple[str, ...]) -> Traits:
+def _traits(flavors: Flavors, own_extensions: tuple[str, ...]) -> Traits:
     return Traits(
         wire=Wire(streams=True),
         models=Models(
@@ -38,7 +41,7 @@ def _traits(own_extensions: tuple[str, ...]) -> Traits:
             platform="v2",
         ),
         servers=Servers(
-            flavors=FLAVORS,
+            flavors=flavors,
             extensions=EXTENSIONS,
             further_extensions=FURTHER_EXTENSIONS,
             own_extensions=own_extensions,
@@ -61,14 +64,14 @@ V2_REST = Protocol(
     encode_error=rest_errors.encode_error,
     encode_request=rest_client.encode_request,
     decode_response=rest_client.decode_response,
-    traits=_traits(rest_metadata.OWN_EXTENSIONS),
+    traits=_traits(REST_FLAVORS, rest_metadata.OWN_EXTENSIONS),
     example=lambda address, model, version: curl(f"http://{address}{model_path(model, version)}"),
     encode_end=rest_server.encode_end,
     parsed_size=binary.json_size,
     relay=rest_relay.RELAY,
 )
 
-V2_GRPC = Protocol(
+_GRPC = Protocol(
     name="v2-grpc",
     carrier=GrpcForm(frozenset({schema.MODEL_STREAM_INFER}), schema.DESCRIPTORS),
     patterns=grpc_server.PATTERNS,
@@ -77,11 +80,20 @@ V2_GRPC = Protocol(
     encode_error=grpc_errors.encode_error,
     encode_request=grpc_client.encode_request,
     decode_response=grpc_client.decode_response,
-    traits=_traits(grpc_metadata.OWN_EXTENSIONS),
+    traits=_traits(GRPC_FLAVORS, grpc_metadata.OWN_EXTENSIONS),
     example=_grpc_example,
     encode_end=grpc_streams.encode_end,
     parsed_size=grpc_tensors.size_beside_raw,
     relay=grpc_relay.RELAY,
+)
+
+V2_GRPC = replace(
+    _GRPC,
+    faces={
+        TRITON: _GRPC,
+        # "typed to typed", whatever the backend's reply is: so it is read
+        MLSERVER: replace(_GRPC, encode_response=partial(grpc_server.encode_response, typed=True), relay=None),
+    },
 )
 
 PROTOCOLS = (V2_REST, V2_GRPC)

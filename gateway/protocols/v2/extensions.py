@@ -7,7 +7,7 @@ from gateway.core.errors import unsupported
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Target
 from gateway.core.types import CLASSIFICATION, Message, ModelEntry, Parameters, Request, RequestedOutput
-from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN
+from gateway.protocols.v2.flavors import KSERVE, MLSERVER, OPENVINO, PLAIN, TYPED
 from gateway.protocols.v2.parameters import PRIORITY
 
 STATISTICS = "statistics"
@@ -27,7 +27,7 @@ SCHEDULE_POLICY = "schedule_policy"
 FURTHER_EXTENSIONS = frozenset({CLASSIFICATION, "sequence", SCHEDULE_POLICY})
 """Extensions that are parameters of inferences, and no operations of their own."""
 
-_FLAVORS_WITHOUT = frozenset({MLSERVER, KSERVE, PLAIN})
+_FLAVORS_WITHOUT = frozenset({MLSERVER, KSERVE, OPENVINO, PLAIN, TYPED})
 """Flavors that have none of these extensions, but the UNLISTED ones."""
 
 UNLISTED = {MLSERVER: frozenset({REPOSITORY})}

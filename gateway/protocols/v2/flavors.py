@@ -6,12 +6,22 @@ from gateway.core.types import ServerInfo
 
 TRITON, MLSERVER, KSERVE = "triton", "mlserver", "kserve"
 """Named as these servers name themselves in their server metadata."""
+OPENVINO = "openvino"
+"""OpenVINO Model Server: it has the binary tensor data extension without listing it, and decodes image files itself."""
 BINARY = "binary"
 """Any other server whose metadata lists the binary tensor data extension, such as another gateway."""
 PLAIN = "plain"
 """A server that has the specification without extensions: over REST its tensors are JSON."""
+TYPED = "typed"
+"""A plain server that over gRPC reads typed `contents` alone: raw ones it takes for none, and computes with nothing.
+AMD's does so, which is known by its name, and TorchServe's, which has no server metadata: for it the flavor is set."""
 
 BINARY_EXTENSION = "binary_tensor_data"
+
+
+_OPENVINO_NAME = "OpenVINO Model Server"
+_READ_TYPED_ALONE = frozenset({"amdinfer", "proteus"})
+"""The names of AMD's Inference Server, today's and its former one."""
 
 
 def _detect(info: ServerInfo | None) -> str:
@@ -19,10 +29,17 @@ def _detect(info: ServerInfo | None) -> str:
         return PLAIN
     if info.name in (TRITON, MLSERVER, KSERVE):
         return info.name
+    if info.name == _OPENVINO_NAME:
+        return OPENVINO
     return BINARY if BINARY_EXTENSION in info.extensions else PLAIN
 
 
-FLAVORS = Flavors((TRITON, MLSERVER, KSERVE, BINARY, PLAIN), _detect)
+def _detect_over_grpc(info: ServerInfo | None) -> str:
+    return TYPED if info is not None and info.name in _READ_TYPED_ALONE else _detect(info)
+
+
+REST_FLAVORS = Flavors((TRITON, MLSERVER, KSERVE, OPENVINO, BINARY, PLAIN), _detect)
+GRPC_FLAVORS = Flavors((*REST_FLAVORS.names, TYPED), _detect_over_grpc)
 
 _VERSIONS = {
     TRITON: "a Triton, whose versions are integers",

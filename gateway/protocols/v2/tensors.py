@@ -111,4 +111,5 @@ def widen(tensor: Tensor, lacking: frozenset[Datatype]) -> Tensor:
     if tensor.datatype not in lacking:
         return tensor
     wide = make_tensor(tensor.name, tensor.array, WIDER[tensor.datatype])
-    return replace(wide, parameters={**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value})
+    parameters = {**tensor.parameters, GATEWAY_DATATYPE: tensor.datatype.value}
+    return replace(wide, content_type=tensor.content_type, parameters=parameters)

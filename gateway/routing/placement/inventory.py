@@ -37,7 +37,7 @@ class Inventory:
         names: Collection[str] = (),
         seconds: float = SECONDS_WAITED,
     ) -> None:
-        self._protocol = protocol
+        self.protocol = protocol
         self.target = target
         self._names = tuple(names)
         self._seconds = seconds
@@ -64,14 +64,14 @@ class Inventory:
         """The signature of a model, as the server at `endpoint` tells it. Raises GatewayError as `of`."""
         target = await self.target(endpoint)
         parts = []
-        for part in self._protocol.traits.models.metadata_parts:
+        for part in self.protocol.traits.models.metadata_parts:
             found = await self._ask(Request(Operation.METADATA, model, part=part), endpoint, target)
             assert isinstance(found, Signature)
             parts.append(found)
         return merge(tuple(parts))
 
     async def _ask_for_all(self, endpoint: Endpoint, target: Target) -> Stock:
-        models = self._protocol.traits.models
+        models = self.protocol.traits.models
         if models.one_at is not None and models.one_at(endpoint.address):
             return await self._only_model(endpoint, target)
         try:
@@ -81,7 +81,7 @@ class Inventory:
                 raise
             return await self._named_models(endpoint, target)
         assert isinstance(entries, tuple)
-        return stock_of(entries, tells_states=target.flavor in self._protocol.traits.servers.states_when_loaded)
+        return stock_of(entries, tells_states=target.flavor in self.protocol.traits.servers.states_when_loaded)
 
     async def _only_model(self, endpoint: Endpoint, target: Target) -> Stock:
         signature = await self._ask(Request(Operation.METADATA), endpoint, target)
@@ -109,7 +109,7 @@ class Inventory:
     async def _ask(self, request: Request, endpoint: Endpoint, target: Target) -> object:
         try:
             async with asyncio.timeout(self._seconds):
-                return await ask(request, self._protocol, endpoint, target)
+                return await ask(request, self.protocol, endpoint, target)
         except TimeoutError as error:
             text = f"the server at {endpoint.address} did not tell within {self._seconds:g} s which models it has"
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error

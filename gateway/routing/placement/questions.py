@@ -3,92 +3,120 @@ whether a model is ready that may be loaded on demand, and requests that change 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from gateway.core.errors import Status
+from gateway.core.errors import GatewayError, Status
 from gateway.core.frozen import replace
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.types import Answer, ControlRequest, NotReady, Request, Statistics
-from gateway.routing.backend import Backend
-from gateway.routing.one_try import ask_all
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.one_try import Send, ask_all
 from gateway.routing.placement import refusals
+from gateway.routing.placement.operating import OperatedLoader
+from gateway.routing.placement.stocktaking import Stocktaking
+from gateway.routing.placement.table import Placements
+from gateway.routing.slots import LocalSlots, OwnAnswer
 
-if TYPE_CHECKING:
-    from gateway.routing.placement.backend import PlacedBackend
-
-
-async def models(backend: "PlacedBackend", request: Request) -> Answer:
-    """Every model of every server.
-
-    Raises:
-        GatewayError: UNAVAILABLE, there is no server, or none has told yet what it has.
-    """
-    table = backend.placements
-    if not backend.endpoints:
-        raise backend.choice.none_there()
-    if len(table.unknown()) == len(backend.endpoints):
-        raise refusals.untold(table, backend.stocktaking.errors)
-    return table.entries()
+OWN = frozenset({Operation.MODELS, Operation.ALL_STATISTICS, Operation.MODEL_READY, *CONTROL_OPERATIONS})
+"""The operations of these requests."""
 
 
-async def control(backend: "PlacedBackend", request: Request) -> Answer:
-    """Loads go to the servers that have the model, or to the one with the most room; unloads, and settings of a model,
-    to those that have it; other settings to all servers.
+class Holders(Protocol):
+    """Who knows which endpoints hold which models: PlacedSlots, which has the words on the members."""
 
-    Raises:
-        GatewayError: the server's own; NOT_FOUND, no server has the model.
-    """
-    loader, able = backend.loader, backend.able(request)
-    is_load = request.operation is Operation.LOAD and loader is not None
-    if not able and not is_load:
-        raise backend.nobody_has(request.model) if request.model else backend.choice.none_there()
-    if loader is None or request.operation not in (Operation.LOAD, Operation.UNLOAD):
-        return await ask_all(request, backend.name, able, backend.ask_without_slot)
-    assert isinstance(request, ControlRequest)
-    await (loader.load(request) if is_load else loader.unload(request))
-    return True
+    local: LocalSlots
+    placements: Placements
+    stocktaking: Stocktaking
+    loader: OperatedLoader | None
+    is_on_demand: bool
 
+    def able(self, request: Request) -> Sequence[Endpoint]:
+        """As PlacedSlots'."""
 
-async def all_statistics(backend: "PlacedBackend", request: Request) -> Answer:
-    """The statistics of the models of all servers; of a model that several have those of one. Servers that fail are
-    left out.
+    def nobody_has(self, model: str, version: str = "") -> GatewayError:
+        """As PlacedSlots'."""
 
-    Raises:
-        GatewayError: the error of the first server, if all fail.
-    """
-    if not backend.endpoints:
-        raise backend.choice.none_there()
-    asked = (backend.ask_without_slot(request, each) for each in backend.endpoints)
-    found = await asyncio.gather(*asked, return_exceptions=True)
-    answers = [each for each in found if isinstance(each, Statistics)]
-    if not answers:
-        assert isinstance(found[0], BaseException)
-        raise found[0]
-    entries = {(each.name, each.version): each for answer in reversed(answers) for each in answer.models}
-    return Statistics(tuple(entries.values()))
+    def why_not_loaded(self, request: Request) -> GatewayError | None:
+        """As PlacedSlots'."""
 
 
-async def is_model_ready(backend: "PlacedBackend", request: Request) -> Answer:
-    """The answer of a server that has the model. One that nobody has is ready if a call would load it.
+class Questions:
+    """Answers them. `ask`: the answer of one endpoint to a request that takes no slot."""
 
-    Raises:
-        GatewayError: NOT_FOUND, no server has it or would load it.
-    """
-    if not request.model or not backend.is_on_demand or backend.able(request):
-        return await Backend.__call__(backend, request)
-    error = backend.why_not_loaded(replace(request, operation=Operation.INFER))
-    if error is None:
+    def __init__(self, holders: Holders, ask: Send) -> None:
+        self._holders = holders
+        self._ask = ask
+        self.answers: Mapping[Operation, OwnAnswer] = {
+            Operation.MODELS: self._models,
+            Operation.ALL_STATISTICS: self._all_statistics,
+            Operation.MODEL_READY: self._is_model_ready,
+            **dict.fromkeys(CONTROL_OPERATIONS, self._control),
+        }
+        """The functions that answer, by operation."""
+
+    async def _models(self, request: Request) -> Answer:
+        """Every model of every server.
+
+        Raises:
+            GatewayError: UNAVAILABLE, there is no server, or none has told yet what it has.
+        """
+        table, local = self._holders.placements, self._holders.local
+        if not local.endpoints:
+            raise local.choice.none_there()
+        if len(table.unknown()) == len(local.endpoints):
+            raise refusals.untold(table, self._holders.stocktaking.errors)
+        return table.entries()
+
+    async def _control(self, request: Request) -> Answer:
+        """Loads go to the servers that have the model, or to the one with the most room; unloads, and settings of a
+        model, to those that have it; other settings to all servers.
+
+        Raises:
+            GatewayError: the server's own; NOT_FOUND, no server has the model.
+        """
+        holders = self._holders
+        loader, able = holders.loader, holders.able(request)
+        is_load = request.operation is Operation.LOAD and loader is not None
+        if not able and not is_load:
+            raise holders.nobody_has(request.model) if request.model else holders.local.choice.none_there()
+        if loader is None or request.operation not in (Operation.LOAD, Operation.UNLOAD):
+            return await ask_all(request, holders.local.name, able, self._ask)
+        assert isinstance(request, ControlRequest)
+        await (loader.load(request) if is_load else loader.unload(request))
         return True
-    if error.status is Status.NOT_FOUND:
-        raise error
-    return NotReady(error.message)
 
+    async def _all_statistics(self, request: Request) -> Answer:
+        """The statistics of the models of all servers; of a model that several have those of one. Servers that fail are
+        left out.
 
-OWN_ANSWERS: Mapping[Operation, Callable[["PlacedBackend", Request], Awaitable[Answer]]] = {
-    Operation.MODELS: models,
-    Operation.ALL_STATISTICS: all_statistics,
-    Operation.MODEL_READY: is_model_ready,
-    **dict.fromkeys(CONTROL_OPERATIONS, control),
-}
-"""The functions that answer these requests, by operation."""
+        Raises:
+            GatewayError: the error of the first server, if all fail.
+        """
+        local = self._holders.local
+        if not local.endpoints:
+            raise local.choice.none_there()
+        asked = (self._ask(request, each) for each in local.endpoints)
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        answers = [each for each in found if isinstance(each, Statistics)]
+        if not answers:
+            assert isinstance(found[0], BaseException)
+            raise found[0]
+        entries = {(each.name, each.version): each for answer in reversed(answers) for each in answer.models}
+        return Statistics(tuple(entries.values()))
+
+    async def _is_model_ready(self, request: Request) -> Answer | None:
+        """Whether a call would load a model that nobody has; None if a server that has it is to be asked.
+
+        Raises:
+            GatewayError: NOT_FOUND, no server has it or would load it.
+        """
+        holders = self._holders
+        if not request.model or not holders.is_on_demand or holders.able(request):
+            return None
+        error = holders.why_not_loaded(replace(request, operation=Operation.INFER))
+        if error is None:
+            return True
+        if error.status is Status.NOT_FOUND:
+            raise error
+        return NotReady(error.message)

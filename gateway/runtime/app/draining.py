@@ -12,8 +12,9 @@ from gateway.core.tasks import spawn
 from gateway.routing.backend import Backend
 from gateway.routing.draining import Drain, DrainState
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.placement.backend import PlacedBackend
+from gateway.routing.on_demand import StartedSlots
 from gateway.routing.placement.operating import OperatedLoader
+from gateway.routing.placement.slots import placed
 
 log = logging.getLogger("gateway.app")
 
@@ -42,7 +43,7 @@ class Draining:
             UndrainableError: the gateway starts the servers of the backend.
         """
         found = self._backends().get(backend)
-        if found is not None and found.starts_servers:
+        if found is not None and isinstance(found.slots, StartedSlots):
             raise UndrainableError(
                 f"backend {backend!r}: the gateway starts its servers, and ends them when they are idle"
             )
@@ -98,8 +99,8 @@ class Draining:
 
     def _loaders(self, endpoint: Endpoint) -> list[OperatedLoader]:
         """The Loaders of its backends that load models on demand: they load the models of an endpoint elsewhere."""
-        placed = [each for each in self._backends().values() if isinstance(each, PlacedBackend)]
-        return [each.loader for each in placed if each.loader and each.is_on_demand and endpoint in each.endpoints]
+        found = [each for each in placed(self._backends()).values() if endpoint in each.local.endpoints]
+        return [each.loader for each in found if each.loader and each.is_on_demand]
 
     async def _move_models(self, endpoint: Endpoint, drain: Drain) -> None:
         """Have the models that only `endpoint` holds loaded elsewhere, in the time of the drain."""
@@ -146,7 +147,7 @@ class Draining:
         if not endpoint.is_idle:
             return True
         backends = [each for each in self._backends().values() if endpoint in each.endpoints]
-        if drain.seconds_left and any(each.sequences_at(endpoint) for each in backends):
+        if drain.seconds_left and any(each.local.sequences.count(endpoint) for each in backends):
             return True
         has_calls: Callable[[str, str], Awaitable[bool]] | None = self._part.has_calls
         if has_calls is None:

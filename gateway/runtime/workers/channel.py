@@ -152,27 +152,29 @@ class Channel(asyncio.Protocol):
         if not isinstance(error, GatewayError):
             log.error("unexpected error between the supervisor and a worker", exc_info=error)
         if number:
-            self._send(ERROR, number, _written(error))
+            self._send(ERROR, number, written_error(error))
 
     def _replied(self, kind: str, number: int, values: Any) -> None:
         future, unclaimed = self._asked.pop(number)
         if kind == ERROR:
             if not future.done():
-                future.set_exception(ChannelClosedError() if values is None else _read(values))
+                future.set_exception(ChannelClosedError() if values is None else read_error(values))
         elif not future.done():
             future.set_result(values)
         elif unclaimed is not None:
             unclaimed(values)
 
 
-def _written(error: Exception) -> tuple[object, ...]:
+def written_error(error: Exception) -> tuple[object, ...]:
+    """The values of an error in a message."""
     if not isinstance(error, GatewayError):
         return Status.INTERNAL.value, Reason.INTERNAL.value, "the gateway failed; its log says why", None, None
     sent = error.sent if isinstance(error, TransportError) else None
     return error.status.value, error.reason.value, error.message, error.retry_after, sent
 
 
-def _read(values: tuple[Any, ...]) -> GatewayError:
+def read_error(values: tuple[Any, ...]) -> GatewayError:
+    """The error with these values."""
     status, reason, message, retry_after, sent = values
     if sent is not None:
         return TransportError(Status(status), _REASONS[reason], message, sent=sent, retry_after=retry_after)

@@ -30,8 +30,14 @@ def _quota(path: Path) -> float:
         return math.inf
 
 
+def placed_backends(config: Config) -> frozenset[str]:
+    """The names of the backends whose servers have different models."""
+    return frozenset(name for name, each in config.backends.items() if each.placement is not None)
+
+
 def limited_backends(config: Config) -> frozenset[str]:
-    """The names of the backends whose slots are limited, and of those that share an endpoint with one."""
+    """The names of the backends whose slots one process gives for all: those whose slots are limited or whose servers
+    have different models, and those that share an endpoint with one."""
     protocols = spoken(config)
     places = {}
     limited = set()
@@ -39,7 +45,8 @@ def limited_backends(config: Config) -> frozenset[str]:
         protocol = protocols[each.protocol]
         parse = registry.transport(protocol.transport).parse_address
         places[name] = {(each.protocol, parse(address)) for address in each.addresses}
-        if protocol.traits.servers.max_in_flight if each.max_in_flight is None else each.max_in_flight:
+        most = protocol.traits.servers.max_in_flight if each.max_in_flight is None else each.max_in_flight
+        if most or each.placement is not None:
             limited.add(name)
     used = {place for name in limited for place in places[name]}
     return frozenset(name for name in places if name in limited or not used.isdisjoint(places[name]))

@@ -1,7 +1,8 @@
 """Backends whose state holds for all workers: the supervisor's side.
 
-The supervisor's Backends send no calls. They choose endpoints, count slots and keep queues, as they do in a gateway of
-one process; a slot is taken when a worker gets it, and given back when the worker says so or ends.
+The supervisor's Backends send no calls. Their Slots choose endpoints, count slots, keep queues, and know which servers
+have which models, as they do in a gateway of one process; a slot is taken when a worker gets it, and given back when
+the worker says so or ends.
 
 A worker changes to another configuration a moment after the supervisor, and its requests in flight end as they began.
 So each call names the generation of the configuration that it began with, and the supervisor keeps the Backends of a
@@ -9,18 +10,19 @@ generation until the last worker has left it.
 """
 
 from collections.abc import Mapping, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gateway.assembly.in_flight import RequestsInFlight
+from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
-from gateway.core.operations import Operation
 from gateway.core.queue_wait import queue_wait
 from gateway.core.surviving import surviving
-from gateway.core.types import Request, Tries
+from gateway.core.types import Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.slots import Ended
 from gateway.runtime.workers.slots import RelayedEndpoint
+from gateway.runtime.workers.told import Told, error_told, packed_answer, request_told, unpacked
 
 if TYPE_CHECKING:
     from gateway.runtime.app import Gateway
@@ -40,7 +42,8 @@ class HeldSlots:
 
     def __init__(self) -> None:
         self._generations: dict[int, Generation] = {}
-        self._held: dict[int, tuple[Endpoint, Backend, float]] = {}
+        self._held: dict[int, Ended] = {}
+        """What is called at the end of a call, by the number of its slot."""
         self._last = 0
 
     def __len__(self) -> int:
@@ -57,61 +60,80 @@ class HeldSlots:
         if (left := self._generations.pop(number, None)) is not None:
             left.users.ended()
 
-    def take(
-        self,
-        generation: int,
-        name: str,
-        operation: str,
-        client: str,
-        model: str,
-        parameters: dict[str, Any],
-        tried: Sequence[str],
-        avoided: tuple[Sequence[str], bool] | None,
-        is_kept: bool,
-    ) -> Any:
-        """The slot for a call of a generation, or an awaitable of it: its number, the address of the endpoint, and the
-        place in the queue that the call had (0 if it did not wait). Without `is_kept` the slot is given back at once:
-        only the endpoint was asked for, and the number is 0.
+    def take(self, generation: int, name: str, asked: Told, tried: Sequence[str], is_kept: bool) -> Any:
+        """The slot for a request of a generation, or an awaitable of it: its number, the address of the endpoint, and
+        the place in the queue that the request had (0 if it did not wait). The number is 0 if only the endpoint was
+        asked for: the request takes no slot, or without `is_kept`, where it is given back at once.
 
         Raises:
-            GatewayError: as `Backend.__call__`.
+            GatewayError: as `Slots.free` and `Slots.wait`.
         """
-        backend = self._generations[generation].backends[name]
-        tries = None if avoided is None else Tries(avoided=frozenset(avoided[0]), elsewhere=avoided[1])
-        request = Request(Operation(operation), model, parameters=parameters, peer=f"{client}:0", tries=tries)
-        endpoint = backend.free_slot(request, tuple(each for each in backend.endpoints if each.address in tried))
+        backend, request = self._generations[generation].backends[name], request_told(asked)
+        endpoints = _endpoints(backend, tried)
+        endpoint = backend.slots.free(request, endpoints)
         if endpoint is None:
-            return self._wait(backend, request)
+            return self._wait(backend, request, endpoints)
+        if request.operation not in backend.local.with_slot:
+            return 0, endpoint.address, 0
         if not is_kept:
             endpoint.give_back()
             return 0, endpoint.address, 0
-        return self._handed_out(backend, endpoint, 0)
+        return self._handed_out(backend, request, endpoint, 0)
+
+    async def again(
+        self, generation: int, name: str, asked: Told, failed: tuple[Any, ...], tried: Sequence[str], rounds: int
+    ) -> tuple[bool, list[str] | None] | None:
+        """Whether a request that failed is sent again, as `Slots.again`: None if it is not; else whether to any
+        endpoint, and the addresses of those to avoid."""
+        backend, request = self._generations[generation].backends[name], request_told(asked)
+        try:
+            again = await backend.slots.again(request, error_told(failed), _endpoints(backend, tried), rounds)
+        except GatewayError:
+            return None
+        if again is None or again is request or again.tries is None:
+            return again is not None, None
+        return True, list(again.tries.avoided)
+
+    async def answer(self, generation: int, name: str, asked: bytes) -> bytes:
+        """The answer to a request that is not simply sent to one endpoint.
+
+        Raises:
+            GatewayError: as that of `Slots.answers`.
+        """
+        request, slots = unpacked(asked), self._generations[generation].backends[name].slots
+        return packed_answer(await slots.answers[request.operation](request))
 
     def give_back(self, slot: int, answered: bool) -> None:
         """Give a slot back. `answered`: the call was answered."""
-        endpoint, backend, began = self._held.pop(slot)
-        if answered:
-            backend.waiting_calls.times.add(monotonic() - began)
-        endpoint.give_back()
+        self._held.pop(slot)(answered)
 
     def end(self) -> None:
         """Give back all slots, and leave all generations: the worker has ended."""
         held, self._held = self._held, {}
-        for endpoint, *_ in held.values():
+        for ended in held.values():
             with surviving("giving back the slots of a worker that has ended"):
-                endpoint.give_back()
+                ended(False)
         for number in tuple(self._generations):
             self.leave(number)
 
-    async def _wait(self, backend: Backend, request: Request) -> tuple[int, str, int]:
-        endpoint = await backend.next_slot(request)
+    async def _wait(self, backend: Backend, request: Request, tried: Sequence[Endpoint]) -> tuple[int, str, int]:
+        # A slot may have become free before this task began: then nobody would hand it over.
+        endpoint = backend.slots.free(request, tried) or await backend.slots.wait(request, tried)
         waited = queue_wait.get()  # this runs in a task of its own, which waits for nothing else
-        return self._handed_out(backend, endpoint, 1 if waited is None else waited.place)
+        place = 0 if waited is None else waited.place
+        if request.operation not in backend.local.with_slot:
+            return 0, endpoint.address, place
+        return self._handed_out(backend, request, endpoint, place)
 
-    def _handed_out(self, backend: Backend, endpoint: Endpoint, place: int) -> tuple[int, str, int]:
+    def _handed_out(self, backend: Backend, request: Request, endpoint: Endpoint, place: int) -> tuple[int, str, int]:
         self._last += 1
-        self._held[self._last] = endpoint, backend, monotonic()
+        self._held[self._last] = backend.slots.began(request, endpoint)
         return self._last, endpoint.address, place
+
+
+def _endpoints(backend: Backend, addresses: Sequence[str]) -> tuple[Endpoint, ...]:
+    """The endpoints of a backend with these addresses."""
+    return tuple(each for each in backend.endpoints if each.address in addresses)
 
 
 def endpoint_of(gateway: "Gateway", backend: str, address: str) -> RelayedEndpoint | None:

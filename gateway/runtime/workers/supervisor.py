@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gateway.admin.health import STALLED_SECONDS
+from gateway.assembly.assembly import Assembly
 from gateway.assembly.part import GatewayPart
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError
@@ -95,6 +96,8 @@ class WorkerProcess:
         slots = self.slots = HeldSlots()
         handlers: Handlers = {
             "take": slots.take,
+            "again": slots.again,
+            "answer": slots.answer,
             "give_back": slots.give_back,
             "leave": slots.leave,
             "learned": partial(self._supervisor.learned, self),
@@ -183,8 +186,8 @@ class Supervisor:
         return GatewayPart(
             serves=False,
             has_references=False,
-            prepare=self.shared_policies.prepare,
-            endpoint=partial(RelayedEndpoint, self._tell_all),
+            prepare=self._prepare,
+            endpoint=partial(RelayedEndpoint, partial(self._tell_all, "learn")),
             is_ready=lambda: any(each.is_ready for each in self.workers),
             gather=self.gather,
             load=self._totals.load,
@@ -198,6 +201,12 @@ class Supervisor:
             has_calls=self.has_calls,
             shedding=self._totals.shedding,
         )
+
+    def _prepare(self, assembly: Assembly) -> None:
+        """Have an Assembly that is made share its policies with the workers, and tell them of other models."""
+        self.shared_policies.prepare(assembly)
+        for name in assembly.placed.all:
+            assembly.backends[name].on_other_models(partial(self._tell_all, "lists_others", str(name)))
 
     def _newest(self) -> Generation:
         return Generation(self._number, self.gateway.backends, self.gateway.requests_in_flight)
@@ -410,9 +419,9 @@ class Supervisor:
             if each is not source:
                 each.channel.tell("switch", listener, is_online)
 
-    def _tell_all(self, *news: Any) -> None:
+    def _tell_all(self, kind: str, *news: Any) -> None:
         for each in self._running():
-            each.channel.tell("learn", *news)
+            each.channel.tell(kind, *news)
 
     def _shared(self, config: Config) -> Config:
         return share(self._addresses.shared(config), self._count)

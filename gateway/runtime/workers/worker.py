@@ -11,16 +11,18 @@ from gateway.assembly.assembly import Assembly
 from gateway.assembly.listening import BindError
 from gateway.assembly.part import GatewayPart
 from gateway.config.keys import Config
+from gateway.core.protocol import Protocol
 from gateway.core.tasks import spawn
+from gateway.routing.slots import LocalSlots
 from gateway.runtime.app.replacing import ReloadError
 from gateway.runtime.process.logs import log_to_stderr
 from gateway.runtime.process.running import run
 from gateway.runtime.process.standard_streams import end_process
 from gateway.runtime.workers.channel import Channel, Handlers
-from gateway.runtime.workers.limited import limited_backends
+from gateway.runtime.workers.limited import limited_backends, placed_backends
 from gateway.runtime.workers.reports import Reporter
 from gateway.runtime.workers.shared_policies import share_policies
-from gateway.runtime.workers.slots import RelayedEndpoint, WorkerBackend, drain_as_told
+from gateway.runtime.workers.slots import RelayedEndpoint, SupervisedSlots, drain_as_told
 from gateway.transports.listener_connections import raise_descriptor_limit
 
 if TYPE_CHECKING:
@@ -42,6 +44,9 @@ class Worker:
         self._gateway: Gateway | None = None
         self._reporter: Reporter
         self._limited: frozenset[str] = frozenset()
+        """The names of the backends whose slots are limited for all workers."""
+        self._placed: frozenset[str] = frozenset()
+        """The names of the backends whose servers have different models."""
         self._generation = 0
         """The number of the supervisor's generation of Backends that the configuration belongs to."""
         self._drained_endpoints: frozenset[tuple[str, str]] = frozenset()
@@ -52,6 +57,7 @@ class Worker:
             "reload": self._reload,
             "reopen_logs": self._reopen_logs,
             "learn": self._learn,
+            "lists_others": self._lists_others,
             "drained": self._set_drained,
             "has_calls": self._has_calls,
             "switch": self._switch,
@@ -84,14 +90,14 @@ class Worker:
 
         config: Config = pickle.loads(written)
         log_to_stderr(config.log)
-        self._limited, self._generation = limited_backends(config), generation
+        self._share(config, generation)
         self._set_drained(drained)
         part = GatewayPart(
             has_references=first,
             has_ports=False,
             probes=False,
             prepare=self._prepare,
-            backend=self._backend,
+            slots=self._slots,
             endpoint=partial(RelayedEndpoint, partial(self._channel.tell, "learned")),
         )
         gateway = self._gateway = Gateway(config, part=part)
@@ -103,25 +109,31 @@ class Worker:
         addresses = {name: each.address for name, each in gateway.listeners.items()}
         return "", addresses, [each.address for each in gateway.references]
 
-    def _backend(self, *arguments: Any, **more: Any) -> WorkerBackend:
-        backend = partial(WorkerBackend, self._channel, self._generation)
-        return backend(lambda name: name in self._limited, self._is_drained, *arguments, **more)
+    def _slots(self, local: LocalSlots, protocol: Protocol) -> SupervisedSlots:
+        return SupervisedSlots(
+            local, self._channel, self._generation, partial(self._is_drained, protocol.name),
+            is_limited=local.name in self._limited, is_placed=local.name in self._placed,
+        )  # fmt: skip
 
     async def _reload(self, written: bytes, generation: int) -> str:
         """Change to another configuration. Returns why it cannot be; then nothing has changed."""
         config: Config = pickle.loads(written)
-        before, backends = (self._limited, self._generation), self.gateway.backends
-        self._limited, self._generation = limited_backends(config), generation
+        before, backends = (self._limited, self._placed, self._generation), self.gateway.backends
+        self._share(config, generation)
         try:
             await self.gateway.reload(config)
         except (BindError, ReloadError) as error:
-            self._limited, self._generation = before
+            self._limited, self._placed, self._generation = before
             return str(error)
         finally:
-            if self.gateway.backends is backends and generation != before[1]:
+            if self.gateway.backends is backends and generation != before[2]:
                 self._channel.tell("leave", generation)
         log_to_stderr(config.log)
         return ""
+
+    def _share(self, config: Config, generation: int) -> None:
+        """Ask the supervisor for slots as `config` says, of this generation."""
+        self._limited, self._placed, self._generation = limited_backends(config), placed_backends(config), generation
 
     def _prepare(self, assembly: Assembly) -> None:
         share_policies(self._channel, assembly)
@@ -142,6 +154,11 @@ class Worker:
         for each in () if found is None else found.endpoints:
             if each.address == address and isinstance(each, RelayedEndpoint):
                 each.learn(event, arguments, named)
+
+    def _lists_others(self, backend: str) -> None:
+        """The list of a backend's models is another one."""
+        if self._gateway is not None and (found := self._gateway.backends.get(backend)) is not None:
+            found.local.lists_others()
 
     def _is_drained(self, protocol: str, address: str) -> bool:
         return (protocol, address) in self._drained_endpoints

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, expect
 
 from tests.admin.console.browser import chromium
+from tests.limits import GENEROUS
 
 EXPECTED = (
     "Failed to load resource",  # Chromium's line for a reply with an error: 401 is part of a test
@@ -14,7 +15,7 @@ EXPECTED = (
 )
 """The beginnings of lines that may stand in the browser's console."""
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=GENEROUS * 1000)
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +36,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
         shown.dismiss()
 
     found = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme="light", reduced_motion="reduce")
+    found.set_default_timeout(GENEROUS * 1000)
     found.on("console", lambda line: wrong.append(line.text) if line.type in ("error", "warning") else None)
     found.on("weberror", lambda error: wrong.append(str(error.error)))
     found.on("dialog", refuse)

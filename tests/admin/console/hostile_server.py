@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.admin.console.gateways import HOSTILE
+from tests.limits import GENEROUS
 
 SCRIPT = "<script>alert(1)</script>"
 ELEMENTS = 1_000_000
@@ -69,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _hangs(self) -> None:
         self.server.hanging.set()
-        self.server.released.wait(60)
+        self.server.released.wait(GENEROUS)
         self._outputs(("y", "FP64", [1], [1.0]))
 
     def _busy(self) -> None:

@@ -14,6 +14,7 @@ from gateway.observing.history import STEPS
 from gateway.runtime.app import Gateway
 from gateway.runtime.app.history import keep_history
 from tests.interop.processes import free_port
+from tests.limits import GENEROUS
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
@@ -78,7 +79,7 @@ async def test_the_history_is_kept_over_a_reload(gateway: Gateway) -> None:
 async def test_a_running_gateway_ends_its_steps_by_itself(gateway: Gateway) -> None:
     keeping = spawn(keep_history(gateway, interval=0.01, step=0.02))
     await infer(gateway, "double")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(GENEROUS):
         while 1 not in (await history(gateway)).requests:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
     keeping.cancel()

@@ -8,10 +8,11 @@ from playwright.sync_api import Page, expect
 
 from tests.admin.console.browser import chromium, needs_chromium
 from tests.admin.console.gateways import Looked, looked
+from tests.limits import GENEROUS
 
 pytestmark = needs_chromium
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=GENEROUS * 1000)
 
 
 @pytest.fixture(scope="module")

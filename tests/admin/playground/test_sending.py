@@ -176,7 +176,7 @@ async def test_requests_end_when_nobody_waits_for_them(tmp_path: Path) -> None:
 
         held = {**POSTERIOR, "seconds": 25}
         clients = [asyncio.ensure_future(send(held)) for _ in range(AT_ONCE + 1)]
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(GENEROUS):
             [refused], working = await asyncio.wait(clients, return_when=asyncio.FIRST_COMPLETED)
             assert refused.result() == 429
             for each in working:
@@ -226,7 +226,7 @@ async def test_others_are_answered_while_a_form_is_read(
 
     def read(form: PlaygroundForm) -> Request:
         reading.set()
-        assert answered.wait(20)
+        assert answered.wait(GENEROUS)
         return read_request(form)
 
     monkeypatch.setattr(sending, "read_request", read)

@@ -55,11 +55,11 @@ def printed(text: str, name: str) -> Any:
     return found[0] if isinstance(found[0], list) else found
 
 
-RUN = ["curl", "gateway call", "gateway.client"]
-INTEROP = [pytest.param(each, marks=pytest.mark.interop) for each in PEERS]
+RUN = [pytest.param("curl", marks=pytest.mark.real("curl")), "gateway call", "gateway.client"]
+WITH_PEERS = [pytest.param(each, marks=pytest.mark.real) for each in PEERS]
 
 
-@pytest.mark.parametrize("name", [*RUN, *INTEROP])
+@pytest.mark.parametrize("name", [*RUN, *WITH_PEERS])
 async def test_a_snippet_gets_the_answer_that_the_playground_gets(gateway: Played, name: str) -> None:
     for model in ("double", HOSTILE):
         if (name, model) == ("umbridge", HOSTILE):

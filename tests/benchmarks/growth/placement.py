@@ -124,7 +124,7 @@ async def _turns(fleet_of: Callable[[], Fleet]) -> dict[str, float]:
 async def _round(each: Fleet) -> dict[str, float]:
     """A server leaves, comes back, and tells what it has; then it tells it again, and that it has lost everything."""
     backend, endpoint = each.backend, each.endpoints[0]
-    table, clock = backend.placements, each.clock
+    table, clock = each.slots.placements, each.clock
     server = each.servers[0]
     entries = tuple(ModelEntry(*entry) for entry in server._index())
     stock = partial(stock_of, entries, tells_states=False)

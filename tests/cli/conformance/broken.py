@@ -18,6 +18,7 @@ import grpc
 from gateway.assembly.reference import serve_reference
 from gateway.cli.options import catalog
 from gateway.config import reference_config
+from tests.limits import GENEROUS
 
 Change = Callable[[str, bytes, int, bytes], tuple[int, bytes]]
 """Of an HTTP reply: path, the request's body, status and body to status and body."""
@@ -86,7 +87,7 @@ def over_http(upstream: str, change: Change, keep_alive: bool = True) -> Iterato
 
         def _relay(self) -> None:
             sent = self._body()
-            connection = HTTPConnection(upstream, timeout=30)
+            connection = HTTPConnection(upstream, timeout=GENEROUS)
             headers = {key: value for key, value in self.headers.items() if key.lower() != "transfer-encoding"}
             connection.request(self.command, self.path, sent or None, headers)
             reply = connection.getresponse()
@@ -167,7 +168,7 @@ def over_grpc(upstream: str, change: ChangeMessage) -> Iterator[str]:
     def relayed(method: str, sent: bytes, context: Any) -> bytes:
         refused = None
         try:
-            reply = channel.unary_unary(method)(sent, timeout=30)
+            reply = channel.unary_unary(method)(sent, timeout=GENEROUS)
         except grpc.RpcError as error:
             refused, reply = error, b""
         try:

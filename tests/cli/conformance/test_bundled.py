@@ -14,6 +14,7 @@ from gateway.cli.conformance.inputs import DATATYPES, parse_input
 from gateway.cli.options import catalog
 from gateway.config import loads, reference_config
 from gateway.runtime.app import Gateway
+from tests.limits import GENEROUS
 
 FINE = (Verdict.PASS, Verdict.NOT_APPLICABLE)
 MOST = 100
@@ -117,7 +118,7 @@ async def of_two_models(path: str, model: str) -> tuple[list[Outcome], int]:
     config = reference_config("graphpipe", "127.0.0.1:0", ["posterior", "double"], catalog())
     listener = await serve_reference(config, asyncio.get_running_loop().time)
     try:
-        return await checked("graphpipe", f"http://{listener.address}{path}", Options(model, timeout=60))
+        return await checked("graphpipe", f"http://{listener.address}{path}", Options(model, timeout=GENEROUS))
     finally:
         await listener.drain(0)
 

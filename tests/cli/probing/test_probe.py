@@ -19,6 +19,7 @@ from gateway.cli.probing.probe import Probed, ProbeVerdict, probe
 from gateway.cli.probing.stanza import WrittenBackend, backend_name
 from gateway.client import Tls
 from gateway.config import loads_with_warnings, reference_config
+from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
 from tests.tls.running import reference
 
@@ -106,16 +107,36 @@ async def test_the_yaml_for_a_server_passes_the_strict_check(protocol: str) -> N
 
 
 FORMS: dict[str, dict[str, bytes]] = {
-    "torchserve": {"/ping": b'{\n  "status": "Healthy"\n}\n'},
+    "torchserve": {
+        "/ping": b'{\n  "status": "Healthy"\n}\n',
+        "/api-description": b'{\n  "openapi": "3.0.1",\n  "info": {\n    "title": "TorchServe APIs",\n'
+        b'    "version": "0.12.0"\n  },\n  "paths": {}\n}\n',
+    },
+    # multi-model-server 1.1.11
+    "sagemaker": {
+        "/ping": b'{\n  "status": "Healthy"\n}\n',
+        "/api-description": b'{\n  "openapi": "3.0.1",\n  "info": {\n    "title": "Model Server APIs",\n'
+        b'    "version": "1.0.0"\n  },\n  "paths": {}\n}\n',
+    },
     "mlflow": {"/ping": b"\n", "/health": b"\n", "/version": b"3.17.2"},
-    "seldon": {"/health/ping": b"pong", "/health/status": b'{"meta":{},"strData":"healthy"}'},
+    "seldon": {
+        "/health/ping": b"pong",
+        "/health/status": b'{"meta":{},"strData":"not implemented - assuming healthy"}\n',
+    },
     "cog": {"/": b"{}", "/health-check": b'{"status":"STARTING","setup":null}'},
     "litserve": {
         "/health": b"ok",
         "/info": b'{"model":null,"server":{"devices":["cpu"],"workers_per_device":1,"timeout":30}}',
     },
     "bentoml": {"/livez": b"", "/readyz": b"", "/schema.json": b'{"name":"s","type":"service","routes":[]}'},
-    "ray": {"/-/healthz": b"success"},
+    "ray": {"/-/healthz": b"success", "/-/routes": b'{"/":"default"}'},
+    "ray-applications": {"/-/healthz": b"success", "/-/routes": b'{"/double":"double","/text":"text"}'},
+    "infinity": {
+        "/health": b'{"unix":1795877665.6505158}',
+        "/models": b'{"data":[{"id":"tiny","stats":{"queue_fraction":0.0,"queue_absolute":0,"results_pending":0,'
+        b'"batch_size":32},"object":"model","owned_by":"infinity","created":1795877665,"backend":"torch",'
+        b'"capabilities":["embed"]}],"object":"list"}',
+    },
     "openai-embeddings": {
         "/v1/models": b'{"object":"list","data":[{"id":"m","object":"model","created":1,"owned_by":"me"}]}'
     },
@@ -139,7 +160,7 @@ def paths(found: dict[str, bytes]) -> Serve:
 
 
 async def form_probed(address: str) -> Probed:
-    return await probe(f"http://{address}", known(), ServerAccess(), seconds=10)
+    return await probe(f"http://{address}", known(), ServerAccess(), seconds=GENEROUS)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -160,7 +181,7 @@ async def test_an_address_that_names_a_form_is_asked_about_that_alone() -> None:
     both = FORMS["mlflow"] | FORMS["ray"]
     async with port(paths(both)) as address:
         found = [
-            await probe(f"{name}://{address}", known(), ServerAccess(), seconds=10)
+            await probe(f"{name}://{address}", known(), ServerAccess(), seconds=GENEROUS)
             for name in ("json:ray", "json:sagemaker", "v2-rest")
         ]
     assert [[one.protocol for one in each.spoken] for each in found] == [["json:ray"], ["json:sagemaker"], []]
@@ -169,8 +190,8 @@ async def test_an_address_that_names_a_form_is_asked_about_that_alone() -> None:
 
 async def test_a_form_that_says_nothing_of_itself_is_spoken_where_it_is_named_and_ready() -> None:
     async with port(paths({"/ping": b""})) as address:
-        assert (await probe(f"json:vertex://{address}", known(), ServerAccess(), seconds=10)).spoken == ()
-        assert (await probe(f"json:sagemaker://{address}", known(), ServerAccess(), seconds=10)).spoken != ()
+        assert (await probe(f"json:vertex://{address}", known(), ServerAccess(), seconds=GENEROUS)).spoken == ()
+        assert (await probe(f"json:sagemaker://{address}", known(), ServerAccess(), seconds=GENEROUS)).spoken != ()
 
 
 async def test_the_models_of_a_form_that_lists_them_are_told() -> None:

@@ -1,11 +1,13 @@
 """The forms that examples suggest, for bodies as tutorials and well-known servers have them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.assembly.forms import form
 from gateway.cli.proposing.checking import check
+from gateway.cli.proposing.files import ExampleError, read_examples
 from gateway.cli.proposing.form import Example, NoProposalError, propose
 
 FLASK = (
@@ -212,3 +214,12 @@ def test_examples_that_differ_in_kind_are_refused_with_their_place() -> None:
         propose([Example({"x": [1]}, {"y": 1}), Example({"x": [[1]]}, {"y": 1})])
     with pytest.raises(NoProposalError, match=r"request\.x: the examples have values of different kinds here"):
         propose([Example({"x": [1]}, {"y": 1}), Example({"x": {"a": 1}}, {"y": 1})])
+
+
+@pytest.mark.parametrize(("name", "media_type"), [("r.png", "image/png"), ("r", "application/octet-stream")])
+def test_a_file_of_bytes_is_told_what_to_write_for_it(tmp_path: Path, name: str, media_type: str) -> None:
+    request, reply = tmp_path / name, tmp_path / "reply.json"
+    request.write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    reply.write_text('{"label": "cat"}')
+    with pytest.raises(ExampleError, match=f"{name} is no JSON but bytes.*`request_type: {media_type}`"):
+        read_examples([request, reply])

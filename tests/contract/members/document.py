@@ -9,7 +9,7 @@ from tests.contract.members.tables import ELSE, TABLES, Row, Statement, Table
 FILE = Path(__file__).parents[3] / "docs" / "carried.md"
 
 HEAD = """\
-# What becomes of each member
+# Message field compatibility
 
 For each protocol, all that its messages can say: the fields of its schema, its parameters, headers and attachments.
 `make matrix` writes this page from the tables in `tests/contract/members`. A test fails if a schema or an OpenAPI

@@ -63,7 +63,7 @@ class Table:
 
 def load(path: Path) -> Table:
     """The table in a file."""
-    text = yaml.safe_load(path.read_text())
+    text = yaml.load(path.read_text(), yaml.CSafeLoader)
     rows: list[Row] = []
     described: dict[str, frozenset[str]] = {}
     for name, message in text["messages"].items():

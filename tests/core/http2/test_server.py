@@ -93,7 +93,7 @@ def test_what_a_client_says_is_understood_however_it_is_cut(octets: bytes, said:
     pieces = {"whole": [whole], "byte by byte": [bytes([octet]) for octet in whole], "with a tail": [whole + tail]}[way]
     conversation.client(*pieces)
     more = ["101 begun /toy.Toy/Echo", "101 b'\\x00\\x00\\x00\\x00\\x01x' end"] if way == "with a tail" else []
-    assert conversation.said == said + more
+    assert with_ends(conversation.said) == with_ends(said + more)
     assert not conversation.http2.is_closed
 
 
@@ -152,12 +152,24 @@ def check_that_one_piece_means_the_same(octets: bytes) -> None:
     together, apart = Conversation(), Conversation()
     together.client(octets)
     apart.client(*(bytes([octet]) for octet in octets))
-    assert together.said == apart.said
+    assert with_ends(together.said) == with_ends(apart.said)
     assert together.frames() == apart.frames()
     assert together.http2.violation == apart.http2.violation
     assert together.http2._window == apart.http2._window
     windows = [{number: each.window for number, each in side.http2.streams.items()} for side in (together, apart)]
     assert windows[0] == windows[1]
+
+
+def with_ends(said: list[str]) -> list[str]:
+    """Where an empty frame ends a stream, the data right before it have the end."""
+    found: list[str] = []
+    for each in said:
+        number, _, rest = each.partition(" ")
+        if rest == "b'' end" and found and found[-1].startswith(f"{number} b'"):
+            found[-1] += " end"
+        else:
+            found.append(each)
+    return found
 
 
 # What costs a stream alone, and the code of its reset.

@@ -321,7 +321,7 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ([{"a": "$a"}, "..."], b'[{"a":1},{"a":"t"}]', "input 'a'"),
     ([{"a": "$a"}, "..."], b'[{"a":1},{}]', "missing required field `a`"),
     ([{"a": "$a"}, "..."], b'[{"a":1,"a":2}]', "'a' occurs twice"),
-    ([{"i": "$index", "a": "$a"}, "..."], b'[{"i":1,"a":1},{"i":0,"a":2}]', "rows must be in order"),
+    ([{"i": "$index", "a": "$a"}, "..."], b'[{"i":1,"a":1},{"i":2,"a":2}]', "expected each from 0 on once"),
     ([X, "..."], b"1", "expected 1 lists of rows"),
     ([{"$*": "$*"}, "..."], b'[{"p":1},{"q":2}]', "row 1 has the members"),
     ([{"$*": "$*"}, "..."], b'[{"p":1},{"p":1,"p":2}]', "'p' occurs twice"),

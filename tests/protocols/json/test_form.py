@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from gateway.core.datatypes import Datatype
+from gateway.core.errors import Reason
 from gateway.core.types import TensorSpec
-from gateway.protocols.json.form import ABSENT, Exchange, Form, FormError, ModelListing, Probe, parse_form
+from gateway.protocols.json.form import ABSENT, Exchange, Failure, Form, FormError, ModelListing, Probe, parse_form
 
 
 def form(text: str) -> Form:
@@ -20,7 +21,7 @@ def test_a_form_is_read() -> None:
 infer:
 - {path: /predict, request: $x, response: $y}
 - path: ["/a/{model}", /b]
-  method: put
+  method: [put, post, PUT]
   headers: {x-key: $param.key}
   query: {"top?": $param.top}
   request_type: text/csv
@@ -28,7 +29,8 @@ infer:
   stream: jsonl
   ignore_unknown: true
 ready: {path: /health, status: 204, response: null}
-models: {path: /models, response: [$model, ...]}
+models: {path: [/models, /v1], response: [$model, ...], one: {path: "/models/{model}", response: {id: $model}}}
+failures: [{status: 409, reason: overloaded}, {status: 200, reason: model-error, error: {failed: $message}}]
 error: {detail: $message}
 error_type: text/plain
 tensors:
@@ -38,11 +40,16 @@ tensors:
 """)
     assert found.infer[0] == Exchange(("/predict",), request="$x", response="$y")
     assert found.infer[1] == Exchange(
-        ("/a/{model}", "/b"), "PUT", {"x-key": "$param.key"}, {"top?": "$param.top"}, "text/csv", ABSENT, "text/plain",
-        ABSENT, "jsonl", True,
+        ("/a/{model}", "/b"), ("PUT", "POST"), {"x-key": "$param.key"}, {"top?": "$param.top"}, "text/csv", ABSENT,
+        "text/plain", ABSENT, "jsonl", True,
     )  # fmt: skip
     assert found.ready == found.live == Probe(("/health",), 204, None, ignore_unknown=True)
-    assert found.models == ModelListing("/models", ["$model", "..."], ignore_unknown=True)
+    assert found.models == ModelListing(
+        ("/models", "/v1"), ["$model", "..."], ignore_unknown=True, one_paths=("/models/{model}",), one={"id": "$model"}
+    )
+    assert found.failures == (
+        Failure(409, Reason.OVERLOADED), Failure(200, Reason.MODEL_ERROR, {"failed": "$message"}),
+    )  # fmt: skip
     assert (found.error, found.error_type, found.ignore_unknown) == ({"detail": "$message"}, "text/plain", False)
     assert found.tensors == {
         "x": TensorSpec("x", Datatype.FP64, (-1, 4)),
@@ -61,6 +68,7 @@ tensors:
         ("infer: {request: $x}", ("infer",), "`path` is missing"),
         ("infer: {path: /p, methods: GET}", ("infer", "methods"), "did you mean 'method'"),
         ("infer: {path: /p, method: FETCH}", ("infer", "method"), "no method"),
+        ("infer: {path: /p, method: [POST, 1]}", ("infer", "method", 1), "no method"),
         ("infer: {path: /p, stream: tcp}", ("infer", "stream"), "sse, openai, jsonl"),
         ("infer: {path: p}", ("infer", "path"), "begins with a slash"),
         ('infer: {path: "/p?a=b"}', ("infer", "path"), "query"),
@@ -76,6 +84,19 @@ tensors:
         ("{infer: {path: /p}, ready: {path: /r, status: 700}}", ("ready", "status"), "no HTTP status"),
         ("{infer: {path: /p}, models: {path: /m}}", ("models",), "`response` is missing"),
         ('{infer: {path: /p}, models: {path: "/{model}", response: 1}}', ("models", "path"), "without variables"),
+        ("{infer: {path: /p}, models: {path: /m, response: 1, one: {path: /m/a}}}", ("models", "one"), "`response`"),
+        (
+            "{infer: {path: /p}, models: {path: /m, response: 1, one: {path: /m/a, response: 1}}}",
+            ("models", "one", "path"),
+            "{model}, and no other",
+        ),
+        ("{infer: {path: /p}, failures: 1}", ("failures",), "a list of at most 32"),
+        ("{infer: {path: /p}, failures: [{reason: unknown}]}", ("failures", 0, "status"), "no HTTP status"),
+        (
+            "{infer: {path: /p}, failures: [{status: 409, reason: overload}]}",
+            ("failures", 0, "reason"),
+            "did you mean 'overloaded'",
+        ),
         ("{infer: {path: /p}, tensors: [x]}", ("tensors",), "mapping of names"),
         ("{infer: {path: /p}, tensors: {x: FP64}}", ("tensors", "x"), "such as FP64 [-1, 4]"),
         ("{infer: {path: /p}, tensors: {x: 'FP65 [1]'}}", ("tensors", "x"), "no datatype 'FP65', expected one of BOOL"),

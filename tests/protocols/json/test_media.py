@@ -8,6 +8,7 @@ import yaml
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Protocol, Target
 from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate, tensor
@@ -48,8 +49,9 @@ def test_csv_without_a_header() -> None:
     request = read(form, b'1,2.5\n"3",\n', "text/csv; charset=utf-8")
     assert request.inputs[0].array[0].tolist() == [1.0, 2.5]
     assert np.isnan(request.inputs[0].array[1, 1])
-    with pytest.raises(GatewayError, match="element 3 is nan"):
-        form.encode_request(request, Target())
+    assert form.encode_request(request, Target()).body == b"1.0,2.5\r\n3.0,NaN\r\n"
+    with pytest.raises(GatewayError, match="element 3 is nan, which the route refuses"):
+        form.encode_request(replace(request, translate=Translate(nan="error")), Target())
     message = form.encode_request(read(form, b"1,2.5\r\n", "text/csv"), Target())
     assert message.headers.raw == ((b"content-type", b"text/csv"), (b"accept", b"text/csv"))
     assert message.body == b"1.0,2.5\r\n"

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.exchange import unread
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Target
-from gateway.core.types import NOT_READ, Headers, Message, Request, Unread
+from gateway.core.types import NOT_READ, Headers, Message, Request
 from tests.protocols.json.declared import declared, headers, message
 from tests.protocols.json.forms.exchanges import Asked, Exchanges, Told
 from tests.protocols.json.forms.test_exchanges import PROTOCOLS, each_reply, each_request
@@ -173,8 +174,7 @@ routes: [{{match: {{listener: in}}, backend: lab}}]
 
 
 def head(protocol: Protocol, asked: Message, listener: str = "") -> Request | None:
-    assert protocol.relay is not None
-    return protocol.relay.head(asked, ListenerSettings(model=listener))
+    return unread(asked, protocol, ListenerSettings(model=listener))
 
 
 def passed(protocol: Protocol, asked: Message) -> Message:
@@ -219,9 +219,8 @@ def told(protocol: Protocol, asked: Message, body: bytes, kind: str = JSON, stat
     assert found is not None
     assert found.inputs is NOT_READ
     assert protocol.relay is not None
-    sent = replace(found, unread=Unread(asked, lambda: pytest.fail("the request is read"), lambda *_: Message()))
     fields = Headers([(b"content-type", kind.encode("latin-1"))] if kind else [])
-    return protocol.relay.reply(Message(headers=fields, parts=(body,), status=status), sent, Target())
+    return protocol.relay.reply(Message(headers=fields, parts=(body,), status=status), found, Target())
 
 
 NAMED = declared("""
@@ -525,6 +524,35 @@ def test_a_reply_passes_with_its_status_if_it_may_have_a_body(status: int, passe
 def test_an_error_is_raised(status: int, error: type[Exception]) -> None:
     with pytest.raises(error):
         told(ONE, message(PREDICT, b'{"x":[1]}'), b'{"y":[1]}', status=status)
+
+
+async def test_a_client_of_cog_is_answered_at_once_if_it_prefers_so() -> None:
+    told = b'{"id":"pred_18ec3d7047c7907e","status":"starting"}'
+    gateway = wires("cog", told, status=202)
+    body = b'{"input":{"x":[1]},"webhook":"http://127.0.0.1:1/"}'
+    fields = headers(content_type=JSON, prefer="respond-async", x_other="a")
+    reply = await gateway.send("json:cog", Message("PUT", "/predictions/a%2Fb", fields, (body,)))
+    [sent] = gateway.sent["lab"]
+    assert (sent.method, sent.path, sent.body) == ("PUT", "/predictions/a%2Fb", body)
+    assert (sent.headers.get("prefer"), sent.headers.get("x-other")) == ("respond-async", "")
+    assert (reply.status, reply.body) == (202, told)
+
+
+@pytest.mark.parametrize(
+    ("form", "path", "kind", "body"),
+    [
+        ("torchserve", "/predictions/m", "", b"\xff\xd8\xff"),
+        ("torchserve", "/predictions/m/1.0", JSON, b"[ 1 ]"),
+        ("ray", "/m", JSON, b"[ 1 ]"),
+    ],
+)
+async def test_put_goes_on_as_put(form: str, path: str, kind: str, body: bytes) -> None:
+    gateway = wires(form, b"[ 2 ]")
+    reply = await gateway.send(
+        f"json:{form}", Message("PUT", path, headers(content_type=kind) if kind else headers(), (body,))
+    )
+    assert [(each.method, each.path, each.body) for each in gateway.sent["lab"]] == [("PUT", path, body)]
+    assert (reply.status, reply.body) == (200, b"[ 2 ]")
 
 
 def test_probes_and_lists_are_read() -> None:

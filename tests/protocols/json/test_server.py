@@ -2,11 +2,12 @@
 
 import pytest
 
-from gateway.core.errors import DecodeError, GatewayError, invalid_input, not_found
+from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, not_found, refusal
+from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
 from gateway.core.types import Message, ModelEntry, NotReady, Request, Response, Translate
-from tests.protocols.json.declared import declared, message, read, response, written
+from tests.protocols.json.declared import answered, declared, message, read, response, without_origin, written
 from tests.protocols.json.forms.test_exchanges import PROTOCOLS
 
 PREDICT = "POST /predict"
@@ -17,7 +18,10 @@ infer:
   response: {y: $y, model: $model, "version?": $version, "id?": $id}
 ready: {path: [/health, "/models/{model}/health"]}
 live: {path: /ping, response: {status: up, "uptime?": $_}}
-models: {path: /models, response: {data: [{id: $model, object: model, "version?": $version}, ...]}}
+models:
+  path: /models
+  response: {data: [{id: $model, object: model, "version?": $version}, ...]}
+  one: {path: "/models/{model}", response: {id: $model, object: model, created: $_=0}}
 error: {error: {message: $message, code: $code, status: $code|grpc, "id?": $id}}
 """)
 
@@ -66,6 +70,69 @@ def test_the_list_of_models() -> None:
     listed = MODELS.encode_response((ModelEntry("a"), ModelEntry("a"), ModelEntry("b")), request, Translate())
     assert listed.body == b'{"data":[{"id":"a","object":"model"},{"id":"b","object":"model"}]}'
     assert MODELS.encode_response((), request, Translate()).body == b'{"data":[]}'
+
+
+def test_one_model_of_the_list() -> None:
+    request = read(MODELS, "GET /models/{model}", captures={"model": "a"})
+    assert (request.operation, request.model) == (Operation.MODELS, "")
+    found = MODELS.encode_response((ModelEntry("b"), ModelEntry("a", "1")), request, Translate())
+    assert (found.status, found.body) == (200, b'{"id":"a","object":"model","created":0}')
+    with pytest.raises(GatewayError, match="no model 'a' is in the list") as raised:
+        MODELS.encode_response((ModelEntry("b"),), request, Translate())
+    assert raised.value.reason is Reason.MODEL_NOT_FOUND
+
+
+def test_an_id_in_the_path() -> None:
+    form = declared('infer: {method: [PUT, POST], path: "/p/{id}", request: {x: $x, "id?": $id}, response: $y}')
+    request = read(form, "POST /p/{id}", b'{"x":[1]}', captures={"id": "a/b"})
+    assert request.id == "a/b"
+    assert [(each.method, each.path) for each in [written(form, request)]] == [("PUT", "/p/a%2Fb")]
+    assert read(form, "PUT /p/{id}", b'{"x":[1],"id":"7"}', captures={"id": "7"}).id == "7"
+    with pytest.raises(DecodeError, match="the id is '7' in the head of the request and '8' in its body"):
+        read(form, "PUT /p/{id}", b'{"x":[1],"id":"8"}', captures={"id": "7"})
+    with pytest.raises(GatewayError, match="no path of the form can be filled"):
+        written(form, replace(request, id=None))
+
+
+def test_an_error_has_the_status_that_servers_of_the_form_give() -> None:
+    form = declared(FAILURES)
+    for reason, status, body in (
+        (Reason.OVERLOADED, 409, b'{"error":"no"}'),
+        (Reason.MODEL_ERROR, 503, b'{"type":"Internal","error":"no"}'),
+        (Reason.UNREACHABLE, 503, b'{"error":"no"}'),
+    ):
+        told = form.encode_error(refusal(reason, "no"), None, Message())
+        assert (told.status, told.body) == (status, body)
+
+
+FAILURES = """
+infer: {path: /predict, request: $x, response: {y: $y}}
+error: {error: $message}
+failures:
+- {status: 409, reason: overloaded}
+- {status: 503, reason: model-error, error: {type: Internal, error: $message}}
+- {status: 200, reason: not-ready}
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (409, b'{"error":"no"}', Reason.OVERLOADED),
+        (409, b"", Reason.OVERLOADED),
+        (503, b'{"error":"no","type":"Internal"}', Reason.MODEL_ERROR),
+        (503, b'{"error":"no","type":"Unavailable"}', Reason.UNREACHABLE),
+        (503, b"", Reason.UNREACHABLE),
+        (200, b'{"error":"no"}', Reason.NOT_READY),
+        (500, b'{"error":"no"}', Reason.MODEL_ERROR),
+    ],
+)
+def test_a_status_means_what_the_form_says(status: int, body: bytes, reason: Reason) -> None:
+    form = declared(FAILURES)
+    request = read(form, PREDICT, b"[1]")
+    with pytest.raises(GatewayError) as raised:
+        answered(form, request, body, status)
+    assert raised.value.reason is reason
 
 
 def test_errors_are_in_the_template_of_the_form_and_else_an_object() -> None:
@@ -287,6 +354,19 @@ def test_form_data_is_a_file_a_text_and_a_document() -> None:
         "7",
         [((1,), [b"\x89PNG\xff"])],
     )
+
+
+def test_a_web_form_has_texts_and_documents() -> None:
+    form = declared(
+        "infer: {path: /predict, request_type: application/x-www-form-urlencoded,"
+        ' request: {data: {x: $x}, "prompt?": $prompt|text, "id?": $id}, response: {y: $y}}'
+    )
+    fields = b"data=%7B%22x%22%3A+%5B1%2C2%5D%7D&prompt=a%26b+%C3%A4&id=7"
+    request = read(form, PREDICT, fields, content_type="application/x-www-form-urlencoded; charset=UTF-8")
+    assert (request.id, [each.array.tolist() for each in request.inputs]) == ("7", [[1, 2], ["a&b ä".encode()]])
+    sent = written(form, without_origin(request))
+    assert sent.headers.get("content-type") == "application/x-www-form-urlencoded"
+    assert sent.body == b"data=%7B%22x%22%3A%5B1%2C2%5D%7D&prompt=a%26b+%C3%A4&id=7"
 
 
 def test_other_variables_of_a_path_mean_nothing() -> None:

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.frozen import replace_struct
+from gateway.core.exchange import unread
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Message, Request, Unread
+from gateway.core.types import Message, Request
 from tests.protocols.mip.test_recorded import INFERENCES
 from tests.protocols.mip.wire import LISTENER, MIP, SPLIT, inference, json, of_hex, received, recorded, sent, tlv
 
@@ -18,11 +18,9 @@ TWO = inference(2, 2, *json("[1e3]", "[ 2]", "{}", "nul"))
 
 
 def headed(message: Message, listener: ListenerSettings = LISTENER) -> Request:
-    assert RELAY is not None
-    request = RELAY.head(message, listener)
+    request = unread(message, MIP, listener)
     assert request is not None
-    unread = Unread(message, lambda: MIP.decode_request(message, LISTENER), MIP.encode_response)
-    return replace_struct(request, unread=unread)
+    return request
 
 
 def passed(message: Message, reply: Message) -> Message | None:

@@ -110,7 +110,7 @@ def test_metadata_is_read_and_written() -> None:
 
 def test_the_status_is_read_and_written() -> None:
     request = asked(bytes.fromhex("0a050a016d1200"), f"{MODELS}GetModelStatus")
-    assert (request.operation, request.model, request.version) == (Operation.MODEL_READY, "m", "0")
+    assert (request.operation, request.model, request.version) == (Operation.MODEL_READY, "m", "")
     request = asked(bytes.fromhex("0a0b0a016d2206737461626c65"), f"{MODELS}GetModelStatus")
     assert (request.model, request.version) == ("m", "stable")
     assert sent(Request(Operation.MODEL_READY, "m", "stable"))[1] == bytes.fromhex("0a0b0a016d2206737461626c65")

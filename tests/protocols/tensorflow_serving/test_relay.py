@@ -9,24 +9,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status
+from gateway.core.exchange import unread
 from gateway.core.operations import Operation
 from gateway.core.protobuf.fields import write_field
 from gateway.core.protocol import ListenerSettings
-from gateway.core.types import Headers, Message, unread_request
+from gateway.core.types import Headers, Message, Request
 from gateway.protocols.tensorflow_serving.relay import RELAY
 from tests.protocols.tensorflow_serving.test_recorded import CLASSIFIED, CLASSIFY, MULTI, PREDICT, PREDICTED
 from tests.protocols.tensorflow_serving.test_recorded import REGRESS_IN_CONTEXT as REGRESS
-from tests.protocols.tensorflow_serving.wire import MODELS, PREDICTION, TARGET, asked, google
+from tests.protocols.tensorflow_serving.wire import MODELS, PREDICTION, TARGET, TFS, asked, google
 from tests.wires import Wires, replying
 
 LISTENER = ListenerSettings("in")
-M = unread_request(Operation.INFER, "m")
 SPEC_M, SPEC_N = bytes.fromhex("0a030a016d"), bytes.fromhex("0a030a016e")
 TENSOR = PREDICT[26:]
 
 
 def message(body: Any, method: str = f"{PREDICTION}Predict") -> Message:
     return Message(path=method, headers=Headers([(b"x", b"y")]), parts=(body,), pattern=method)
+
+
+def passing(message: Message) -> Request:
+    request = unread(message, TFS, LISTENER)
+    assert request is not None
+    return request
+
+
+M = passing(message(SPEC_M + TENSOR))
 
 
 def found(body: bytes, method: str = f"{PREDICTION}Predict") -> tuple[str, str] | None:
@@ -44,8 +53,7 @@ def found(body: bytes, method: str = f"{PREDICTION}Predict") -> tuple[str, str] 
 )
 def test_what_passes_goes_to_the_server_byte_for_byte(method: str, body: bytes, version: str, kind: Any) -> None:
     got = message(kind(body), PREDICTION + method)
-    request = RELAY.head(got, LISTENER)
-    assert request is not None
+    request = passing(got)
     assert (request.operation, request.model, request.version) == (Operation.INFER, "m", version)
     sent = RELAY.request(got, request, TARGET)
     assert sent is not None

@@ -57,7 +57,7 @@ def multi(*tasks: tuple[str, dict[str, Any]]) -> bytes:
     [
         ({"name": "m"}, "", {}),
         ({"name": "m", "version": {"value": 3}}, "3", {}),
-        ({"name": "m", "version": {}}, "0", {}),
+        ({"name": "m", "version": {}}, "", {}),
         ({"name": "m", "version": {"value": -1}}, "-1", {}),
         ({"name": "m", "version_label": "canary"}, "canary", {}),
         ({"name": "m", "signature_name": "serving_default"}, "", {}),

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import unread
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import Headers, Message, unread_request
+from gateway.core.types import Headers, Message, Request
 from gateway.protocols.umbridge.relay import RELAY
 from tests.protocols.umbridge.wire import (
     LISTENER,
@@ -24,7 +25,14 @@ from tests.protocols.umbridge.wire import (
 )
 from tests.wires import Wires, replying
 
-M = unread_request(Operation.INFER, "m")
+
+def passing(message: Message) -> Request:
+    request = unread(message, UMBRIDGE, LISTENER)
+    assert request is not None
+    return request
+
+
+M = passing(call("/Evaluate", b'{"name":"m","input":[[1]],"config":{}}'))
 
 
 def asks(message: Message, limits: Limits | None = None) -> tuple[Operation, str] | None:
@@ -74,8 +82,7 @@ OPERATIONS = {
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_what_passes_goes_to_the_server_byte_for_byte(path: str, body: bytes, model: str, kind: Any) -> None:
     message = Message("POST", path, Headers([(b"x", b"y")]), (kind(body),), pattern=f"POST {path}", query="a=b")
-    request = RELAY.head(message, LISTENER)
-    assert request is not None
+    request = passing(message)
     assert (request.operation, request.model, request.version) == (OPERATIONS[path], model, "")
     sent = RELAY.request(message, request, TARGET)
     assert sent is not None
@@ -143,8 +150,9 @@ def test_a_config_beyond_a_limit_is_read() -> None:
     body, limits = with_config(b'{"a":"%b"}' % (b"x" * 100)), Limits(config=107)
     assert asks(call("/Evaluate", body), Limits(config=108)) == (Operation.INFER, "m")
     assert asks(call("/Evaluate", body), limits) is None
-    assert RELAY.request(call("/Evaluate", body), M, Target(limits=Limits(config=108))) is not None
-    assert RELAY.request(call("/Evaluate", body), M, Target(limits=limits)) is None
+    message = call("/Evaluate", body)
+    assert RELAY.request(message, passing(message), Target(limits=Limits(config=108))) is not None
+    assert RELAY.request(message, passing(message), Target(limits=limits)) is None
 
 
 def test_a_long_config_is_read() -> None:

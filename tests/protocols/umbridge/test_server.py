@@ -101,7 +101,7 @@ REFUSED = [
 FLAWED = [
     ("/Evaluate", '{"name":"m"}', 'no "input" in the request'),
     ("/Evaluate", '{"name":"m","input":null}', "input"),
-    ("/Evaluate", '{"name":"m","input":{"a":1}}', "an object at byte 20, expected an array of numbers"),
+    ("/Evaluate", '{"name":"m","input":{"a":1}}', "an object at byte 20, expected an array"),
     ("/Evaluate", '{"name":"m","input":"1"}', "input"),
     ("/Evaluate", '{"name":"m","input":[["1"]]}', "'input' at byte 20: a string is not a number"),
     ("/Evaluate", '{"name":"m","input":[[1],[true]]}', "input 1 holds booleans, expected a vector of numbers"),

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import unread
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target
-from gateway.core.types import Headers, Message, Request, unread_request
+from gateway.core.types import Headers, Message, Request
 from gateway.protocols.v1.flavors import GATEWAY, KSERVE, TENSORFLOW
 from gateway.protocols.v1.relay import RELAY
 from tests.protocols.v1.wire import (
@@ -25,15 +26,17 @@ from tests.protocols.v1.wire import (
 )
 from tests.wires import Wires, replying
 
-M, EXPLAINED = unread_request(Operation.INFER, "m"), unread_request(Operation.EXPLAIN, "m")
 TARGETS = {each: Target("lab", "lab:1", flavor=each) for each in (KSERVE, TENSORFLOW, GATEWAY)}
 JSON = ((b"content-type", b"application/json"),)
 
 
 def passing(message: Message) -> Request:
-    request = RELAY.head(message, LISTENER)
+    request = unread(message, V1, LISTENER)
     assert request is not None
     return request
+
+
+M, EXPLAINED = (passing(post(f"/v1/models/m:{verb}", b"{}")) for verb in ("predict", "explain"))
 
 
 def test_both_faces_and_the_backends_have_one_relay() -> None:
@@ -87,7 +90,7 @@ def test_what_is_read(message: Message) -> None:
 
 def test_columns_are_read_for_kserve_whose_models_choose_the_key_of_the_reply() -> None:
     message = post("/v1/models/m:predict", b'{"inputs":[[1]]}')
-    taken = {flavor: RELAY.request(message, M, target) is not None for flavor, target in TARGETS.items()}
+    taken = {flavor: RELAY.request(message, passing(message), target) is not None for flavor, target in TARGETS.items()}
     assert taken == {KSERVE: False, TENSORFLOW: True, GATEWAY: True}
 
 

@@ -12,7 +12,7 @@ from gateway.assembly.loads import page_at
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request
-from gateway.routing.backend import Backend
+from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.load.pages import (
     MOST_BYTES,
@@ -62,7 +62,7 @@ class Lab:
     def __init__(self, url: str, meter: Callable[[], PageMeter], timeout: float) -> None:
         self.now = 1000.0
         self.endpoint = Endpoint("127.0.0.1:8001", Wire(), self.clock)
-        self.backend = Backend(Target("lab"), TOY, [self.endpoint], 0)
+        self.backend = local_backend(Target("lab"), TOY, [self.endpoint], 0)
         self.loads = ToldLoads(5.0, self.clock)
         asking = Asking(lambda endpoint: page_at(url), meter, timeout=timeout)
         self.pages = LoadPages(self.backend, asking, self.loads, self.clock, lambda: 0.5)
@@ -185,7 +185,7 @@ class Reported:
         self.now = 1000.0
         self.wire = Wire()
         self.endpoint = Endpoint("a:1", self.wire, self.clock)
-        self.backend = Backend(Target("lab"), TOY, [self.endpoint], 0)
+        self.backend = local_backend(Target("lab"), TOY, [self.endpoint], 0)
         self.loads = ToldLoads(5.0, self.clock)
         self.reports = LoadReports(self.backend.choice, "named_metrics.queue", "calls", self.loads, self.clock)
 

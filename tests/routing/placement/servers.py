@@ -21,17 +21,20 @@ from gateway.core.types import (
     Statistics,
     TensorSpec,
 )
+from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastInFlight
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.agreement import Agreement
-from gateway.routing.placement.backend import PlacedBackend
 from gateway.routing.placement.inventory import Inventory
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.plan import LoadSettings
+from gateway.routing.placement.slots import PlacedSlots
 from gateway.routing.placement.stocktaking import Stocktaking
 from gateway.routing.placement.table import Placements
 from gateway.routing.queue import QueueSettings
+from gateway.routing.sending import Sender
+from gateway.routing.slots import LocalSlots
 
 
 def _encode_request(request: Request, target: Target) -> Message:
@@ -222,18 +225,20 @@ class Fleet:
         names: Sequence[str] = (),
         queue: QueueSettings | None = None,
         protocol: Protocol = SCRIPTED,
-    ) -> PlacedBackend:
+    ) -> Backend:
         """Another backend of the same name, as a reload makes it."""
-        backend = PlacedBackend(Target("fleet"), protocol, endpoints, limit, queue=queue, clock=self.clock)
+        sender = Sender(Target("fleet"), protocol, endpoints, self.clock)
+        local = LocalSlots("fleet", protocol.traits.servers, endpoints, limit, queue=queue, clock=self.clock)
         placements = Placements("fleet", lambda: EndpointChoice(LeastInFlight()), self.clock)
-        inventory = Inventory(protocol, backend.target_of, names)
+        inventory = Inventory(protocol, sender.target_of, names)
         stocktaking = Stocktaking(placements, inventory.of, 30.0, self.clock, randomly=lambda: 0.5)
         loader = OperatedLoader(
             placements, self.load_settings or LoadSettings(), protocol, inventory, self.clock, self.agreement
         )
         loader.sleep = self._turn
-        backend.begin(placements, inventory, stocktaking, loader, is_on_demand=self.load_settings is not None)
-        return backend
+        is_on_demand, ask = self.load_settings is not None, sender.without_slot
+        slots = PlacedSlots(local, ask, placements, inventory, stocktaking, loader, is_on_demand=is_on_demand)
+        return Backend(sender, slots)
 
     async def _turn(self, seconds: float) -> None:
         """Wait without letting time pass."""
@@ -242,12 +247,18 @@ class Fleet:
     @property
     def loader(self) -> OperatedLoader:
         """What loads the models of its backend."""
-        assert self.backend.loader is not None
-        return self.backend.loader
+        assert self.slots.loader is not None
+        return self.slots.loader
+
+    @property
+    def slots(self) -> PlacedSlots:
+        """What gives the slots of its backend."""
+        assert isinstance(self.backend.slots, PlacedSlots)
+        return self.backend.slots
 
     async def asked(self) -> "Fleet":
         """Ask all servers what they have."""
-        await asyncio.gather(*(self.backend.stocktaking.ask_soon(each) for each in self.backend.endpoints))
+        await asyncio.gather(*(self.slots.stocktaking.ask_soon(each) for each in self.backend.endpoints))
         return self
 
     async def ask(self, model: str, operation: Operation = Operation.INFER, **more: Any) -> Answer:
@@ -264,9 +275,9 @@ class Fleet:
     async def tick(self, seconds: float) -> None:
         """Let time pass, ask those that are due, and let everything run."""
         self.clock.now += seconds
-        self.backend.stocktaking.round()
+        self.slots.stocktaking.round()
         await settle()
-        if self.backend.is_on_demand:
+        if self.slots.is_on_demand:
             self.loader.tick()
             await settle()
 

@@ -83,10 +83,10 @@ async def test_different_signatures_are_told_and_asked_for_once(caplog: pytest.L
     a, b, c = Server("a", ["x", "alone"]), Server("b", ["x"]), Server("c", ["x"])
     b.datatype = "INT64"
     fleet = Fleet(a, b, c)
-    fleet.backend.stocktaking.comparison = SignatureComparison(fleet.backend.inventory.signature)
+    fleet.slots.stocktaking.comparison = SignatureComparison(fleet.slots.inventory.signature)
     for _ in range(2):
         for each in fleet.endpoints:
-            await fleet.backend.stocktaking.ask_soon(each)
+            await fleet.slots.stocktaking.ask_soon(each)
     text = "backend 'fleet' has model 'x' with different signatures: x FP32[-1] -> (unknown) at c, x INT64[-1] -> "
     assert text in caplog.text
     asked = [each.events.count("metadata x") for each in (a, b, c)]
@@ -147,7 +147,7 @@ async def test_an_answer_that_a_server_is_unavailable_is_looked_into() -> None:
 
     a._answer = unavailable  # type: ignore[method-assign,assignment]
     assert await fleet.server_of("x") == "b"
-    assert fleet.backend.placements.models["x"].places[fleet.endpoints[0]].state is PlaceState.FAILED
+    assert fleet.slots.placements.models["x"].places[fleet.endpoints[0]].state is PlaceState.FAILED
 
 
 async def test_a_stream_goes_on_at_the_next_holder_before_its_first_response() -> None:
@@ -156,7 +156,7 @@ async def test_a_stream_goes_on_at_the_next_holder_before_its_first_response() -
     fleet = await Fleet(a, b).asked()
     found = [each.id async for each in fleet.backend.stream(Request(Operation.STREAM, "x"))]
     assert found == ["b", "b"]
-    assert fleet.backend.placements.models["x"].in_flight == 0
+    assert fleet.slots.placements.models["x"].in_flight == 0
 
 
 async def test_a_holder_that_is_down_is_passed_over_and_the_only_one_is_unreachable() -> None:
@@ -192,7 +192,7 @@ async def test_a_call_that_waits_in_vain_names_its_model() -> None:
     await settle()
     with pytest.raises(GatewayError, match=r"no endpoint that has model 'x' was free within 0.01 s"):
         await fleet.ask("x")
-    assert (len(fleet.backend.queue), fleet.backend.placements.models["x"].waiting) == (0, 0)
+    assert (len(fleet.backend.queue), fleet.slots.placements.models["x"].waiting) == (0, 0)
     a.gates["infer x"].set()
     await first
 
@@ -247,7 +247,7 @@ async def test_endpoints_join_and_leave() -> None:
     fleet.backend.remove(there)
     with pytest.raises(GatewayError, match="no server has model 'y'"):
         await fleet.ask("y")
-    assert list(fleet.backend.placements.models) == ["x"]
+    assert list(fleet.slots.placements.models) == ["x"]
 
 
 async def test_a_server_that_comes_back_is_asked_at_once() -> None:
@@ -270,7 +270,7 @@ async def test_a_reload_keeps_the_table() -> None:
     fleet = await Fleet(a, b).asked()
     old = fleet.backend
     fleet.backend = fleet.new_backend([fleet.endpoints[0], fleet.endpoint(c)])
-    await asyncio.gather(fleet.backend.stocktaking.ask_soon(fleet.backend.endpoints[1]))
+    await asyncio.gather(fleet.slots.stocktaking.ask_soon(fleet.backend.endpoints[1]))
     fleet.backend.replace(old)
     assert [await fleet.server_of(model) for model in ("x", "z")] == ["a", "c"]
     with pytest.raises(GatewayError, match="no server has model 'y'"):
@@ -284,7 +284,7 @@ async def test_a_question_on_its_way_at_a_reload_is_asked_again() -> None:
     old = fleet.backend
     a.gates["models"] = asyncio.Event()
     fleet.backend = fleet.new_backend(fleet.endpoints)
-    asking = fleet.backend.stocktaking.ask_soon(fleet.endpoints[0])
+    asking = fleet.slots.stocktaking.ask_soon(fleet.endpoints[0])
     await settle()
     fleet.backend.replace(old)
     a.held = {"z": ("1",)}
@@ -299,7 +299,7 @@ async def test_an_endpoint_that_leaves_and_comes_again_while_it_is_asked_is_aske
     a, b = Server("a", ["x"]), Server("b", ["y"])
     fleet = await Fleet(a, b).asked()
     a.gates["models"] = asyncio.Event()
-    fleet.backend.stocktaking.ask_soon(fleet.endpoints[0])
+    fleet.slots.stocktaking.ask_soon(fleet.endpoints[0])
     await settle()
     fleet.backend.remove(fleet.endpoints[0])
     fleet.backend.add(fleet.endpoints[0])
@@ -331,19 +331,19 @@ async def test_the_report_counts_calls(*, to_the_end: bool) -> None:
     a.gates["infer x"] = asyncio.Event()
     second = asyncio.ensure_future(fleet.ask("x"))
     await settle()
-    [report] = fleet.backend.placements.report()
+    [report] = fleet.slots.placements.report()
     assert (report.model, report.calls, report.in_flight, report.copies) == ("x", 2, 1, 1)
     assert [(each.endpoint, each.state) for each in report.holdings] == [(fleet.endpoints[0], PlaceState.HELD)]
     a.gates["infer x"].set()
     assert isinstance(await second, Response)
-    assert fleet.backend.placements.report()[0].in_flight == 0
+    assert fleet.slots.placements.report()[0].in_flight == 0
 
 
 async def test_a_busy_server_is_not_asked() -> None:
     a = Server("a", ["x"])
     a.gates["infer x"] = asyncio.Event()
     fleet = await Fleet(a, limit=1, protocol=with_traits(runs_to_the_end=True)).asked()
-    fleet.backend.stocktaking._is_busy = fleet.backend.is_busy
+    fleet.slots.stocktaking._is_busy = fleet.backend.local.is_busy
     call = asyncio.ensure_future(fleet.ask("x"))
     await settle()
     await fleet.tick(40.0)

@@ -194,7 +194,7 @@ async def test_a_model_whose_calls_do_not_end_stays_and_gets_calls_again() -> No
     async with asyncio.timeout(GENEROUS):
         while not fleet.loader.failed_loads:
             await settle()
-    place = fleet.backend.placements.models["m0"].places[fleet.endpoints[0]]
+    place = fleet.slots.placements.models["m0"].places[fleet.endpoints[0]]
     assert (place.state, place.is_ours, endless.done()) == (PlaceState.HELD, False, False)
     assert loads(a) == ["load m0"]
     a.gates.pop("infer m0").set()
@@ -294,7 +294,7 @@ async def test_a_failed_load_is_told_in_the_servers_words_and_tried_again_after_
     fleet.clock.now += 8
     a.load_errors.clear()
     assert await fleet.server_of("m0") == "a"
-    assert fleet.backend.placements.models["m0"].failure is None
+    assert fleet.slots.placements.models["m0"].failure is None
 
 
 async def test_after_the_pause_another_server_is_tried() -> None:
@@ -359,7 +359,7 @@ async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind() -> No
     await settle()
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
-    assert (len(fleet.backend.queue), fleet.backend.placements.models["m1"].waiting) == (0, 0)
+    assert (len(fleet.backend.queue), fleet.slots.placements.models["m1"].waiting) == (0, 0)
     a.gates["infer m0"].set()
     await running
     await fleet.tick(1)
@@ -384,7 +384,7 @@ async def test_names_that_no_repository_lists_are_not_loaded() -> None:
     with pytest.raises(GatewayError, match="no server has model 'x'") as caught:
         await fleet.ask("x")
     assert caught.value.reason is Reason.MODEL_NOT_FOUND
-    assert (loads(a), "x" in fleet.backend.placements.models) == ([], False)
+    assert (loads(a), "x" in fleet.slots.placements.models) == ([], False)
 
 
 async def test_questions_load_only_what_calls_need() -> None:

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from gateway.core.redis import connection_pool
 from gateway.routing.placement.redis_agreement import LEASE_SECONDS, PAUSE, RedisAgreement
-from tests.policies.redis_server import RedisServer, needs_redis
+from tests.policies.redis_server import RedisServer
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ async def never(seconds: float) -> None:
     await asyncio.Event().wait()
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 async def test_one_gateway_loads_a_model_and_the_other_waits_until_it_has(server: RedisServer) -> None:
     waited: list[float] = []
 
@@ -51,7 +51,7 @@ async def test_one_gateway_loads_a_model_and_the_other_waits_until_it_has(server
         await second.close()
 
 
-@needs_redis
+@pytest.mark.real("redis-server")
 async def test_a_lease_ends_by_itself_unless_it_is_renewed(server: RedisServer) -> None:
     is_due, slept = asyncio.Event(), asyncio.Event()
 

@@ -52,7 +52,7 @@ def test_without_standard_output_it_serves(tmp_path: Path, command: tuple[str, .
     with subprocess.Popen(shell, cwd=tmp_path, env=ENVIRON, stderr=subprocess.PIPE, text=True) as process:
         try:
             serve_until_told_to_end(process, port)
-            _, told = process.communicate(timeout=60)
+            _, told = process.communicate(timeout=GENEROUS)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -69,7 +69,7 @@ def test_without_any_it_serves(tmp_path: Path, workers: int, redirected: str) ->
     with subprocess.Popen(shell, cwd=tmp_path, env=ENVIRON) as process:
         try:
             serve_until_told_to_end(process, port)
-            assert process.wait(60) == 0
+            assert process.wait(GENEROUS) == 0
         finally:
             process.kill()
 
@@ -95,7 +95,7 @@ def test_the_banner_and_the_log_are_on_their_own_streams(tmp_path: Path) -> None
                 printed.append(line)
                 if line == "ready\n":
                     process.send_signal(signal.SIGTERM)
-            _, told = process.communicate(timeout=60)
+            _, told = process.communicate(timeout=GENEROUS)
         finally:
             process.kill()
     assert printed[-1] == "ready\n"

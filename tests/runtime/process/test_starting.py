@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import ENVIRON, ROOT
+from tests.limits import GENEROUS
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
@@ -76,7 +77,7 @@ def arguments(command: str, workers: int, folder: Path) -> tuple[str, ...]:
 
 def ended(before: tuple[str, ...], *given: str) -> "subprocess.CompletedProcess[str]":
     command = [*before, sys.executable, "-c", PROGRAM, *given]
-    return subprocess.run(command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=GENEROUS, check=False)
 
 
 @pytest.mark.parametrize("is_first", [False, True], ids=["", "PID 1"])

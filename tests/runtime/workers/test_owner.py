@@ -16,7 +16,7 @@ AFTER = f"{LISTENER}backends: {{lab: {TWO}}}\n{ROUTES}"
 
 async def taken(slots: HeldSlots, generation: int, backend: str = "lab") -> tuple[int, str]:
     """The number and the address of a slot."""
-    found = slots.take(generation, backend, "infer", "127.0.0.1", "m", {}, [], None, True)
+    found = slots.take(generation, backend, ("infer", "127.0.0.1", "m", "", {}, None), [], True)
     number, address, _ = await found if isawaitable(found) else found
     return number, address
 
@@ -45,4 +45,17 @@ async def test_a_call_gets_an_endpoint_of_the_configuration_that_it_began_with()
         slots.give_back(of_other, True)
         slots.leave(1)
         await gateway._replacements.all_ended()
+        slots.end()
+
+
+async def test_a_slot_that_is_given_back_before_a_call_has_joined_the_queue_is_its_own() -> None:
+    """The supervisor's part of a wait is a task, which begins a moment after the message has come."""
+    slots = HeldSlots()
+    async with running(BEFORE) as gateway:
+        slots.join(Generation(1, gateway.backends, gateway.requests_in_flight))
+        first, _ = await taken(slots, 1)
+        waiting = slots.take(1, "lab", ("infer", "127.0.0.1", "m", "", {}, None), [], True)
+        slots.give_back(first, True)
+        async with asyncio.timeout(GENEROUS):
+            assert (await waiting)[1:] == ("127.0.0.1:1", 0)
         slots.end()

@@ -50,7 +50,7 @@ async def test_a_reference_server_never_has_two_calls_of_four_workers_and_64_cli
         await check_all_are_answered_one_by_one(gateway, server)
 
 
-@pytest.mark.interop
+@pytest.mark.real
 async def test_a_real_umbridge_server_never_has_two_calls_of_four_workers_and_64_clients(tmp_path: Path) -> None:
     real = await asyncio.to_thread(processes.start_umbridge, tmp_path / "umbridge")
     try:

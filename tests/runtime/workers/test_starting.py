@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +11,7 @@ from gateway.assembly.in_flight import RequestsInFlight
 from gateway.runtime.workers import supervisor
 from gateway.runtime.workers.owner import Generation
 from gateway.runtime.workers.supervisor import WorkerError, WorkerProcess
+from tests.descriptors import open_descriptors
 
 
 async def test_a_process_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,11 +22,11 @@ async def test_a_process_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch)
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", fail)
-    before = len(os.listdir("/dev/fd"))
+    before = open_descriptors()
     with pytest.raises(WorkerError, match="worker 2 cannot be started: Resource temporarily unavailable"):
         await WorkerProcess(stub(), 2).start()
     assert descriptors
-    assert len(os.listdir("/dev/fd")) == before
+    assert open_descriptors() == before
 
 
 async def test_a_process_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

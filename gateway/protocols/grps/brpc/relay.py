@@ -7,7 +7,7 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.operations import INFER, Operation
 from gateway.core.protobuf.schema import Protobuf
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Message, Request, unread_request
+from gateway.core.types import Head, Message, Request
 from gateway.protocols.grps.brpc import errors
 from gateway.protocols.grps.brpc.client import request_meta
 from gateway.protocols.grps.brpc.frames import (
@@ -28,7 +28,7 @@ from gateway.protocols.grps.schema import backend_method
 _PREDICT = backend_method(INFER)
 
 
-def head(message: Message, listener: ListenerSettings) -> Request | None:
+def head(message: Message, listener: ListenerSettings) -> Head | None:
     """The request of an inference. None if the frame must be read: one of another method, a malformed one, one whose
     payload is not plain protobuf, and one that names no model where the listener has one for it."""
     frame = _plain_frame(message)
@@ -39,7 +39,7 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
         return None
     correlation = correlation_field(frame.meta.correlation_id)
     origin = Message(parts=(correlation, attachment_field(len(frame.attachment))))
-    return unread_request(INFER, found.model, "", deadline_of(frame.meta, message), origin)
+    return Head(INFER, found.model, "", None, deadline_of(frame.meta, message), origin)
 
 
 def _plain_frame(message: Message) -> Frame | None:

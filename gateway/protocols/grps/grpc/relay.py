@@ -3,7 +3,7 @@
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import NO_HEADERS, Message, Request, call, unread_request
+from gateway.core.types import NO_HEADERS, Head, Message, Request, call
 from gateway.core.types import reply as reply_to_client
 from gateway.protocols.grps.descriptors import GRPC_SERVICE
 from gateway.protocols.grps.errors import backend_error, is_failure
@@ -14,7 +14,7 @@ _METHODS = {operation: f"/{GRPC_SERVICE}/{backend_method(operation)}" for operat
 _OPERATIONS = {method: operation for operation, method in _METHODS.items()}
 
 
-def head(message: Message, listener: ListenerSettings) -> Request | None:
+def head(message: Message, listener: ListenerSettings) -> Head | None:
     """The request of an inference. None if the message must be read: one of another method, a malformed one, and one
     that names no model where the listener has one for it."""
     operation = _OPERATIONS.get(message.pattern)
@@ -23,7 +23,7 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
     found = read_head(message.body)
     if found is None or not found.has_data or (listener.model and not found.model):
         return None
-    return unread_request(operation, found.model)
+    return Head(operation, found.model)
 
 
 def request(message: Message, request: Request, target: Target) -> Message:

@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from gateway.core.offload import LARGE
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import Buffer, Headers, Message, Request, unread_request
+from gateway.core.types import Buffer, Head, Headers, Message, Request
 from gateway.core.types import reply as reply_to_client
 from gateway.protocols.grps.client import model_and_version
 from gateway.protocols.grps.json.head import find_model, tells_success
@@ -29,7 +29,7 @@ _HEADERS = {JSON_TYPE: JSON, OCTETS_TYPE: OCTETS}
 # --- requests ---
 
 
-def head(message: Message, listener: ListenerSettings, control: StreamControl) -> Request | None:
+def head(message: Message, listener: ListenerSettings, control: StreamControl) -> Head | None:
     """The request of an inference. None if it must be read: another path, an ndarray is asked for, and as
     `find_model`.
 
@@ -48,7 +48,7 @@ def head(message: Message, listener: ListenerSettings, control: StreamControl) -
         model = find_model(body, control.key, 1 if asks and control.mode == BODY else 0)
         if model is None:
             return None
-    return unread_request(STREAM if asks else INFER, model or query.model or listener.model)
+    return Head(STREAM if asks else INFER, model or query.model or listener.model)
 
 
 def _is_octets(message: Message) -> bool:

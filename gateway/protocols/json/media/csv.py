@@ -14,43 +14,45 @@ decides. It is a column
 - of booleans if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and none is quoted;
 - of texts otherwise.
 
-An empty cell is NaN among numbers and the empty text among texts. Blanks may stand around a number; they are part of a
-text (RFC 4180, section 2, rule 4).
+Empty lines behind the last row are passed over. An empty cell is NaN among numbers and the empty text among texts.
+Blanks may stand around a number; they are part of a text (RFC 4180, section 2, rule 4).
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
+from itertools import chain, compress
 from typing import Any, TypeAlias
 
 import orjson
-from orjson import Fragment
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.types import Buffer
-from gateway.protocols.json.media.csv_rows import Cell, CsvBatch, CsvRows, counted, next_row
+from gateway.protocols.json.media.csv_rows import BLOCK, NOT_STRUCTURE, Cell, CsvBatch, CsvRows, counted, next_row
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
 """The kind of a column's datatype by the column's name (`0`, `1`, ... without a header); None if it has none."""
 
-_Value: TypeAlias = str | Fragment
-"""A cell's value: a text, or the JSON text of a number or a boolean."""
-_Convert: TypeAlias = Callable[[list[Cell]], Sequence[_Value] | None]
-"""Makes the values of some cells of a column; None if one of them cannot be of the column's datatype."""
+_Convert: TypeAlias = Callable[[list[str]], list[str] | None]
+"""Makes the JSON texts of some cells of a column; None if one of them cannot be of the column's datatype."""
 
 _BOM = b"\xef\xbb\xbf"
 
 # possessive: no input makes the matching backtrack
-_DIGITS = rb"-?+(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|Infinity|inf)|NaN|nan"
-_NUMBER = rb"[ \t]*+(?:%b)[ \t]*+" % _DIGITS
+_DIGITS = r"-?+(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+|Infinity|inf)|NaN|nan"
+_NUMBER = rf"[ \t]*+(?:{_DIGITS})[ \t]*+"
 _is_number = re.compile(_NUMBER).fullmatch
-_are_numbers_or_empty = re.compile(rb"(?:[ \t]*+(?:%b)?+[ \t]*+\n)*+" % _DIGITS).fullmatch
+_are_numbers_or_empty = re.compile(rf"(?:[ \t]*+(?:{_DIGITS})?+[ \t]*+\n)*+").fullmatch
+_numbers_at = re.compile(rf"(?:{_NUMBER}(?:,|\r?+\n))*+".encode()).match
 
-_OBJECTS, _CELL_SIZE = 2**20, 64
-"""Bytes of objects that are made JSON at once, and what a cell takes beside its name."""
+_PIECE = 2**20
+"""Bytes that are looked at by one call into C, during which no other thread runs."""
+_ROWS, _CELL_SIZE = 2**20, 16
+"""Bytes of rows that are made at once, and what a cell takes beside its name."""
+_MARKS = "\x7f", "\x80", "\x81"
+"""Letters that JSON writes as they are and texts seldom have."""
 
 
 def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: int, flat: bool = False) -> bytes:
@@ -74,9 +76,9 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
     names = _names(first, columns) if header else None
     if header and start == len(text):  # a row without the header that belongs before it would look like this
         raise DecodeError("line 1 is the header, but no row follows it")
-    rows = CsvRows(text, start, 1 + text.count(b"\n", 0, start), width) if header else CsvRows(text, 0, 1, width)
+    rows = CsvRows(text, start if header else 0, width)
     if flat and width > 1 and start < len(text):
-        raise DecodeError(f"line {rows.line + 1}: a second row of {width} cells, expected one column or one row")
+        raise DecodeError(f"line {rows.line_at(start)}: a second row of {width} cells, expected one column or one row")
     kinds = [kind_of(name) for name in names or map(str, range(width))]
     if all(kind is None or kind in _NUMBERS for kind in kinds) and _are_numbers(rows):
         return _joined(_number_pieces(rows, names, flat=flat), limit)
@@ -85,14 +87,26 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
 
 
 def _checked(text: bytes) -> bytes:
-    """`text` with a line end after the last row. Raises DecodeError if it is not UTF-8."""
-    try:
-        if not text.isascii():
-            text.decode()
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise DecodeError(f"line {line}: byte {text[error.start]:#04x} is not UTF-8") from error
+    """`text` with one line end after the last row: empty lines at the end are no rows. Raises DecodeError if it is not
+    UTF-8."""
+    at = len(text) if text.isascii() else 0
+    while at < len(text):
+        end = min(at + _PIECE, len(text))
+        while end < len(text) and text[end] & 0xC0 == 0x80 and end > at + _PIECE - 4:  # within a letter
+            end -= 1
+        try:
+            text[at:end].decode()
+        except UnicodeDecodeError as error:
+            place = at + error.start
+            line = text.count(b"\n", 0, place) + 1
+            raise DecodeError(f"line {line}: byte {text[place]:#04x} is not UTF-8") from error
+        at = end
+    if text.endswith(_EMPTY_LINES) and (rows := text.rstrip(b"\r\n")):
+        return rows + b"\n"
     return text if text.endswith(b"\n") or not text else text + b"\n"
+
+
+_EMPTY_LINES = (b"\n\n", b"\n\r\n")
 
 
 def _names(cells: list[Cell], columns: int) -> tuple[str, ...]:
@@ -122,38 +136,32 @@ def _joined(pieces: Iterator[bytes], limit: int) -> bytes:
 
 def _are_numbers(rows: CsvRows) -> bool:
     """Whether each cell is a number, neither quoted nor empty, and no row is too short or too long."""
-    is_number_lines = re.compile(rb"(?:(?:%b,){%d}%b\r?+\n)*+" % (_NUMBER, rows.width - 1, _NUMBER)).fullmatch
-    return all(map(is_number_lines, rows.pieces()))
+    text, at, cells = rows.text, rows.start, 0
+    while at < len(text):
+        found = _numbers_at(text, at, at + _PIECE // 4)
+        if found is None or found.end() == at:
+            return False  # not a number, or one of more digits than any has
+        ends = found[0].translate(None, NOT_STRUCTURE)
+        if not rows.have(ends, cells):
+            return False
+        cells = (cells + len(ends)) % rows.width
+        at = found.end()
+    return True
 
 
 def _number_pieces(rows: CsvRows, names: tuple[str, ...] | None, *, flat: bool) -> Iterator[bytes]:
     """The rows as JSON, where every cell is a number: the cells go on as they are."""
     for piece in rows.pieces():
-        lines = _spelled(piece).replace(b"\r\n", b"\n")[:-1]
+        lines = piece.replace(b"\r\n", b"\n")[:-1]
+        if b"n" in lines:  # NaN and infinities as JSON's readers know them
+            lines = lines.replace(b"nan", b"NaN").replace(b"inf", b"Infinity")
         if flat:
             yield lines.replace(b"\n", b",")
         elif names is None:
             yield b"[%b]" % lines.replace(b"\n", b"],[")
         else:
-            yield from _objects(lines.split(b"\n"), names)
-
-
-def _spelled(numbers: bytes) -> bytes:
-    """`numbers` with NaN and infinities as JSON's readers know them."""
-    return numbers.replace(b"nan", b"NaN").replace(b"inf", b"Infinity") if b"n" in numbers else numbers
-
-
-def _objects(lines: list[bytes], names: tuple[str, ...]) -> Iterator[bytes]:
-    """A JSON object for each of `lines`, whose cells are numbers."""
-    template = b"{%b}" % b",".join([orjson.dumps(name).replace(b"%", b"%%") + b":%b" for name in names])
-    step = _rows_at_once(names)
-    for at in range(0, len(lines), step):
-        yield b",".join([template % tuple(line.split(b",")) for line in lines[at : at + step]])
-
-
-def _rows_at_once(names: tuple[str, ...]) -> int:
-    """The number of rows that are made objects at once: what they take is bounded before it is counted."""
-    return max(1, _OBJECTS // sum(_CELL_SIZE + len(name) for name in names))
+            cells = lines.replace(b"\n", b",").decode().split(",")
+            yield from _rows([cells[at :: rows.width] for at in range(rows.width)], names)
 
 
 def _cell_pieces(
@@ -161,28 +169,41 @@ def _cell_pieces(
 ) -> Iterator[bytes]:
     """The rows as JSON, column by column."""
     for batch in rows.batches():
-        columns = [_values(batch, at, convert, names) for at, convert in enumerate(converters)]
+        columns = [_values(rows, batch, at, convert, names) for at, convert in enumerate(converters)]
         if flat:  # one column, or one row
-            yield orjson.dumps([*chain.from_iterable(columns)])[1:-1]
-            continue
-        each_row = zip(*columns, strict=True)
-        if names is None:
-            yield orjson.dumps(list(each_row))[1:-1]
-            continue
-        while some := list(islice(each_row, _rows_at_once(names))):
-            yield orjson.dumps([dict(zip(names, row, strict=True)) for row in some])[1:-1]
+            yield ",".join(chain.from_iterable(columns)).encode()
+        else:
+            yield from _rows(columns, names)
 
 
-def _values(batch: CsvBatch, at: int, convert: _Convert, names: tuple[str, ...] | None) -> Sequence[_Value]:
-    """The values of one column. Raises DecodeError for a cell that is not of the column's datatype."""
+def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[bytes]:
+    """The rows of these columns as JSON lists, or with `names` as objects, with commas between."""
+    if names is None:
+        before, end = ["],[", *[","] * (len(columns) - 1)], "]"
+    else:
+        keys = [f"{orjson.dumps(name).decode()}:" for name in names]
+        before, end = [f"}},{{{keys[0]}", *(f",{key}" for key in keys[1:])], "}"
+    # what is made at once is bounded before it is counted
+    count, step = len(columns[0]), max(1, _ROWS // sum(_CELL_SIZE + len(each) for each in before))
+    for at in range(0, count, step):
+        size = min(step, count - at)
+        texts = [""] * (2 * len(columns) * size)
+        for column, (cells, each) in enumerate(zip(columns, before, strict=True)):
+            texts[2 * column :: 2 * len(columns)] = [each] * size
+            texts[2 * column + 1 :: 2 * len(columns)] = cells[at : at + size]
+        texts[0] = texts[0][2:]
+        yield "".join((*texts, end)).encode()
+
+
+def _values(rows: CsvRows, batch: CsvBatch, at: int, convert: _Convert, names: tuple[str, ...] | None) -> list[str]:
+    """The JSON texts of one column. Raises DecodeError for a cell that is not of the column's datatype."""
     cells = batch.column(at)
     values = convert(cells)
     if values is None:
-        line, cell = next(
-            (line, cell) for line, cell in zip(batch.lines, cells, strict=True) if convert([cell]) is None
-        )
+        row, cell = next((row, cell) for row, cell in enumerate(cells) if convert([cell]) is None)
         column = repr(names[at][:50]) if names else str(at)
-        raise DecodeError(f"line {line}, column {column}: {_text(cell)[:50]!r} is no {_SORTS[convert]}")
+        line = rows.line_of(batch, row)
+        raise DecodeError(f"line {line}, column {column}: {cell[:50]!r} is no {_SORTS[convert]}")
     return values
 
 
@@ -190,34 +211,43 @@ def _text(cell: Cell) -> str:
     return cell[1:-1].replace(b'""', b'"').decode() if cell.startswith(b'"') else cell.decode()
 
 
-def _texts(cells: list[Cell]) -> Sequence[_Value]:
-    joined = b"\n".join(cells)  # a cell that holds a line feed is quoted
-    return [_text(cell) for cell in cells] if b'"' in joined else joined.decode().split("\n")
+def _texts(cells: list[str]) -> list[str]:
+    joined = "\n".join(cells)
+    mark = next((mark for mark in _MARKS if mark not in joined), None)
+    if mark is None or len(joined) > 2 * BLOCK:
+        return list(map(_json_text, cells))
+    # one call for all of them: orjson takes less time for a letter than Python for a cell
+    return orjson.dumps(mark.join(cells)).decode().replace(mark, f'"{mark}"').split(mark)
 
 
-def _numbers(cells: list[Cell]) -> Sequence[_Value] | None:
-    joined = b"\n".join(cells)
-    if b'"' in joined:
-        joined = b"\n".join([cell.removeprefix(b'"').removesuffix(b'"') for cell in cells])
-    if joined.count(b"\n") >= len(cells) or not _are_numbers_or_empty(joined + b"\n"):
+def _json_text(text: str) -> str:
+    pieces = (orjson.dumps(text[at : at + BLOCK])[1:-1].decode() for at in range(0, len(text), BLOCK))
+    return f'"{"".join(pieces)}"'
+
+
+def _numbers(cells: list[str]) -> list[str] | None:
+    joined = "\n".join(cells)
+    if len(joined) > BLOCK and max(map(len, cells)) > BLOCK:  # other threads would wait while it is matched
         return None
-    return [Fragment(cell) if cell and not cell.isspace() else _NAN for cell in _spelled(joined).split(b"\n")]
+    if joined.count("\n") >= len(cells) or not _are_numbers_or_empty(joined + "\n"):
+        return None
+    if "n" in joined:
+        cells = joined.replace("nan", "NaN").replace("inf", "Infinity").split("\n")
+    if "" in cells or " " in joined or "\t" in joined:
+        return ["NaN" if not cell or cell.isspace() else cell for cell in cells]
+    return cells
 
 
-_NAN = Fragment(b"NaN")
+def _booleans(cells: list[str]) -> list[str] | None:
+    values = [_BOOLEANS.get(cell.strip(" "), "") for cell in cells]
+    return None if "" in values else values
 
 
-def _booleans(cells: list[Cell]) -> Sequence[_Value] | None:
-    values = [_BOOLEANS.get(cell.strip(b'" ')) for cell in cells]
-    return [value for value in values if value is not None] if None not in values else None
-
-
-_TRUE, _FALSE = Fragment(b"true"), Fragment(b"false")
-_LIKE_BOOLEANS = frozenset({b"true", b"false", b"True", b"False"})
+_LIKE_BOOLEANS = frozenset({"true", "false", "True", "False"})
 """The spellings by which a column of booleans is known."""
 _BOOLEANS = {
-    **dict.fromkeys((b"true", b"True", b"TRUE", b"1"), _TRUE),
-    **dict.fromkeys((b"false", b"False", b"FALSE", b"0"), _FALSE),
+    **dict.fromkeys(("true", "True", "TRUE", "1"), "true"),
+    **dict.fromkeys(("false", "False", "FALSE", "0"), "false"),
 }
 """The spellings in a column that holds booleans."""
 
@@ -232,7 +262,7 @@ def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
     looks: dict[int, _Convert] = {}
     for batch in rows.batches() if unknown else ():
         for at in tuple(unknown):
-            like = _looks(batch.column(at), is_alone=rows.width == 1)
+            like = _looks(batch, at)
             if like is None:
                 continue
             looks[at] = like if looks.get(at, like) is like else _texts
@@ -243,16 +273,17 @@ def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
     return [looks.get(at, _texts) if kind is None else _CONVERTERS[kind] for at, kind in enumerate(kinds)]
 
 
-def _looks(cells: list[Cell], *, is_alone: bool) -> _Convert | None:
+def _looks(batch: CsvBatch, at: int) -> _Convert | None:
     """The function for cells that look like these of a column; None if they may be anything."""
-    if is_alone:  # an empty cell that is alone in its row cannot be written otherwise
-        cells = [cell for cell in cells if cell != b'""']
+    cells = batch.column(at)
+    if batch.has_quotes(at):
+        if batch.width > 1 or any(compress(cells, batch.quoted)):
+            return _texts
+        # an empty cell that is alone in its row cannot be written otherwise
+        cells = [cell for cell in cells if cell]
         if not cells:
             return None
-    joined = b"\n".join(cells)
-    if b'"' in joined:
-        return _texts
-    if _are_numbers_or_empty(joined + b"\n"):
+    if max(map(len, cells)) <= BLOCK and _are_numbers_or_empty("\n".join(cells) + "\n"):
         return _numbers
     return _booleans if set(cells) <= _LIKE_BOOLEANS else _texts
 
@@ -328,7 +359,7 @@ def _cell(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    if _PLAIN(text) and not _is_number(cell := text.encode()) and cell not in _LIKE_BOOLEANS:
+    if _PLAIN(text) and not _is_number(text) and text not in _LIKE_BOOLEANS:
         return text
     return '"' + text.replace('"', '""') + '"'
 

@@ -1,9 +1,10 @@
-"""Cuts CSV (RFC 4180) into cells: in bulk, and row by row where something is wrong or a piece ends within a cell."""
+"""Cuts CSV (RFC 4180) into cells: in blocks by numpy, and row by row to explain what is wrong."""
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
-from typing import TypeAlias
+from collections.abc import Iterator
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.frozen import frozen
@@ -14,99 +15,196 @@ Cell: TypeAlias = bytes
 
 _MOST_CELLS = 2**20
 """Cells of a row: each becomes an object of its own, for a while."""
-_PIECE = 2**17
-"""Bytes of lines that are cut at once, for the same reason."""
-_NOT_STRUCTURE = bytes(set(range(256)) - set(b",\n"))
+BLOCK = 2**17
+"""Bytes that are cut at once, for the same reason."""
+_QUOTE, _COMMA, _LINE_FEED, _RETURN = b'",\n\r'
+NOT_STRUCTURE = bytes(set(range(256)) - set(b",\n"))
+_SEPARATOR = 0xFF
+"""Stands between cells while a block is cut: no UTF-8 has it. `surrogateescape` makes _SEPARATED of it."""
+_SEPARATED = "\udcff"
+_TO_SEPARATORS = bytes.maketrans(b",\n", bytes([_SEPARATOR, _SEPARATOR]))
 # possessive: no input makes the matching backtrack
-_CELL, _CELL_END = rb'"(?:[^"]++|"")*+"|[^",\r\n]*+', rb",|\r?+\n"
-_CELLS = re.compile(rb"(%b)(%b)" % (_CELL, _CELL_END))
-_are_cells = re.compile(rb"(?:(?:%b)(?:%b))*+" % (_CELL, _CELL_END)).fullmatch
 _BARE = re.compile(rb'[^",\r\n]*+')
 _INSIDE = re.compile(rb'(?:[^"]++|"")*+')
+
+_Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
+_Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
 @frozen
 class CsvBatch:
-    """Some rows, of `width` cells each, and the line in which each begins."""
+    """Some rows, of `width` cells each: the cells without their quotes, and which of them have quotes."""
 
-    cells: list[Cell]
+    cells: list[str]
+    quoted: _Flags
     width: int
-    lines: Sequence[int]
+    start: int
+    """Where the first row begins in the text."""
 
-    def column(self, at: int) -> list[Cell]:
+    def column(self, at: int) -> list[str]:
         """The cells of one column."""
         return self.cells[at :: self.width]
+
+    def has_quotes(self, at: int) -> bool:
+        """Whether a cell of a column has quotes."""
+        return bool(self.quoted[at :: self.width].any())
 
 
 @frozen
 class CsvRows:
-    """The rows of `text` from `start` on, which is in `line`; each has `width` cells. The text ends with a line end."""
+    """The rows of `text` from `start` on; each has `width` cells. The text is UTF-8 and ends with a line end."""
 
     text: bytes
     start: int
-    line: int
     width: int
 
     def pieces(self) -> Iterator[bytes]:
         """The text of the rows in pieces of whole lines."""
         return in_pieces(self.text, self.start)
 
+    def have(self, ends: bytes, cell: int) -> bool:
+        """Whether `ends`, commas and line feeds, are the ends of so many cells of rows, of which `cell` is the
+        first."""
+        expected = (b"," * (self.width - 1) + b"\n") * (2 + len(ends) // self.width)
+        first = cell % self.width
+        return ends == expected[first : first + len(ends)]
+
     def batches(self) -> Iterator[CsvBatch]:
         """All rows. Raises DecodeError for rows of another width, empty lines, and quotes out of place."""
-        text, at, line = self.text, self.start, self.line
-        while at < len(text):
-            end = text.rfind(b"\n", at, at + _PIECE) + 1 or text.find(b"\n", at) + 1
-            piece = text[at:end]
-            batch = self._quoted(piece, line) if b'"' in piece else self._bare(piece, line)
-            if batch is None:
-                batch, end = self._row_by_row(at, end, line)
-            yield batch
-            line += text.count(b"\n", at, end)
-            at = end
+        cells: list[str] = []
+        quoted: _Flags = np.empty(0, np.bool_)
+        start = self.start
+        for block in _blocks(self.text, self.start):
+            if block is None or not self.have(block.ends, len(cells)) or (self.width == 1 and block.has_empty_lines):
+                self._explain(start)
+            cells += block.cells
+            quoted = np.concatenate((quoted, block.quoted))
+            whole = len(cells) - len(cells) % self.width
+            if whole:
+                yield CsvBatch(cells[:whole], quoted[:whole], self.width, start)
+                cells, quoted, start = cells[whole:], quoted[whole:], block.last_row_end
+        if start < len(self.text):
+            raise DecodeError(f"line {self.line_at(start)}: the closing quote of a cell is missing")
 
-    def _bare(self, piece: bytes, line: int) -> CsvBatch | None:
-        """The rows of a piece of whole lines without quotes; None if it has a row of another width, or a fault."""
-        piece = piece.replace(b"\r\n", b"\n")
-        count = self._rows_in(piece.translate(None, _NOT_STRUCTURE))
-        if count is None or b"\r" in piece:
-            return None
-        return self._batch(piece[:-1].replace(b"\n", b",").split(b","), range(line, line + count))
+    def line_at(self, place: int) -> int:
+        """The number of the line in which the byte at `place` is."""
+        return self.text.count(b"\n", 0, place) + 1
 
-    def _quoted(self, piece: bytes, line: int) -> CsvBatch | None:
-        """The same for a piece with quotes; None also if it ends within a cell."""
-        if not _are_cells(piece):
-            return None
-        found = _CELLS.findall(piece)
-        count = self._rows_in(b"".join([end for _, end in found]).replace(b"\r\n", b"\n"))
-        if count is None:
-            return None
-        cells = [cell for cell, _ in found]
-        if piece.count(b"\n") == count:
-            return self._batch(cells, range(line, line + count))
-        counts = [1 + b"".join(cells[at : at + self.width]).count(b"\n") for at in range(0, len(cells), self.width)]
-        return self._batch(cells, list(accumulate(counts[:-1], initial=line)))
+    def line_of(self, batch: CsvBatch, row: int) -> int:
+        """The number of the line in which a row of `batch` begins."""
+        at = batch.start
+        for _ in range(row):
+            _, at = next_row(self.text, at, 0)
+        return self.line_at(at)
 
-    def _rows_in(self, ends: bytes) -> int | None:
-        """The number of rows whose cells end with `ends`, commas and line feeds; None if their width is another."""
-        count = len(ends) // self.width
-        return count if ends == (b"," * (self.width - 1) + b"\n") * count else None
-
-    def _batch(self, cells: list[Cell], lines: Sequence[int]) -> CsvBatch | None:
-        return None if self.width == 1 and b"" in cells else CsvBatch(cells, self.width, lines)
-
-    def _row_by_row(self, at: int, end: int, line: int) -> tuple[CsvBatch, int]:
-        """The rows that begin at `at` or behind it, before `end`, and where the last one ends."""
-        cells: list[Cell] = []
-        lines: list[int] = []
-        while at < end:
+    def _explain(self, at: int) -> NoReturn:
+        """Raises DecodeError for what is wrong in the row that begins at `at`, or in one after it."""
+        line = self.line_at(at)
+        while at < len(self.text):
             row, following = next_row(self.text, at, line)
             if len(row) != self.width:
                 raise DecodeError(f"line {line} has {counted(len(row))}, but the first row {counted(self.width)}")
-            cells += row
-            lines.append(line)
             line += self.text.count(b"\n", at, following)
             at = following
-        return CsvBatch(cells, self.width, lines), at
+        raise AssertionError("the rows are right")
+
+
+@frozen
+class _Block:
+    """The cells that end in a block of the text."""
+
+    cells: list[str]
+    ends: bytes
+    """The comma or line feed after each of them."""
+    quoted: _Flags
+    has_empty_lines: bool
+    last_row_end: int
+    """Where the last row that ends in the block does; 0 if none does."""
+
+
+def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
+    """The cells from `at` on, block by block; None for one with a quote or a carriage return out of place.
+
+    What a cell is made of is found by the number of quotes before each byte: those inside of a quoted cell follow an
+    odd number, since quotes of its own are doubled.
+    """
+    octets, first, inside, parts = np.frombuffer(text, np.uint8), at, False, [b""]
+    while at < len(text):
+        end = min(at + BLOCK, len(text))
+        end += text[end - 1] == _RETURN and end < len(text)
+        piece = text[at:end]
+        if inside and b'"' not in piece:
+            parts.append(piece)
+            at = end
+            continue
+        cut = _quoted(octets, at, end, inside) if b'"' in piece else _bare(piece)
+        if cut is None:
+            yield None
+            return
+        separated, ends, places, inside = cut
+        if len(places):
+            done, _, rest = separated.rpartition(b"\xff")
+            starts = np.concatenate(([first], places[:-1] + (at + 1)))
+            cells = b"".join((*parts, done)).decode("utf-8", "surrogateescape").split(_SEPARATED)
+            feeds = places[np.frombuffer(ends, np.uint8) == _LINE_FEED]
+            bare_ends = octets[starts]
+            yield _Block(
+                cells,
+                ends,
+                octets[starts] == _QUOTE,
+                bool(((bare_ends == _LINE_FEED) | (bare_ends == _RETURN)).any()),
+                int(feeds[-1]) + at + 1 if len(feeds) else 0,
+            )
+            first, parts = int(places[-1]) + at + 1, [rest]
+        else:
+            parts.append(separated)
+        at = end
+
+
+_Cut: TypeAlias = tuple[bytes, bytes, "np.ndarray[Any, np.dtype[np.intp]]", bool]
+"""Cells with _SEPARATOR between them, the characters that ended them, where these are, and whether the last cell, which
+has no end yet, goes on inside of quotes."""
+
+
+def _bare(piece: bytes) -> _Cut | None:
+    """A piece without quotes, outside of a quoted cell."""
+    octets = np.frombuffer(piece, np.uint8)
+    places = np.flatnonzero((octets == _COMMA) | (octets == _LINE_FEED))
+    if b"\r" in piece:
+        plain = piece.replace(b"\r\n", b"\n")
+        if b"\r" in plain:
+            return None
+        return plain.translate(_TO_SEPARATORS), plain.translate(None, NOT_STRUCTURE), places, False
+    return piece.translate(_TO_SEPARATORS), piece.translate(None, NOT_STRUCTURE), places, False
+
+
+def _quoted(octets: _Bytes, at: int, end: int, inside: bool) -> _Cut | None:
+    """A piece with quotes. `inside`: it begins inside of a quoted cell."""
+    piece = octets[at:end]
+    before, after = _beside(octets, at - 1, end - 1), _beside(octets, at + 1, end + 1)
+    quotes = piece == _QUOTE
+    is_inside = np.logical_xor.accumulate(quotes)  # of the quotes themselves: those that open
+    if inside:
+        is_inside = ~is_inside
+    is_outside = ~is_inside
+    opening, closing = quotes & is_inside, quotes & is_outside
+    feeds = piece == _LINE_FEED
+    structure = (feeds | (piece == _COMMA)) & is_outside
+    returns = (piece == _RETURN) & is_outside
+    begins = (before == _COMMA) | (before == _LINE_FEED)
+    follows = (after == _COMMA) | (after == _LINE_FEED) | (after == _RETURN) | (after == _QUOTE)
+    wrong = (opening & ~(begins | (before == _QUOTE))) | (closing & ~follows) | (returns & (after != _LINE_FEED))
+    if wrong.any():
+        return None
+    places = np.flatnonzero(structure)
+    separated = np.where(structure, np.uint8(_SEPARATOR), piece)[~(closing | (opening & begins) | returns)]
+    return separated.tobytes(), piece[places].tobytes(), places, bool(is_inside[-1])
+
+
+def _beside(octets: _Bytes, start: int, end: int) -> _Bytes:
+    """The bytes from `start` to `end`, with line feeds before and after the text."""
+    found = octets[max(start, 0) : end]
+    return np.pad(found, (max(-start, 0), max(end - len(octets), 0)), constant_values=_LINE_FEED)
 
 
 def counted(cells: int) -> str:
@@ -160,7 +258,7 @@ def _quoted_row(text: bytes, at: int, line: int) -> tuple[list[Cell], int]:
 
 def _end_of_bare(text: bytes, at: int) -> int:
     """The end of the cell at `at`, which is not quoted."""
-    while (end := _end_of(_BARE, text, at)) == at + _PIECE:
+    while (end := _end_of(_BARE, text, at)) == at + BLOCK:
         at = end
     return end
 
@@ -177,7 +275,7 @@ def _end_of_quoted(text: bytes, at: int, line: int) -> int:
 
 def _end_of(pattern: "re.Pattern[bytes]", text: bytes, at: int) -> int:
     """The end of what matches at `at`, or of a piece of it: all other threads wait while a pattern is matched."""
-    found = pattern.match(text, at, at + _PIECE)
+    found = pattern.match(text, at, at + BLOCK)
     assert found is not None  # the patterns match nothing at all, too
     return found.end()
 

@@ -1,4 +1,4 @@
-"""Form data to the JSON text of an object with a member for each part, and back.
+"""The parts of form data, or the fields of a web form, to the JSON text of an object with a member for each, and back.
 
 A part is one of three, which the form says of each: a file, whose bytes are base64 in the JSON; a text; or a JSON
 document, as BentoML has them.
@@ -6,7 +6,7 @@ document, as BentoML has them.
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import frozen
 from gateway.core.json import write as write_json
 from gateway.core.types import Buffer
-from gateway.protocols.json.media import multipart
 from gateway.protocols.json.media.json_texts import check_document, members
 from gateway.protocols.json.media.multipart import FormPart
 
@@ -29,16 +28,14 @@ class FormFields:
     texts: frozenset[str] = frozenset()
     documents: frozenset[str] = frozenset()
 
-    def read(self, body: Buffer, content_type: str, *, parts: int, limit: int) -> bytes:
-        """The JSON text of form data. `content_type` is the header, `parts` the largest number of parts, `limit`
-        (`limits.message`) the largest size of what they become.
+    def read(self, found: Mapping[str, FormPart], *, limit: int) -> bytes:
+        """The JSON text of parts. `limit` (`limits.message`) is the largest size of what they become.
 
         Raises:
-            DecodeError: it is malformed, a text is not UTF-8, or a document is not one; names the part.
-            GatewayError: TOO_LARGE, more parts, or a larger text.
+            DecodeError: a text is not UTF-8, or a document is not one; names the part.
+            GatewayError: TOO_LARGE, a larger text.
         """
-        found = multipart.read(body, content_type, parts=parts)
-        if _MOST_A_BYTE * len(body) > limit:
+        if _MOST_A_BYTE * sum(len(part.content) for part in found.values()) > limit:
             self._check_size(found.values(), limit)
         return b"{%b}" % b",".join([b"%b:%b" % (write_json(part.name), self._value(part)) for part in found.values()])
 
@@ -64,9 +61,9 @@ class FormFields:
         except DecodeError:
             return b'"%b"' % b64encode(part.content)
 
-    def write(self, text: bytes) -> tuple[Buffer, ...]:
-        """The form data of the object in the compact JSON `text`, in parts of bytes."""
-        return multipart.write([self._part(name, value) for name, value in members(text).items()])
+    def write(self, text: bytes) -> list[FormPart]:
+        """The parts of the object in the compact JSON `text`."""
+        return [self._part(name, value) for name, value in members(text).items()]
 
     def _part(self, name: str, value: bytes) -> FormPart:
         if name in self.files:

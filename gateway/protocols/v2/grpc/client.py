@@ -1,6 +1,6 @@
 """Facing backends: writes V2 gRPC's requests and reads its responses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import unsupported
@@ -8,27 +8,33 @@ from gateway.core.grpc_status import error_of
 from gateway.core.operations import CONTROL_OPERATIONS, INFER, SERVER_OPERATIONS, STREAM, Operation
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Buffer, Message, Request, Response, call
+from gateway.core.types import Answer, Buffer, Message, Request, Response, Signature, Tensor, call
 from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
-from gateway.protocols.v2.flavors import KSERVE, MLSERVER, check_version
+from gateway.protocols.v2.flavors import KSERVE, MLSERVER, OPENVINO, TYPED, check_version
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.errors import decode_stream_error, denies_readiness
 from gateway.protocols.v2.grpc.parameters import read_parameters
-from gateway.protocols.v2.grpc.streams import unwrap_response
+from gateway.protocols.v2.grpc.streams import TYPED_REPLY, InferMessage, unwrap_response
 from gateway.protocols.v2.grpc.tensors import (
     REQUEST,
     RESPONSE,
     InferenceHead,
     read_inference,
     write_inference,
+    write_typed,
 )
+from gateway.protocols.v2.grpc.typed_contents import all_typed
 from gateway.protocols.v2.ids import check_id
+from gateway.protocols.v2.marks import as_written
 from gateway.protocols.v2.tensors import widen
 
 # --- requests ---
 
-LACKING = {flavor: frozenset({Datatype.BF16}) for flavor in (KSERVE, MLSERVER)}
-"""The datatypes that servers of a flavor lack."""
+LACKING = {
+    **{flavor: frozenset({Datatype.BF16}) for flavor in (KSERVE, MLSERVER)},
+    TYPED: frozenset({Datatype.FP16, Datatype.BF16}),
+}
+"""The datatypes that servers of a flavor lack, or that typed contents have no form for."""
 
 
 def encode_request(request: Request, target: Target) -> Message:
@@ -61,7 +67,7 @@ def _write_request(kind: ProtobufClass, request: Request, target: Target) -> Pro
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
-    """A ModelInferRequest, raw: every flavor reads that."""
+    """A ModelInferRequest, as the client's own; else raw, which every flavor but TYPED reads."""
     if request.version:
         check_version(request.version, target)
     if request.outputs:
@@ -70,8 +76,15 @@ def _encode_infer(request: Request, target: Target) -> Message:
         check_parameters(request.parameters, target)
     method, _ = schema.REQUESTS[request.operation]
     lacking = LACKING.get(target.flavor)
-    inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
+    inputs: Sequence[Tensor] = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
+    for each in inputs:
+        if each.content_type:
+            inputs = as_written(inputs, request.translate)
+            break
     head = InferenceHead(request.model, request.version, request.id, request.parameters, request.outputs, target)
+    origin = request.origin
+    if target.flavor == TYPED or (type(origin) is InferMessage and origin.typed and all_typed(inputs)):
+        return call(method, write_typed(head, REQUEST, inputs))
     return call(method, write_inference(head, REQUEST, inputs))
 
 
@@ -106,7 +119,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
             return False
         raise error_of(reply)
     if request.operation is not INFER and request.operation is not STREAM:
-        return _DECODERS[request.operation](reply)
+        answer = _DECODERS[request.operation](reply)
+        return answer.with_images() if target.flavor == OPENVINO and isinstance(answer, Signature) else answer
     # MLServer streams ModelInferResponses that are not wrapped
     is_wrapped = request.operation is STREAM and target.flavor != MLSERVER
     body = _unwrapped(reply) if is_wrapped else reply.body
@@ -126,6 +140,6 @@ def _unwrapped(reply: Message) -> Buffer:
 
 def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
     """The ModelInferResponse in `body`, raw or typed, which came with `reply`."""
-    model, version, id, outputs, rest = read_inference(body, RESPONSE, target.limits.message)
+    model, version, id, outputs, rest, typed = read_inference(body, RESPONSE, target.limits.message)
     parameters = read_parameters(rest.parameters, "the response", reply=True) if rest else {}
-    return Response(outputs, model, version, id, parameters, reply)
+    return Response(outputs, model, version, id, parameters, TYPED_REPLY if typed else reply)

@@ -5,17 +5,17 @@ there is a parameter that the gateway itself acts upon, which raw contents canno
 """
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from gateway.core.errors import DecodeError
+from gateway.core.offload import LARGE
 from gateway.core.operations import INFER, STREAM
 from gateway.core.protobuf.wire import LENGTH, fields, read_tag
 from gateway.core.protocol import ListenerSettings, Relay, Target
-from gateway.core.types import CLASSIFICATION, NO_HEADERS, Buffer, Message, Request, call, unread_request
+from gateway.core.types import CLASSIFICATION, NO_HEADERS, Buffer, Head, Message, Request, call
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_any
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
-from gateway.protocols.v2.flavors import MLSERVER, check_version
+from gateway.protocols.v2.flavors import MLSERVER, TYPED, check_version
 from gateway.protocols.v2.grpc.client import LACKING, decode_response
 from gateway.protocols.v2.grpc.schema import MODEL_INFER, MODEL_STREAM_INFER
 from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, ERROR_MESSAGE
@@ -36,16 +36,9 @@ _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 # --- requests ---
 
 
-class _Names(NamedTuple):
-    """The names in a ModelInferRequest, and its bytes without raw contents (`beside_raw`)."""
-
-    model: str
-    version: str
-    beside_raw: bytes
-
-
-def head(message: Message, listener: ListenerSettings) -> Request | None:
-    """The request for an inference. None if the message must be read: one of another method, and a malformed one."""
+def head(message: Message, listener: ListenerSettings) -> Head | None:
+    """The request for an inference, and its bytes beside raw contents. None if the message must be read: one of another
+    method, and a malformed one."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -55,16 +48,19 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
         return None
     if has_any(beside_raw, _ACTED_UPON if operation is INFER else _ACTED_UPON_IN_STREAMS):
         return None
-    return unread_request(operation, model, version)
+    # A long copy is not held until the reply.
+    return Head(operation, model, version, beside_raw if len(beside_raw) <= LARGE else b"")
 
 
-def _names(body: Buffer) -> _Names:
-    """Find the names. As protobuf's own readers do, of equal fields take the last one.
+def _names(body: Buffer) -> tuple[str, str, bytes]:
+    """Find the model, its version, and the bytes of a ModelInferRequest beside raw contents. As protobuf's own readers
+    do, of equal fields take the last one.
 
     Raises:
         IndexError, UnicodeDecodeError, DecodeError: the message is malformed.
     """
-    model = version = b""
+    model: Buffer = b""
+    version: Buffer = b""
     beside_raw: list[Buffer] = []
     at, end, raw_tag, kept, fields_left = 0, len(body), REQUEST.raw_tag, 0, MOST_FIELDS
     while at < end:
@@ -76,17 +72,19 @@ def _names(body: Buffer) -> _Names:
         if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or one of another wire type
             tag, start, stop = read_tag(body, at)
         if tag == MODEL:
-            model = bytes(body[start:stop])
+            model = body[start:stop]
         elif tag == VERSION:
-            version = bytes(body[start:stop])
+            version = body[start:stop]
         elif tag == raw_tag:
-            beside_raw.append(body[kept:at])
+            if kept < at:
+                beside_raw.append(body[kept:at])
             kept = stop
         at = stop
     if at > end:
         raise IndexError
-    beside_raw.append(body[kept:])
-    return tuple.__new__(_Names, (model.decode(), version.decode(), b"".join(beside_raw)))
+    if kept < end:
+        beside_raw.append(body[kept:])
+    return str(model, "utf-8"), str(version, "utf-8"), b"".join(beside_raw)
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
@@ -100,9 +98,14 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
         return None  # MLServer's streams have messages of another type
     if request.version:
         check_version(request.version, target)
-    missing = _missing(target.flavor, target.extensions)
-    if missing and has_any(_names(message.body).beside_raw, missing):
+    if target.flavor == TYPED and len(_names(message.body)[2]) < len(message.body):
         return None
+    missing = _missing(target.flavor, target.extensions)
+    if missing:
+        assert request.unread is not None
+        beside_raw = request.unread.found or _names(message.body)[-1]
+        if has_any(beside_raw, missing):
+            return None
     return call(message.pattern, message.parts)
 
 

@@ -1,5 +1,6 @@
 """Facing clients: reads V2 gRPC's requests and writes its responses."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from gateway.core.errors import DecodeError, unsupported
@@ -15,6 +16,7 @@ from gateway.core.types import (
     Request,
     RequestedOutput,
     Response,
+    Tensor,
     Translate,
     reply,
 )
@@ -22,7 +24,13 @@ from gateway.protocols.v2.extensions import refuse_shared_memory_request
 from gateway.protocols.v2.grpc import extensions, metadata, schema
 from gateway.protocols.v2.grpc.parameters import read_parameters
 from gateway.protocols.v2.grpc.schema import method_path
-from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, EmptyFinalMessage, wants_empty_final, wrap_response
+from gateway.protocols.v2.grpc.streams import (
+    ENABLE_EMPTY_FINAL,
+    TYPED_REPLY,
+    InferMessage,
+    wants_empty_final,
+    wrap_response,
+)
 from gateway.protocols.v2.grpc.tensors import (
     REQUEST,
     RESPONSE,
@@ -30,7 +38,10 @@ from gateway.protocols.v2.grpc.tensors import (
     Parts,
     read_inference,
     write_inference,
+    write_typed,
 )
+from gateway.protocols.v2.grpc.typed_contents import all_typed
+from gateway.protocols.v2.marks import as_written
 from gateway.protocols.v2.parameters import (
     FINAL_RESPONSE,
     refuse_shared_memory,
@@ -47,19 +58,19 @@ _WHAT = "the request"
 
 def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
     """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
-    model, version, id, inputs, rest = read_inference(message.body, REQUEST, listener.limits.message)
+    model, version, id, inputs, rest, typed = read_inference(message.body, REQUEST, listener.limits.message)
     outputs: tuple[RequestedOutput, ...] = ()
     parameters: Parameters = {}
-    deadline, origin = None, message
+    deadline, empty_final = None, False
     if rest is not None:
         outputs = _read_outputs(rest.outputs)
         given = read_parameters(rest.parameters, _WHAT)
         refuse_shared_memory(given, _WHAT)
         deadline = take_deadline(given, message, _WHAT) if given else None
         # perf_analyzer also sets it on unary calls
-        if take_flag(given, ENABLE_EMPTY_FINAL, _WHAT) and operation is Operation.STREAM:
-            origin = extended(EmptyFinalMessage, message)
+        empty_final = bool(take_flag(given, ENABLE_EMPTY_FINAL, _WHAT)) and operation is Operation.STREAM
         parameters = without_consumed(given)
+    origin = extended(InferMessage, message, empty_final, typed) if empty_final or typed else message
     return Request(operation, model, version, id, inputs, outputs, parameters, "", deadline, origin)
 
 
@@ -142,31 +153,47 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 # --- responses ---
 
 
-def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A ModelInferResponse, always raw: tritonclient reads typed numbers as an empty array."""
+def _encode_infer(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
+    """A ModelInferResponse."""
     assert isinstance(answer, Response)
-    return reply(NO_HEADERS, _write_response(answer, request, answer.parameters))
+    return reply(NO_HEADERS, _write_response(answer, request, answer.parameters, translate, typed))
 
 
-def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
+def _encode_stream(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
     """One ModelStreamInferResponse."""
     assert isinstance(answer, Response)
     parameters = answer.parameters
     if wants_empty_final(request):
         parameters = {**parameters, FINAL_RESPONSE: False}
-    return Message(parts=wrap_response(_write_response(answer, request, parameters)))
+    return Message(parts=wrap_response(_write_response(answer, request, parameters, translate, typed)))
 
 
-def _write_response(response: Response, request: Request, parameters: Parameters) -> Parts:
-    """The ModelInferResponse of `response`, with `parameters` instead of its own."""
+def _write_response(
+    response: Response, request: Request, parameters: Parameters, translate: Translate, typed: bool
+) -> Parts:
+    """The ModelInferResponse of `response`, with `parameters` instead of its own. It is typed if the request is, and
+    the backend's reply is (or `typed` says so): tritonclient, whose requests are raw, reads typed numbers as an empty
+    array, and clients of Triton, which answers raw whatever it gets, read nothing else."""
     # name, version and id are the client's own: MLServer answers a request without an id with a new UUID
     model, version = request.model or response.model, request.version or response.version
-    return write_inference(InferenceHead(model, version, request.id, parameters), RESPONSE, response.outputs)
+    head = InferenceHead(model, version, request.id, parameters)
+    outputs: Sequence[Tensor] = response.outputs
+    for each in outputs:
+        if each.content_type:
+            outputs = as_written(outputs, translate)
+            break
+    origin = request.origin
+    if (
+        type(origin) is InferMessage
+        and origin.typed
+        and (typed or response.origin is TYPED_REPLY)
+        and all_typed(outputs)
+    ):
+        return write_typed(head, RESPONSE, outputs)
+    return write_inference(head, RESPONSE, outputs)
 
 
 _ENCODERS: dict[Operation, EncodeResponse] = {
-    Operation.INFER: _encode_infer,
-    Operation.STREAM: _encode_stream,
     Operation.LIVE: metadata.encode_health,
     Operation.READY: metadata.encode_health,
     Operation.MODEL_READY: metadata.encode_health,
@@ -183,11 +210,16 @@ _ENCODERS: dict[Operation, EncodeResponse] = {
 }
 
 
-def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a request that `decode_request` read; one reply of several in a stream.
+def encode_response(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
+    """The reply to a request that `decode_request` read; one reply of several in a stream. `typed`: one to a request
+    with typed contents has typed contents, as MLServer and KServe answer; else only if the backend's reply has them.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, a string that is not UTF-8 or a parameter beyond 64 bits; INTERNAL, a
             configuration or statistics that do not fit Triton's message.
     """
+    if request.operation is Operation.INFER:
+        return _encode_infer(answer, request, translate, typed)
+    if request.operation is Operation.STREAM:
+        return _encode_stream(answer, request, translate, typed)
     return _ENCODERS[request.operation](answer, request, translate)

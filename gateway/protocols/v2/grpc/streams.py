@@ -23,13 +23,24 @@ ERROR_MESSAGE, _INFER_RESPONSE = 1, 2
 _INFER_RESPONSE_KEY = key(_INFER_RESPONSE)
 
 
-class EmptyFinalMessage(Message, frozen=True):
-    """The message of a request with `triton_enable_empty_final_response`."""
+class InferMessage(Message, frozen=True):
+    """The message of an inference that is not answered as most are.
+
+    - `empty_final`: it has the parameter `triton_enable_empty_final_response`.
+    - `typed`: its tensors are in typed contents.
+    """
+
+    empty_final: bool = False
+    typed: bool = False
+
+
+TYPED_REPLY = InferMessage(typed=True)
+"""The origin of a Response whose tensors came in typed contents."""
 
 
 def wants_empty_final(request: Request) -> bool:
     """Whether the client counts responses until an empty final one."""
-    return isinstance(request.origin, EmptyFinalMessage)
+    return isinstance(request.origin, InferMessage) and request.origin.empty_final
 
 
 def set_final(response: Protobuf) -> None:

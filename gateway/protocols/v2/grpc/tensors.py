@@ -27,7 +27,8 @@ from gateway.core.protocol import Target
 from gateway.core.types import Buffer, Message, Parameters, ParameterValue, RequestedOutput, Shape, Tensor
 from gateway.protocols.v2.grpc import schema
 from gateway.protocols.v2.grpc.parameters import has_newer_types, read_parameters, write_parameters
-from gateway.protocols.v2.grpc.typed_contents import read_contents
+from gateway.protocols.v2.grpc.typed_contents import read_contents, write_contents
+from gateway.protocols.v2.marks import BASE64, decoded, take_mark
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.tensors import check_raw, read_datatype, read_shape
 
@@ -94,9 +95,9 @@ _UNPACKED_SHAPE = 3 << 3 | VARINT
 """The tags of a tensor's fields."""
 
 
-InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None]
-"""Model, version, id and tensors of a message; and a message of all other fields (parameters, requested outputs), None
-where there are none."""
+InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None, bool]
+"""Model, version, id and tensors of a message; a message of all other fields (parameters, requested outputs), None
+where there are none; and whether the tensors are typed."""
 
 
 def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:
@@ -141,7 +142,8 @@ def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFiel
     if at > end:
         raise _malformed(kind)
     tensors = _read_tensors(entries, raw, kind, limit)
-    return model, version, id or None, tensors, parse(kind.message, b"".join(rest)) if rest else None
+    others = parse(kind.message, b"".join(rest)) if rest else None
+    return model, version, id or None, tensors, others, not raw and entries != []
 
 
 _MALFORMED = "a field is cut short, or a text is not UTF-8"
@@ -174,7 +176,7 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
         what, name, datatype, shape, size, contents, rest = found
         if name in tensors:
             raise DecodeError(f"{what} is given twice")
-        parameters = _read_parameters(rest, kind, what) if rest else {}
+        parameters, mark = _read_parameters(rest, kind, what, datatype) if rest else ({}, "")
         if not raw:
             data = read_contents(contents, datatype, shape, limit, what)
         elif contents:
@@ -185,7 +187,9 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
             data = raw[position]
             if len(data) != size:
                 check_raw(data, datatype, shape, what)
-        tensors[name] = Tensor(name, datatype, shape, data, "", parameters)
+        if mark == BASE64:
+            data = decoded(data, what)
+        tensors[name] = Tensor(name, datatype, shape, data, mark, parameters)
     if len(raw) > len(tensors):
         raise DecodeError(f"{len(raw)} {kind.raw} for {len(tensors)} {kind.role}s")
     return tuple(tensors.values())
@@ -239,19 +243,22 @@ _SHORT = 256
 """Bytes of an entry, or characters of a name, up to which the caches keep it."""
 
 
-def _read_parameters(fields: bytes, kind: MessageKind, what: str) -> dict[str, ParameterValue]:
+def _read_parameters(
+    fields: bytes, kind: MessageKind, what: str, datatype: Datatype
+) -> tuple[dict[str, ParameterValue], str]:
+    """The parameters of a tensor, and its mark."""
     parameters = read_parameters(parse(kind.tensor, fields).parameters, what, reply=kind is RESPONSE)
     if kind is REQUEST:
         refuse_shared_memory(parameters, what)
     # KServe puts it on the outputs of its gRPC replies, too, though it has a meaning in REST only
     parameters.pop("binary_data_size", None)
-    return parameters
+    return parameters, take_mark(parameters, datatype)
 
 
 # --- Writing ---
 
 _MODEL_KEY, _VERSION_KEY, _ID_KEY, _ENTRY_KEY, _REQUESTED_KEY = map(key, (1, 2, 3, TENSORS, 6))
-_NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY = map(key, (1, 2, 3))
+_NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY, _CONTENTS_KEY = map(key, (1, 2, 3, _CONTENTS_NUMBER))
 
 
 class InferenceHead(Struct, frozen=True):
@@ -268,6 +275,7 @@ class InferenceHead(Struct, frozen=True):
 
 def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
     """The message of `head` and `tensors`, whose data are raw: large ones are parts of their own that are not copied.
+    What is written is parameters and data alone: marks have become both (`marks.as_written`).
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a string that is not valid Unicode, or a parameter that the wire or the
@@ -288,8 +296,29 @@ def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Te
     return (*parts, b"".join(written)) if written else tuple(parts)
 
 
+def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
+    """The message of `head` and `tensors`, whose data are typed, each in its entry.
+
+    Raises:
+        GatewayError: as `write_inference`; INVALID_ARGUMENT naming a tensor of FP16 or BF16, which have no typed form.
+    """
+    try:
+        written = _write_fields(head, kind, ())
+        for tensor in tensors:
+            parameters = _write_parameters_of(tensor, head, kind) if tensor.parameters else b""
+            write = _write_short_fields if len(tensor.name) <= _SHORT and not parameters else _write_entry_fields
+            fields_of_entry = write(tensor.name, tensor.datatype, tensor.shape, parameters)
+            contents = write_contents(tensor, kind.role)
+            size = sum(map(len, contents))
+            entry = fields_of_entry + _CONTENTS_KEY + varint(size)
+            written += (_ENTRY_KEY, varint(len(entry) + size), entry, *contents)
+        return (b"".join(written),)
+    except UnicodeEncodeError as error:
+        raise not_utf8(error, kind.what) from error
+
+
 def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> list[Buffer]:
-    """All fields but the raw contents."""
+    """All fields but the contents of tensors."""
     written: list[Buffer] = [_write_text(_MODEL_KEY, head.model)]
     if head.version:
         written.append(_write_text(_VERSION_KEY, head.version))
@@ -299,8 +328,7 @@ def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tens
         written.append(_write_parameters(kind.message(), head.parameters, kind.what, head.reader))
     for tensor in tensors:
         if tensor.parameters or len(tensor.name) > _SHORT:
-            what = f"{kind.role} {tensor.name!r}"
-            parameters = _write_parameters(kind.tensor(), tensor.parameters, what, head.reader)
+            parameters = _write_parameters_of(tensor, head, kind)
             written.append(_write_entry(tensor.name, tensor.datatype, tensor.shape, parameters))
         else:
             written.append(_write_short_entry(tensor.name, tensor.datatype, tensor.shape))
@@ -313,6 +341,10 @@ def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tens
     return written
 
 
+def _write_parameters_of(tensor: Tensor, head: InferenceHead, kind: MessageKind) -> bytes:
+    return _write_parameters(kind.tensor(), tensor.parameters, f"{kind.role} {tensor.name!r}", head.reader)
+
+
 def _write_text(key: bytes, text: str) -> bytes:
     """A field of text, which is left out if it is empty."""
     octets = text.encode()
@@ -320,15 +352,22 @@ def _write_text(key: bytes, text: str) -> bytes:
 
 
 def _write_entry(name: str, datatype: Datatype, shape: Shape, parameters: bytes = b"") -> bytes:
-    """The field of a tensor. `parameters` is that field of it."""
+    """The field of a tensor without its data. `parameters` is that field of it."""
+    entry = _write_entry_fields(name, datatype, shape, parameters)
+    return _ENTRY_KEY + varint(len(entry)) + entry
+
+
+def _write_entry_fields(name: str, datatype: Datatype, shape: Shape, parameters: bytes) -> bytes:
     dimensions = b"".join(map(varint, shape))
     packed = _SHAPE_KEY + varint(len(dimensions)) + dimensions if shape else b""
-    entry = _write_text(_NAME_KEY, name) + _write_text(_DATATYPE_KEY, datatype) + packed + parameters
-    return _ENTRY_KEY + varint(len(entry)) + entry
+    return _write_text(_NAME_KEY, name) + _write_text(_DATATYPE_KEY, datatype) + packed + parameters
 
 
 _write_short_entry = lru_cache(256)(_write_entry)
 """The cache saves 0.6 us of 0.7 for each tensor."""
+
+
+_write_short_fields = lru_cache(256)(_write_entry_fields)
 
 
 def _write_parameters(message: Protobuf, parameters: Parameters, what: str, reader: Target | None) -> bytes:

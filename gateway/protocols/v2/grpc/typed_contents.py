@@ -1,17 +1,19 @@
 """Tensor data in protobuf's own types: `InferTensorContents`, "a repeated field that matches the tensor's data type".
 
 It is read without upb: packed FP32 and FP64 have the raw form already, and upb would convert each element to a Python
-float, which also turns the signalling NaNs of FP32 into quiet ones. Typed contents are only read, never written.
+float, which also turns the signalling NaNs of FP32 into quiet ones.
 """
 
+from collections.abc import Iterable
 from math import prod
 from struct import Struct
 
+from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype, Kind
-from gateway.core.errors import DecodeError
-from gateway.core.protobuf.integers import count_integers, read_integers
-from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, Field, fields, read_varint
-from gateway.core.types import Buffer, Shape
+from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
+from gateway.core.protobuf.wire import I32, I64, LENGTH, VARINT, Field, fields, key, read_varint, varint
+from gateway.core.types import Buffer, Shape, Tensor
 from gateway.protocols.v2.tensors import check_size
 
 _BOOL, _INT, _INT64, _UINT, _UINT64, _FP32, _FP64, _BYTES = range(1, 9)
@@ -48,6 +50,8 @@ _UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
 """The wire type of one element that is not packed; VARINT for the other fields."""
 
 _BYTES_KEY = _BYTES << 3 | LENGTH
+_KEYS = {number: key(number) for number in _FIELD_NAMES}
+_FLOATS = frozenset({_FP32, _FP64})
 _LENGTH = Struct("<I")
 
 _MAX_UNPACKED = 100_000
@@ -133,3 +137,37 @@ def _check_count(found: float, elements: int, datatype: Datatype, shape: Shape, 
         raise DecodeError(
             f"{what}: {found:g} elements in contents, but {datatype} of shape {list(shape)} takes {elements}"
         )
+
+
+def all_typed(tensors: Iterable[Tensor]) -> bool:
+    """Whether typed contents have a field for the datatype of each tensor."""
+    for each in tensors:  # noqa: SIM110 - a generator takes a call for each tensor
+        if each.datatype not in _FIELDS:
+            return False
+    return True
+
+
+def write_contents(tensor: Tensor, role: str) -> tuple[Buffer, ...]:
+    """The InferTensorContents message of a tensor's data, in pieces; those of FP32 and FP64 are not copied.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT naming the tensor and its `role`, a datatype without a typed form.
+    """
+    number = _FIELDS.get(tensor.datatype)
+    if number is None:
+        text = f"{role} {tensor.name!r}: {tensor.datatype} has no typed contents, which alone are read there"
+        raise invalid_input(text)
+    if tensor.datatype is Datatype.BYTES:
+        return (_write_strings(tensor.data),)
+    data = tensor.data if number in _FLOATS else write_integers(tensor.data, tensor.datatype)
+    return (_KEYS[number], varint(len(data)), data) if len(data) else ()
+
+
+def _write_strings(data: Buffer) -> bytes:
+    written = bytearray()
+    for elements in bytes_elements.pieces(data):
+        for element in elements:
+            written += _KEYS[_BYTES]
+            written += varint(len(element))
+            written += element
+    return bytes(written)

@@ -1,6 +1,6 @@
 """Facing backends: writes V2 REST's requests and reads its responses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -12,10 +12,22 @@ from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
-from gateway.core.types import Answer, Buffer, Headers, Message, Parameters, ParameterValue, Request, Response
+from gateway.core.types import (
+    Answer,
+    Buffer,
+    Headers,
+    Message,
+    Parameters,
+    ParameterValue,
+    Request,
+    Response,
+    Signature,
+    Tensor,
+)
 from gateway.protocols.v2.extensions import check_operation, check_outputs, check_parameters
-from gateway.protocols.v2.flavors import KSERVE, MLSERVER, PLAIN, TRITON
+from gateway.protocols.v2.flavors import KSERVE, MLSERVER, OPENVINO, PLAIN, TRITON
 from gateway.protocols.v2.ids import check_id
+from gateway.protocols.v2.marks import as_written
 from gateway.protocols.v2.rest import extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import binary_headers, split_body
 from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
@@ -76,7 +88,11 @@ def _write_binary(request: Request, lacking: frozenset[Datatype]) -> tuple[Heade
     parameters = dict(request.parameters)
     if not request.outputs:
         parameters["binary_data_output"] = True
-    inputs = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
+    inputs: Sequence[Tensor] = [widen(each, lacking) for each in request.inputs] if lacking else request.inputs
+    for each in inputs:
+        if each.content_type:
+            inputs = as_written(inputs, request.translate)
+            break
     entries = [write_binary(each) for each in inputs]
     (header,) = json.write_message(_infer_request(request, entries, parameters, {"binary_data": True}))
     return binary_headers(len(header)), (header, *[each.data for each in inputs if len(each.data)])
@@ -101,7 +117,7 @@ def _infer_request(
 
 
 def _encode_stream(request: Request, target: Target) -> Message:
-    if target.flavor in (KSERVE, PLAIN):
+    if target.flavor in (KSERVE, OPENVINO, PLAIN):
         raise unsupported(f"backend {target.backend!r} ({target.flavor}) has no streams over REST")
     if target.flavor == TRITON:
         return generate.encode_request(request, target)
@@ -168,8 +184,8 @@ def encode_request(request: Request, target: Target) -> Message:
 # --- responses ---
 
 
-def _decode_infer(reply: Message, limits: Limits) -> Response:
-    """An inference response. Its binary outputs are views on the reply's body."""
+def _decode_infer(reply: Message, limits: Limits, nan: str | None) -> Response:
+    """An inference response. Its binary outputs are views on the reply's body. `nan` is the route's."""
     header, behind = split_body(reply)
     infer = read_as_type(InferenceResponse, header, limits.json_values)
     if infer is not None:
@@ -177,7 +193,16 @@ def _decode_infer(reply: Message, limits: Limits) -> Response:
             return _response(infer, behind, reply, limits)
         except (DecodeError, GatewayError):
             pass  # the general reader says what is wrong, and where
-    return _response(general_response(header, limits.json_values), behind, reply, limits)
+    try:
+        return _response(general_response(header, limits.json_values), behind, reply, limits)
+    except DecodeError as fault:
+        error = decode_event_error(reply)
+        if error is not None:  # some servers report errors with status 200
+            raise error from fault
+        text = json.missing.as_nan(header, members=False) if nan == "null" else None
+        if text is None:
+            raise
+    return _response(general_response(text, limits.json_values), behind, reply, limits)
 
 
 def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: Limits) -> Response:
@@ -193,12 +218,12 @@ def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: 
     return Response(outputs, model, version, id, parameters, reply)
 
 
-def _decode_stream(reply: Message, target: Target) -> Response:
+def _decode_stream(reply: Message, target: Target, nan: str | None) -> Response:
     """One response of a stream. Raises GatewayError if it is an error instead."""
+    if target.flavor != TRITON:
+        return _decode_infer(reply, target.limits, nan)
     try:
-        if target.flavor == TRITON:
-            return generate.decode_response(reply, target.limits)
-        return _decode_infer(reply, target.limits)
+        return generate.decode_response(reply, target.limits)
     except DecodeError as fault:
         error = decode_event_error(reply)
         if error is None:
@@ -241,14 +266,16 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         # tritonclient, too, accepts no other status: MLServer answers 307 to a path with a slash too many
         raise DecodeError(f"status {status}, expected 200")
     if operation is INFER:
-        answer: Answer = _decode_infer(reply, target.limits)
+        answer: Answer = _decode_infer(reply, target.limits, request.translate.nan)
     elif operation in _HEALTH:
         return True
     elif operation is STREAM:
-        answer = _decode_stream(reply, target)
+        answer = _decode_stream(reply, target, request.translate.nan)
     else:
         decoders = _KSERVE_DECODERS if target.flavor == KSERVE else _DECODERS
         answer = decoders[operation](reply, target.limits)
+        if target.flavor == OPENVINO and isinstance(answer, Signature):
+            answer = answer.with_images()
     if request.id:
         check_id(answer, request.id)
     return answer

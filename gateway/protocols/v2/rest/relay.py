@@ -8,15 +8,15 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from gateway.core.frozen import replace_struct
+from gateway.core.offload import LARGE
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.server_sent_events import HEADERS as EVENT_HEADERS
-from gateway.core.types import CLASSIFICATION, Buffer, Message, Request, post, unread_request
+from gateway.core.types import CLASSIFICATION, Buffer, Head, Message, Request, post
 from gateway.core.types import reply as reply_to_client
 from gateway.core.words import has_any, has_byte, has_word
 from gateway.protocols.v2.extensions import SCHEDULE_POLICY, has_extension
-from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, PLAIN, TRITON
+from gateway.protocols.v2.flavors import BINARY, KSERVE, MLSERVER, OPENVINO, PLAIN, TRITON
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH_FIELD, binary_headers, header_length
 from gateway.protocols.v2.rest.client import decode_response
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS
@@ -57,8 +57,9 @@ _CALLS = {
 # --- requests ---
 
 
-def head(message: Message, listener: ListenerSettings) -> Request | None:
-    """The request for a call, by its path; None if the body must be read.
+def head(message: Message, listener: ListenerSettings) -> Head | None:
+    """The request for a call, by its path, with its JSON and whether that may have parameters; None if the body must be
+    read.
 
     Raises:
         DecodeError: Inference-Header-Content-Length is no number, is 0, or exceeds the body.
@@ -70,21 +71,19 @@ def head(message: Message, listener: ListenerSettings) -> Request | None:
     length = message.headers.first.get(HEADER_LENGTH_FIELD)
     text = body if length is None else _json_of(body, length)
     # In a body of `generate` parameters are also members beside the inputs.
-    if (call.generates or _has_parameters(text)) and _may_have(_ACTED_UPON, text):
+    has_parameters = call.generates or has_word(text, b"parameters", 4) or _has_escape(text)
+    if has_parameters and _may_have(_ACTED_UPON, text):
         return None
     captures = message.captures
-    found = unread_request(call.operation, captures["model"], captures.get("version", ""))
-    return replace_struct(found, schemaless=True) if call.generates and not is_of_infer(message) else found
+    schemaless = call.generates and not is_of_infer(message)
+    found = (text, has_parameters)
+    return Head(call.operation, captures["model"], captures.get("version", ""), found, None, None, schemaless)
 
 
 def _json_of(body: Buffer, length: bytes) -> Buffer:
-    """The JSON before binary tensors. Raises as `head`."""
-    return bytes(memoryview(body)[: header_length(length, len(body))])
-
-
-def _has_parameters(text: Buffer) -> bool:
-    """Whether JSON may have a member `parameters`."""
-    return has_word(text, b"parameters", 4) or _has_escape(text)
+    """The JSON before binary tensors. A long one is not copied, since it is held until the reply. Raises as `head`."""
+    text = memoryview(body)[: header_length(length, len(body))]
+    return text if len(text) > LARGE else bytes(text)
 
 
 def _may_have(words: _Words, text: Buffer) -> bool:
@@ -102,21 +101,17 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
     Raises:
         GatewayError: as `backend_path`.
     """
-    call, body = _CALLS[message.pattern], message.body
+    call, flavor = _CALLS[message.pattern], target.flavor
     if call.suffix != _INFER and not _has_path(call, message, request, target):
         return None
-    length = message.headers.first.get(HEADER_LENGTH_FIELD)
-    if length is None:
-        if not _has_all(body, target) or (target.flavor in _BINARY_ALONE and _has_16_bits(body)):
-            return None
-        headers = JSON_HEADERS
-    else:
-        text = _json_of(body, length)
-        if target.flavor in _WITHOUT_BINARY or not _has_all(text, target):
-            return None
-        if target.flavor in _BINARY_ALONE and _has_16_bits(text) and not _asks_for_binary(text):
-            return None
-        headers = binary_headers(len(text))
+    assert request.unread is not None
+    text, has_parameters = request.unread.found
+    is_binary = HEADER_LENGTH_FIELD in message.headers.first
+    if (is_binary and flavor in _WITHOUT_BINARY) or not _has_all(text, has_parameters, target):
+        return None
+    if flavor in _BINARY_ALONE and _has_16_bits(text) and not (is_binary and _asks_for_binary(text)):
+        return None
+    headers = binary_headers(len(text)) if is_binary else JSON_HEADERS
     return post(backend_path(request, target, call.suffix), headers, message.parts, request.deadline)
 
 
@@ -128,7 +123,7 @@ _BINARY_ALONE = frozenset({TRITON, KSERVE})
 def _has_path(call: _Call, message: Message, request: Request, target: Target) -> bool:
     """Whether the server has the client's path, and means by it what the client does."""
     flavor = target.flavor
-    if request.operation is not call.operation or flavor in (KSERVE, PLAIN):
+    if request.operation is not call.operation or flavor in (KSERVE, OPENVINO, PLAIN):
         return False
     if flavor == BINARY:  # another gateway
         return True
@@ -145,13 +140,12 @@ def _has_16_bits(text: Buffer) -> bool:
     return has_word(text, b"FP16", 0) or has_word(text, b"BF16", 0)
 
 
-def _has_all(text: Buffer, target: Target) -> bool:
+def _has_all(text: Buffer, has_parameters: bool, target: Target) -> bool:
     """Whether the server has all that the JSON `text` may ask for."""
     flavor = target.flavor
     if flavor == KSERVE and (has_word(text, b"BF16", 0) or not has_word(text, b'"id"', 2)):
         return False  # it lacks the datatype, and fails without an id
-    ignored = _ignored(flavor, target.extensions)
-    return not (ignored and _has_parameters(text) and _may_have(ignored, text))
+    return not (has_parameters and (ignored := _ignored(flavor, target.extensions)) and _may_have(ignored, text))
 
 
 @lru_cache(256)

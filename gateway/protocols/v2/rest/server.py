@@ -25,6 +25,7 @@ from gateway.core.types import (
     reply,
 )
 from gateway.protocols.v2.extensions import refuse_shared_memory_request
+from gateway.protocols.v2.marks import as_written
 from gateway.protocols.v2.parameters import refuse_shared_memory, take_deadline, take_flag, without_consumed
 from gateway.protocols.v2.rest import extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
@@ -41,6 +42,7 @@ from gateway.protocols.v2.rest.parameters import json_parameters, read_parameter
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_tensors, write_binary, write_json
 
 _WHAT = "the request"
+_B64 = 'V2 has no {"b64": ...}: BYTES are texts, or base64 texts with the parameter `content_type: base64` of the input'
 
 
 # --- inference requests ---
@@ -71,7 +73,19 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
             return _request(infer, behind, message, limits)
         except (DecodeError, GatewayError):
             pass  # the general reader says what is wrong, and where
-    return _request(general_request(header, limits.json_values), behind, message, limits)
+    try:
+        return _request(general_request(header, limits.json_values), behind, message, limits)
+    except DecodeError as error:
+        if b'"b64"' in header:
+            raise DecodeError(f"{error}; {_B64}") from error
+        text = json.missing.as_nan(header, members=False)
+        if text is None:
+            raise
+        try:
+            request = _request(general_request(text, limits.json_values), behind, message, limits)
+        except (DecodeError, GatewayError) as other:
+            raise json.missing.clearer(error, other) from None
+        return replace(request, flaw=json.missing.flaw(error))
 
 
 def _request(infer: InferenceRequest, behind: Buffer, message: Message, limits: Limits) -> Request:
@@ -253,6 +267,8 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
         if not (isinstance(origin, BinaryOutputMessage) and origin.wants_binary(output.name)):
             entries.append(write_json(output, "output", translate, WITHOUT_JSON))
             continue
+        if output.content_type:
+            (output,) = as_written((output,), translate)
         entries.append(write_binary(output))
         if len(output.data):
             tensors.append(output.data)

@@ -3,8 +3,7 @@
 With the binary tensor data extension the parameter `binary_data_size` replaces `data`.
 """
 
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
+from base64 import b64encode
 from collections.abc import Sequence
 from itertools import chain
 from math import prod
@@ -21,6 +20,7 @@ from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.json import Array, Numbers, Pieces, Text
 from gateway.core.protocol import Limits
 from gateway.core.types import MAX_RANK, Buffer, ParameterValue, Shape, Tensor, Translate
+from gateway.protocols.v2.marks import BASE64, MARK, MARKS, decoded, take_mark
 from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.rest.binary import BinaryTensors
 from gateway.protocols.v2.rest.messages import Contents, InferenceTensor
@@ -33,7 +33,6 @@ WITHOUT_JSON = frozenset({Datatype.BF16})
 """What clients neither send nor get as JSON numbers: MLServer takes and gives FP16, and so do its clients. No client is
 known that does so with BF16."""
 
-_BASE64 = "base64"
 _SMALL = 64 * 2**10
 """Bytes of a BYTES tensor up to which its elements are made one list."""
 
@@ -91,28 +90,28 @@ def _read_tensor(entry: InferenceTensor, role: str, binary: BinaryTensors, limit
     shape = read_shape(entry.shape, datatype, what)
     parameters: dict[str, ParameterValue] = {}
     size: ParameterValue | None = None
+    mark = ""
     if given is not UNSET:
         parameters = read_parameters(given, what, reply=reply)
         if not reply:
             refuse_shared_memory(parameters, what)
         size = parameters.pop("binary_data_size", None)
+        mark = take_mark(parameters, datatype)
     if (size is None) == (data is UNSET):
         found = "neither data nor" if size is None else "both data and"
         raise DecodeError(f"{what} has {found} binary_data_size")
     if size is not None:
         raw: Buffer = binary.take(size, what)
         check_raw(raw, datatype, shape, what)
-        return Tensor(name, datatype, shape, raw, "", parameters)
-    if datatype in WITHOUT_JSON and not reply:
+    elif datatype in WITHOUT_JSON and not reply:
         raise DecodeError(f"{what}: {datatype} has no JSON form; use the binary data format (binary_data_size)")
-    raw = _read_contents(data, datatype, shape, parameters, limits, what)
-    return Tensor(name, datatype, shape, raw, "", parameters)
+    else:
+        raw = _read_contents(data, datatype, shape, limits, what)
+    return Tensor(name, datatype, shape, decoded(raw, what) if mark == BASE64 else raw, mark, parameters)
 
 
-def _read_contents(
-    data: Contents, datatype: Datatype, shape: Shape, parameters: dict[str, ParameterValue], limits: Limits, what: str
-) -> Buffer:
-    """The raw form of a tensor's JSON `data`. Removes the parameter `content_type` if it says that BYTES are base64."""
+def _read_contents(data: Contents, datatype: Datatype, shape: Shape, limits: Limits, what: str) -> Buffer:
+    """The raw form of a tensor's JSON `data`."""
     if not isinstance(data, Array):
         text: Any = bytes(data) if isinstance(data, Raw) else data
         count = prod(shape)
@@ -124,7 +123,7 @@ def _read_contents(
         data = json.array(text, values=limits.json_values, literals=True)
     _check_nesting(data, shape, what)
     check_size(shape, datatype, limits.message, what)
-    return _read_array(data.values, datatype, parameters, what)
+    return _read_array(data.values, datatype, what)
 
 
 def _check_nesting(array: Array, shape: Shape, what: str) -> None:
@@ -135,17 +134,8 @@ def _check_nesting(array: Array, shape: Shape, what: str) -> None:
     raise DecodeError(f"{what}: {found}, but shape {list(shape)} takes {prod(shape)}, flat or nested as the shape")
 
 
-def _read_array(
-    values: Numbers | bytes, datatype: Datatype, parameters: dict[str, ParameterValue], what: str
-) -> Buffer:
-    if datatype is not BYTES:
-        return _read_numbers(values, datatype, what)
-    strings = _read_strings(values, what)
-    if parameters.get("content_type") != _BASE64:
-        return strings
-    # the tensor holds the decoded bytes, so the mark would be wrong on it
-    del parameters["content_type"]
-    return _decode_base64(strings, what)
+def _read_array(values: Numbers | bytes, datatype: Datatype, what: str) -> Buffer:
+    return _read_strings(values, what) if datatype is BYTES else _read_numbers(values, datatype, what)
 
 
 def _read_numbers(values: Numbers | bytes, datatype: Datatype, what: str) -> Buffer:
@@ -164,13 +154,6 @@ def _read_strings(values: Numbers | bytes, what: str) -> bytes:
     if not isinstance(values, bytes):
         raise DecodeError(f"{what} holds no strings, expected BYTES as strings")
     return values
-
-
-def _decode_base64(texts: bytes, what: str) -> bytes:
-    try:
-        return bytes_elements.pack(b64decode(text, validate=True) for text in bytes_elements.unpack(texts))
-    except Base64Error as error:
-        raise DecodeError(f"{what}: a string is not base64") from error
 
 
 # --- writing ---
@@ -192,12 +175,13 @@ def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozens
     if tensor.datatype in lacking:
         tensor = widen(tensor, lacking)
     parameters = json_parameters(tensor.parameters, what) if tensor.parameters else tensor.parameters
+    mark = BASE64 if tensor.datatype is BYTES and translate.bytes == BASE64 else tensor.content_type
+    if mark in MARKS:
+        parameters = {**parameters, MARK: mark}
     if tensor.datatype is not BYTES:
         data: Contents = json.placed(json.written(tensor.data, tensor.datatype, translate.nan or "error", what))
     else:
-        data = write_strings(tensor, translate, what)
-        if translate.bytes == _BASE64:
-            parameters = {**parameters, "content_type": _BASE64}
+        data = _write_elements(tensor, mark == BASE64, what)
     return InferenceTensor(tensor.name, tensor.datatype, tensor.shape, parameters or UNSET, data)
 
 
@@ -207,14 +191,18 @@ def write_strings(tensor: Tensor, translate: Translate, what: str) -> list[str] 
     Raises:
         GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
     """
-    lists = (_strings_of(elements, translate, what) for elements in bytes_elements.pieces(tensor.data))
+    return _write_elements(tensor, translate.bytes == BASE64, what)
+
+
+def _write_elements(tensor: Tensor, in_base64: bool, what: str) -> list[str] | Raw | Pieces:
+    lists = (_strings_of(elements, in_base64, what) for elements in bytes_elements.pieces(tensor.data))
     if len(tensor.data) <= _SMALL:
         return list(chain.from_iterable(lists))
     return json.placed(json.string_pieces(lists))
 
 
-def _strings_of(elements: list[bytes], translate: Translate, what: str) -> list[str]:
-    if translate.bytes == _BASE64:
+def _strings_of(elements: list[bytes], in_base64: bool, what: str) -> list[str]:
+    if in_base64:
         return [b64encode(element).decode() for element in elements]
     try:
         return [element.decode() for element in elements]

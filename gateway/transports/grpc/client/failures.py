@@ -5,6 +5,7 @@ from gateway.core.frozen import frozen
 from gateway.core.grpc_status import pause_of
 from gateway.core.http2.frames import ErrorCode, error_name
 from gateway.core.protocol import Limits
+from gateway.core.web_replies import REDIRECTS
 from gateway.transports.grpc.client.response_heads import Head
 
 _MAX_SHOWN = 200
@@ -64,7 +65,7 @@ def http_answer(head: Head) -> TransportError:
     answer = HTTP_ANSWERS.get(head.http_status, OTHER_HTTP_ANSWER)
     what = _kind_of_content(head)
     location = head.metadata.get("location")[:_MAX_SHOWN]
-    redirect = f"; it redirects to {location!r}, which the address may name instead" if location else ""
+    redirect = f"{REDIRECTS}{location!r}, which the address may name instead" if location else ""
     return TransportError(
         answer.status,
         answer.reason,

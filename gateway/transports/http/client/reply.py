@@ -71,7 +71,8 @@ class ReplyReader:
         self._heads = None  # only the first bytes are a head
         first = data.tobytes()
         head = heads.find(first)
-        if head is None or head.whole != len(first):
+        limits = self._limits
+        if head is None or head.whole != len(first) or head.size > limits.headers or len(first) > limits.message:
             return self._parse_first(first, heads)
         self.coding = head.coding
         return self._completed(head.headers, first[head.size :], head.status, head.keep_alive)

@@ -1,11 +1,15 @@
-"""Heads of earlier replies: an endpoint sends the same head again and again, with another Date once a second and one of
-a few Content-Lengths."""
+"""Heads of earlier replies: an endpoint sends the same head again and again, with another Content-Length each time, and
+another Date once a second."""
+
+import re
 
 from msgspec import Struct
 
 from gateway.core.types import Headers
 
 _END_OF_HEAD = b"\r\n\r\n"
+_LENGTH = re.compile(rb"(\r\ncontent-length: )[0-9]+\r\n", re.IGNORECASE)
+_MOST_DIGITS = 15
 
 # Endpoints choose the heads, so they are bounded in number and in size (bytes).
 MOST_HEADS = 64
@@ -25,11 +29,13 @@ class ReplyHead(Struct, frozen=True):
 
 
 class ReplyHeads:
-    """The heads of one endpoint's replies that the parser has accepted. A head is looked up by all its bytes, from
-    which the parser would read the same again."""
+    """The heads of one endpoint's replies that the parser has accepted. A head is looked up by all its bytes but the
+    digits of its Content-Length: from the others the parser would read the same again."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, ReplyHead] = {}
+        self._length_line = b"\r\nContent-Length: "
+        """The begin of the line with the Content-Length, as the endpoint writes it."""
         # The head that was found last, because the next one is often the same: comparing costs a third of finding it.
         self._last_bytes = _END_OF_HEAD
         self._last: ReplyHead | None = None
@@ -42,13 +48,19 @@ class ReplyHeads:
         # A head ends at its first empty line, so data that begin with all bytes of a head begin with this head.
         if data.startswith(self._last_bytes):
             return self._last
-        end = data.find(_END_OF_HEAD, 0, LARGEST_HEAD)
-        if end < 0:
+        end_of_fields = data.find(_END_OF_HEAD, 0, LARGEST_HEAD)
+        line = data.find(self._length_line, 0, end_of_fields + 2) if end_of_fields > 0 else -1
+        if line < 0:
             return None
-        raw = data[: end + len(_END_OF_HEAD)]
-        found = self._known.get(raw)
-        if found is not None:
-            self._last_bytes, self._last = raw, found
+        size, begin = end_of_fields + len(_END_OF_HEAD), line + len(self._length_line)
+        end = data.find(b"\r", begin)
+        digits = data[begin:end]
+        known = self._known.get(data[:begin] + data[end:size])
+        if known is None or not digits.isdigit() or len(digits) > _MOST_DIGITS:
+            return None
+        headers = Headers([each if each[0] != b"content-length" else (each[0], digits) for each in known.headers.raw])
+        found = ReplyHead(headers, known.status, size, size + int(digits), known.coding, known.keep_alive)
+        self._last_bytes, self._last = data[:size], found
         return found
 
     def add(self, data: bytes, head: ReplyHead) -> None:
@@ -60,6 +72,10 @@ class ReplyHeads:
         size = head.size
         if size > LARGEST_HEAD or data.find(_END_OF_HEAD) != size - len(_END_OF_HEAD):
             return
+        length = _LENGTH.search(data, 0, size)
+        if length is None:
+            return
         if len(self._known) >= MOST_HEADS:
             del self._known[next(iter(self._known))]
-        self._known[data[:size]] = head
+        self._length_line = length[1]
+        self._known[data[: length.end(1)] + data[length.end() - 2 : size]] = head

@@ -232,6 +232,18 @@ class RequestHead:
         # would pay for a compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
+    def with_values(self, headers: list[tuple[bytes, bytes]], length: int) -> "RequestHead":
+        """A head like this one, which has been checked, but for the values of fields by which nothing is decided."""
+        head = RequestHead.__new__(RequestHead)
+        head._target = self._target
+        head.method, head.path, head.query, head.version = self.method, self.path, self.query, self.version
+        head.headers = Headers(headers)
+        head.fields = _fields(head.headers)
+        head.length = length
+        head.expects_continue, head.accepted_coding = self.expects_continue, self.accepted_coding
+        head.keep_alive, head.keep_line = self.keep_alive, self.keep_line
+        return head
+
     @property
     def coding(self) -> str:
         """The body's content coding, empty for none.

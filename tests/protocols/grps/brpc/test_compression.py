@@ -15,6 +15,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits
 from gateway.core.types import Message
 from gateway.protocols.grps.brpc import compression, frames
+from tests.limits import GENEROUS
 from tests.protocols.grps.brpc.recorded import META, PAYLOAD, arrived, joined
 
 MIB = 2**20
@@ -182,7 +183,7 @@ def test_without_the_extra_the_error_names_it_and_whoever_needs_it() -> None:
     needs = (("1801", "compress_type 1 (snappy)"), ("5801", "checksum_type 1 (crc32c)"))
     frames = [joined(META + bytes.fromhex(field), b"") for field, _ in needs]
     command = [sys.executable, "-c", WITHOUT_THE_EXTRA, *(frame.hex() for frame in frames)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=GENEROUS).stdout
     texts = [f'{what} needs a library that is not installed here: pip install "modelglot[brpc]"' for _, what in needs]
     expected = [(f"1003 [E1003]{text}", f"invalid-output backend 'llm' at here:1: {text}") for text in texts]
     assert told.splitlines() == [line for pair in expected for line in pair]

@@ -5,6 +5,7 @@ from struct import unpack_from
 import pytest
 
 from gateway.core.errors import GatewayError, Reason
+from gateway.core.exchange import unread
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.types import Message, Request
@@ -41,7 +42,7 @@ def asked(method: str = "Predict", service: str = SERVICE, **more: object) -> by
 
 
 def headed(frame: bytes, listener: ListenerSettings = LISTENER, received: float = 0.0) -> Request | None:
-    return RELAY.head(arrived(frame, received=received), listener)
+    return unread(arrived(frame, received=received), GRPS_BRPC, listener)
 
 
 def sent(frame: bytes) -> bytes:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import unread
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.types import Headers, Message, Request
@@ -34,7 +35,7 @@ def called(body: bytes, method: str = "Predict") -> Message:
 
 
 def headed(body: bytes, method: str = "Predict", listener: ListenerSettings = LISTENER) -> Request | None:
-    return RELAY.head(called(body, method), listener)
+    return unread(called(body, method), GRPS_GRPC, listener)
 
 
 def replied(reply: Message, method: str = "Predict") -> Message | None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
+from gateway.core.exchange import unread
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import ListenerSettings, Protocol, Relay
@@ -33,7 +34,7 @@ def relay(protocol: Protocol = GRPS_REST) -> Relay:
 
 
 def headed(message: Message, protocol: Protocol = GRPS_REST, listener: ListenerSettings = LISTENER) -> Request | None:
-    return relay(protocol).head(message, listener)
+    return unread(message, protocol, listener)
 
 
 def sent(message: Message, protocol: Protocol = GRPS_REST, listener: ListenerSettings = LISTENER) -> Message:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gateway.core.datatypes import DATATYPES
+from gateway.core.errors import Reason
 from gateway.core.types import ParameterValue, Tensor, tensor
 
 Plain: TypeAlias = tuple[str, str, Any]
@@ -72,6 +73,8 @@ class Asked:
     parameters: Mapping[str, ParameterValue] = field(default_factory=dict)
     writes: bytes = b""
     writes_type: str = ""
+    writes_method: str = "POST"
+    """Read by any method of the form; written by this one."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,8 @@ class Failed:
     message: str
     writes: bytes
     type: str = "application/json"
-    failed: int = 0
-    """The status that stands for it, where a server has another."""
+    reason: Reason | None = None
+    """What it means, where HTTP's status does not say it."""
 
 
 @dataclass(frozen=True)
@@ -226,19 +229,51 @@ SAGEMAKER = Exchanges(
             writes=b"[[1,2],[3,4]]",
         ),
         "a list": Asked(b"[[1,2],[3,4]]", (X,), (Told(b"[9.0,19.5]", (Y,)),), writes=b"[[1,2],[3,4]]"),
+        # multi-model-server 1.1.11
         "CSV": Asked(
             b"1,2\n3,4\n",
             (X,),
-            (Told(b"9.0\r\n19.5\r\n", (("", "FP64", [[9.0], [19.5]]),), type="text/csv"),),
+            (
+                Told(
+                    b"[[2, 4, 6], [8, 10, 12]]",
+                    (("", "INT64", [[2, 4, 6], [8, 10, 12]]),),
+                    writes=b"[[2,4,6],[8,10,12]]",
+                ),
+            ),
             type="text/csv",
+            writes=b"[[1,2],[3,4]]",
+            writes_type="application/json",
+        ),
+        "CSV for CSV": Asked(
+            b"1,2\n3,4\n",
+            (X,),
+            (
+                Told(
+                    b"2,4,6\n8,10,12\n",
+                    (("", "INT64", [[2, 4, 6], [8, 10, 12]]),),
+                    type="text/csv",
+                    writes=b"2,4,6\r\n8,10,12\r\n",
+                ),
+            ),
+            type="text/csv",
+            headers=(("accept", "text/csv"),),
             writes=b"[[1,2],[3,4]]",
             writes_type="application/json",
         ),
         ".npy": Asked(
             npy([[1.0, 2.0]], "<f4"),
             (("", "FP32", [[1.0, 2.0]]),),
+            (Told(b"[[2.0, 4.0, 7.0]]", (("", "FP64", [[2.0, 4.0, 7.0]]),), writes=b"[[2.0,4.0,7.0]]"),),
+            type="application/x-npy",
+            writes=b"[[1.0,2.0]]",
+            writes_type="application/json",
+        ),
+        ".npy for .npy": Asked(
+            npy([[1.0, 2.0]], "<f4"),
+            (("", "FP32", [[1.0, 2.0]]),),
             (Told(npy([9.0], "<f8"), (("", "FP64", [9.0]),), type="application/x-npy"),),
             type="application/x-npy",
+            headers=(("accept", "application/x-npy"),),
             writes=b"[[1.0,2.0]]",
             writes_type="application/json",
         ),
@@ -253,6 +288,23 @@ SAGEMAKER = Exchanges(
     },
     failed={
         "of the container": Failed(500, b'{"message": "boom"}', "boom", b'{"message":"boom"}'),
+        # multi-model-server 1.1.11
+        "of the toolkit": Failed(
+            500,
+            b"boom\nTraceback (most recent call last):\n"
+            b'  File "/opt/server/lib/python3.8/site-packages/sagemaker_inference/transformer.py", line 142, in '
+            b"transform\n"
+            b"    result = self._run_handler_function(\nValueError: boom\n",
+            "boom",
+            b'{"message":"boom"}',
+            type="",
+        ),
+        "of the server": Failed(
+            404,
+            b'{\n  "code": 404,\n  "type": "ModelNotFoundException",\n  "message": "Model not found: nope"\n}\n',
+            "Model not found: nope",
+            b'{"message":"Model not found: nope"}',
+        ),
         "of the service": Failed(
             424,
             b'{"ErrorCode":"X","Message":"Received server error (500)","OriginalMessage":"boom",'
@@ -272,7 +324,13 @@ VERTEX = Exchanges(
             b'{"instances":[[1,2],[3,4]],"parameters":{"top":3}}',
             (X,),
             (
-                Told(b'{"predictions":[9.0,19.5]}', (Y,)),
+                # google-cloud-aiplatform 2.7.0, a custom prediction routine
+                Told(
+                    b'{"predictions": [[2, 4, 6], [8, 10, 12]]}',
+                    (("", "INT64", [[2, 4, 6], [8, 10, 12]]),),
+                    type="*/*",
+                    writes=b'{"predictions":[[2,4,6],[8,10,12]]}',
+                ),
                 Told(
                     b'{"predictions":[9.0,19.5],"deployedModelId":"77","model":"projects/1/locations/l/models/2",'
                     b'"modelDisplayName":"prices","modelVersionId":"1"}',
@@ -314,10 +372,10 @@ VERTEX = Exchanges(
         ),
         "of a container": Failed(
             500,
-            b'{"detail":"An exception ModelError occurred. Arguments: (\'boom\',)."}',
-            "An exception ModelError occurred. Arguments: ('boom',).",
-            b'{"error":{"code":500,"message":"An exception ModelError occurred. Arguments: (\'boom\',).",'
-            b'"status":"INTERNAL"}}',
+            b'{"detail":"The following exception has occurred: ValueError. Arguments: (\'boom\',)."}',
+            "The following exception has occurred: ValueError. Arguments: ('boom',).",
+            b'{"error":{"code":500,"message":"The following exception has occurred: ValueError. Arguments: '
+            b'(\'boom\',).","status":"INTERNAL"}}',
         ),
     },
     probe="/health",
@@ -358,6 +416,16 @@ TORCHSERVE = Exchanges(
             model="m",
             writes_type="application/octet-stream",
         ),
+        # `curl -T kitten.jpg`
+        "bytes, by PUT": Asked(
+            b"\xff\xd8\xff",
+            (("", "BYTES", [b"\xff\xd8\xff"]),),
+            (Told(b'{\n  "bytes": 20\n}', (("bytes", "INT64", 20),), type="", writes=b"20"),),
+            method="PUT",
+            type="",
+            model="m",
+            writes_type="application/octet-stream",
+        ),
         "a file": Asked(
             b'--b\r\nContent-Disposition: form-data; name="data"; filename="kitten.jpg"\r\n'
             b"Content-Type: image/jpeg\r\n\r\n\xff\xd8\xff\r\n--b--\r\n",
@@ -375,6 +443,20 @@ TORCHSERVE = Exchanges(
             b'{\n  "code": 503,\n  "type": "InternalServerException",\n  "message": "Prediction failed"\n}\n',
             "Prediction failed",
             b'{"code":503,"type":"InternalServerException","message":"Prediction failed"}',
+            reason=Reason.MODEL_ERROR,
+        ),
+        "without a worker": Failed(
+            503,
+            b'{\n  "code": 503,\n  "type": "ServiceUnavailableException",\n'
+            b'  "message": "Model \\"m\\" has no worker"\n}\n',
+            'Model "m" has no worker',
+            b'{"code":503,"type":"InternalServerException","message":"Model \\"m\\" has no worker"}',
+        ),
+        "without the model": Failed(
+            404,
+            b'{\n  "code": 404,\n  "type": "ModelNotFoundException",\n  "message": "Model not found: nope"\n}\n',
+            "Model not found: nope",
+            b'{"code":404,"type":"ModelNotFoundException","message":"Model not found: nope"}',
         ),
     },
     probe="/ping",
@@ -414,7 +496,7 @@ SELDON = Exchanges(
                 Told(
                     b'{"data":{"names":[],"tensor":{"shape":[2],"values":[9.0,19.5]}},"meta":{}}',
                     (Y,),
-                    writes=b'{"data":{"tensor":{"shape":[2],"values":[9.0,19.5]}}}',
+                    writes=b'{"data":{"tensor":{"shape":[2],"values":[9.0,19.5]}},"meta":{}}',
                 ),
             ),
             path="/predict",
@@ -424,17 +506,41 @@ SELDON = Exchanges(
         "strData": Asked(
             b'{"strData":"hi"}',
             (("", "BYTES", ["hi"]),),
-            (Told(b'{"strData":"HI","meta":{}}', (("", "BYTES", ["HI"]),), writes=b'{"strData":"HI"}'),),
+            (
+                Told(b'{"strData":"HI","meta":{}}', (("", "BYTES", ["HI"]),)),
+                Told(b'{"strData":"HI"}', (("", "BYTES", ["HI"]),), writes=b'{"strData":"HI","meta":{}}'),
+            ),
             writes=b'{"data":{"ndarray":["hi"]}}',
         ),
         "binData": Asked(
             b'{"binData":"AAH/"}',
             (("", "BYTES", [b"\0\1\xff"]),),
-            (Told(b'{"binData":"/wEA"}', (("", "BYTES", [b"\xff\1\0"]),)),),
+            (Told(b'{"binData":"/wEA","meta":{}}', (("", "BYTES", [b"\xff\1\0"]),)),),
             writes=b'{"binData":"AAH/"}',
+        ),
+        # SeldonClient, and curl's --data-urlencode
+        "the field of a web form": Asked(
+            b"json=%7B%22data%22%3A%7B%22ndarray%22%3A%5B%5B1%2C+2%5D%2C+%5B3%2C+4%5D%5D%7D%7D",
+            (X,),
+            (
+                Told(
+                    b'{"data":{"names":["t:0","t:1","t:2"],"ndarray":[[2,4,6]]},"meta":{}}',
+                    (("", "INT64", [[2, 4, 6]]),),
+                    writes=b'{"data":{"ndarray":[[2,4,6]]},"meta":{}}',
+                ),
+            ),
+            type="application/x-www-form-urlencoded",
+            writes=b'{"data":{"ndarray":[[1,2],[3,4]]}}',
+            writes_type="application/json",
         ),
     },
     failed={
+        "of a body": Failed(
+            400,
+            b'{"status":{"code":-1,"info":"Can\'t find JSON in data","reason":"MICROSERVICE_BAD_DATA","status":1}}\n',
+            "Can't find JSON in data",
+            b'{"status":{"code":-1,"info":"Can\'t find JSON in data","reason":"MICROSERVICE_BAD_DATA","status":1}}',
+        ),
         "of the model": Failed(
             500,
             b'{"status":{"code":-1,"info":"boom","reason":"MICROSERVICE_INTERNAL_ERROR","status":1}}',
@@ -586,6 +692,77 @@ OPENAI_EMBEDDINGS = Exchanges(
     ready=(b"",),
 )
 
+INFINITY_REPLY = (
+    b'{"object":"list","data":[{"object":"embedding","embedding":[-0.33053016662597656,-0.20325514674186707],"index":0},'
+    b'{"object":"embedding","embedding":[-0.10460096597671509,-0.2277822494506836],"index":1}],"model":"tiny",'
+    b'"usage":{"prompt_tokens":8,"total_tokens":8},"id":"infinity-3e92f3a7-59f8-46d7-bb3b-6a6440517249",'
+    b'"created":1795877665}'
+)
+
+INFINITY = Exchanges(
+    path="/embeddings",
+    asked={
+        # infinity-emb 0.0.78
+        "texts": Asked(
+            b'{"model":"tiny","input":["hello","you"]}',
+            (("", "BYTES", ["hello", "you"]),),
+            (
+                Told(
+                    INFINITY_REPLY,
+                    (
+                        (
+                            "",
+                            "FP64",
+                            [
+                                [-0.33053016662597656, -0.20325514674186707],
+                                [-0.10460096597671509, -0.2277822494506836],
+                            ],
+                        ),
+                    ),
+                    parameters={"prompt_tokens": 8, "total_tokens": 8},
+                    writes=b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":[-0.33053016662597656,'
+                    b'-0.20325514674186707]},{"object":"embedding","index":1,"embedding":[-0.10460096597671509,'
+                    b'-0.2277822494506836]}],"model":"tiny","usage":{"prompt_tokens":8,"total_tokens":8}}',
+                ),
+            ),
+            model="tiny",
+        ),
+        "a text, with OpenAI's path": Asked(
+            b'{"model":"tiny","input":"hello","encoding_format":"base64","dimensions":2}',
+            (("", "BYTES", ["hello"]),),
+            (
+                Told(
+                    b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":"QDupvh4iUL4="}],"model":"tiny"}',
+                    (("", "FP32", [[-0.33053016662597656, -0.20325514674186707]]),),
+                    read=False,
+                ),
+            ),
+            path="/v1/embeddings",
+            to="/embeddings",
+            model="tiny",
+            parameters={"dimensions": 2},
+            writes=b'{"model":"tiny","input":["hello"],"dimensions":2}',
+        ),
+    },
+    failed={
+        "of a body": Failed(
+            422,
+            b'{"detail":[{"type":"json_invalid","loc":["body",24],"msg":"JSON decode error","input":{},'
+            b'"ctx":{"error":"Expecting value"}}]}',
+            '[{"type":"json_invalid","loc":["body",24],"msg":"JSON decode error","input":{},'
+            '"ctx":{"error":"Expecting value"}}]',
+            b'{"error":{"message":"[{\\"type\\":\\"json_invalid\\",\\"loc\\":[\\"body\\",24],'
+            b'\\"msg\\":\\"JSON decode error\\",\\"input\\":{},\\"ctx\\":{\\"error\\":\\"Expecting value\\"}}]",'
+            b'"type":"api_error"}}',
+        ),
+        "of a path": Failed(
+            404, b'{"detail":"Not Found"}', "Not Found", b'{"error":{"message":"Not Found","type":"api_error"}}'
+        ),
+    },
+    probe="/health",
+    ready=(b'{"unix":1795877665.6505158}',),
+)
+
 BENTOML = Exchanges(
     path="/m",
     asked={
@@ -647,8 +824,19 @@ RAY = Exchanges(
             (X,),
             (
                 Told(b"[9.0,19.5]", (Y,)),
-                Told(b"setosa", (("", "BYTES", ["setosa"]),), type="text/plain; charset=utf-8", writes=b'["setosa"]'),
+                Told(
+                    b"hello you",
+                    (("", "BYTES", ["hello you"]),),
+                    type="text/plain; charset=utf-8",
+                    writes=b'["hello you"]',
+                ),
             ),
+        ),
+        "a list, by PUT": Asked(
+            b"[1]",
+            (("", "INT64", [1]),),
+            (Told(b"[2]", (("", "INT64", [2]),)),),
+            method="PUT",
         ),
         "an object": Asked(
             b'{"sepal length":[1.5],"petal length":[2.5]}',
@@ -658,7 +846,20 @@ RAY = Exchanges(
     },
     failed={
         "of the deployment": Failed(
-            500, b"Internal Server Error", "Internal Server Error", b"Internal Server Error", type="text/plain"
+            500, b"Internal Server Error", "Internal Server Error", b"Internal Server Error", type=""
+        ),
+        "of an application with FastAPI": Failed(
+            422,
+            b'{"detail":[{"type":"list_type","loc":["body"],"msg":"Input should be a valid list","input":{"a":1}}]}',
+            '{"detail":[{"type":"list_type","loc":["body"],"msg":"Input should be a valid list","input":{"a":1}}]}',
+            b'{"detail":[{"type":"list_type","loc":["body"],"msg":"Input should be a valid list","input":{"a":1}}]}',
+        ),
+        "without a route": Failed(
+            404,
+            b"Path '/nope' not found. Ping http://.../-/routes for available routes.",
+            "Path '/nope' not found. Ping http://.../-/routes for available routes.",
+            b"Path '/nope' not found. Ping http://.../-/routes for available routes.",
+            type="text/plain; charset=utf-8",
         ),
     },
     probe="/-/healthz",
@@ -668,14 +869,14 @@ RAY = Exchanges(
 COG = Exchanges(
     path="/predictions",
     asked={
-        "a prediction": Asked(
-            b'{"input":{"x":[[1,2],[3,4]]},"id":"abc"}',
-            (("x", "INT64", [[1, 2], [3, 4]]),),
+        "a prediction, of Cog 0.23": Asked(
+            b'{"id":"abc","input":{"x":[1,2.5,3]}}',
+            (("x", "FP64", [1.0, 2.5, 3.0]),),
             (
                 Told(
-                    b'{"id":"abc","logs":"","metrics":{"predict_time":0.03},"output":[9.0,19.5],"status":"succeeded"}',
-                    (Y,),
-                    writes=b'{"status":"succeeded","output":[9.0,19.5],"id":"abc"}',
+                    b'{"id":"abc","logs":"","metrics":{"predict_time":0.004242264},"output":[2,5.0,6],"status":"succeeded"}',
+                    (("", "FP64", [2.0, 5.0, 6.0]),),
+                    writes=b'{"status":"succeeded","output":[2.0,5.0,6.0],"id":"abc"}',
                 ),
                 Told(
                     b'{"id":"abc","output":{"a":[1.0],"b":["x"]},"status":"succeeded"}',
@@ -684,25 +885,134 @@ COG = Exchanges(
                 ),
             ),
             id="abc",
+            writes=b'{"input":{"x":[1.0,2.5,3.0]},"id":"abc"}',
+        ),
+        "a prediction without an id": Asked(
+            b'{"input":{"x":[1,2.5,3]}}',
+            (("x", "FP64", [1.0, 2.5, 3.0]),),
+            (
+                # Cog 0.9
+                Told(
+                    b'{"input":{"x":[1.0,2.5,3.0],"fail":false},"output":[2.0,5.0,6.0],"id":null,"version":null,'
+                    b'"created_at":null,"started_at":"2026-11-28T14:08:11.122435+00:00",'
+                    b'"completed_at":"2026-11-28T14:08:11.128316+00:00","logs":"","error":null,"status":"succeeded",'
+                    b'"metrics":{"predict_time":0.005881},"output_file_prefix":null,'
+                    b'"webhook_events_filter":["start","output","logs","completed"],"webhook":null}',
+                    (("", "FP64", [2.0, 5.0, 6.0]),),
+                    writes=b'{"status":"succeeded","output":[2.0,5.0,6.0]}',
+                ),
+                # Cog 0.12 and 0.16
+                Told(
+                    b'{"input":{"x":[1.0,2.5,3.0],"fail":false,"wait":0},"output":[2.0,5.0,6.0],"id":null,"version":null,'
+                    b'"created_at":null,"started_at":"2026-11-28T14:09:47.394922+00:00",'
+                    b'"completed_at":"2026-11-28T14:09:47.399352+00:00","logs":"","error":null,"status":"succeeded",'
+                    b'"metrics":{"predict_time":0.00443}}',
+                    (("", "FP64", [2.0, 5.0, 6.0]),),
+                    writes=b'{"status":"succeeded","output":[2.0,5.0,6.0]}',
+                ),
+                # Cog 0.23
+                Told(
+                    b'{"id":"pred_18ec3d703a0bab1a","logs":"","metrics":{"predict_time":0.001882662},"output":[2,5.0,6],'
+                    b'"status":"succeeded"}',
+                    (("", "FP64", [2.0, 5.0, 6.0]),),
+                    writes=b'{"status":"succeeded","output":[2.0,5.0,6.0]}',
+                ),
+            ),
+            writes=b'{"input":{"x":[1.0,2.5,3.0]}}',
+        ),
+        "one that runs once": Asked(
+            b'{"input":{"x":[1]}}',
+            (("x", "INT64", [1]),),
+            (
+                Told(
+                    b'{"id":"abc","logs":"","metrics":{"predict_time":0.00106168},"output":[2],"status":"succeeded"}',
+                    (("", "INT64", [2]),),
+                    writes=b'{"status":"succeeded","output":[2],"id":"abc"}',
+                ),
+            ),
+            path="/predictions/abc",
+            to="/predictions",
+            method="PUT",
+            id="abc",
+            writes=b'{"input":{"x":[1]},"id":"abc"}',
+        ),
+        "all members of a request": Asked(
+            b'{"id":"abc","input":{"x":[1]},"created_at":"2026-11-28T20:00:00Z","output_file_prefix":"a",'
+            b'"webhook_events_filter":["start"]}',
+            (("x", "INT64", [1]),),
+            (
+                Told(
+                    b'{"id":"abc","output":[2],"status":"succeeded"}',
+                    (("", "INT64", [2]),),
+                    writes=b'{"status":"succeeded","output":[2],"id":"abc"}',
+                ),
+            ),
+            headers=(("prefer", "respond-async"),),
+            id="abc",
+            writes=b'{"input":{"x":[1]},"id":"abc"}',
         ),
     },
     failed={
-        "of the model": Failed(
+        "of the model, of Cog 0.23": Failed(
             200,
-            b'{"error":"Prediction failed: boom","id":"abc","logs":"","metrics":{"predict_time":0.03},'
-            b'"status":"failed"}',
-            "Prediction failed: boom",
-            b'{"error":"Prediction failed: boom","status":"failed"}',
-            failed=500,
+            b'{"error":"Prediction failed: Prediction failed: ValueError: boom","id":"abc","logs":"",'
+            b'"metrics":{"predict_time":0.000938557},"status":"failed"}',
+            "Prediction failed: Prediction failed: ValueError: boom",
+            b'{"error":"Prediction failed: Prediction failed: ValueError: boom","status":"failed"}',
+            reason=Reason.MODEL_ERROR,
+        ),
+        "of the model, of Cog 0.9": Failed(
+            200,
+            b'{"input":{"x":[-1.0],"fail":false},"output":null,"id":null,"version":null,"created_at":null,'
+            b'"started_at":"2026-11-28T14:08:11.247925+00:00","completed_at":"2026-11-28T14:08:11.254804+00:00",'
+            b'"logs":"Traceback (most recent call last):\\nValueError: boom\\n","error":"boom","status":"failed",'
+            b'"metrics":null,"output_file_prefix":null,"webhook_events_filter":["start"],"webhook":null}',
+            "boom",
+            b'{"error":"boom","status":"failed"}',
+            reason=Reason.MODEL_ERROR,
+        ),
+        "of a Cog that is busy": Failed(
+            409,
+            b'{"error":"At capacity - all prediction slots busy","status":"failed"}',
+            "At capacity - all prediction slots busy",
+            b'{"error":"At capacity - all prediction slots busy","status":"failed"}',
+            reason=Reason.OVERLOADED,
+        ),
+        "of an older Cog that is busy": Failed(
+            409,
+            b'{"detail":"Already running a prediction"}',
+            "Already running a prediction",
+            b'{"error":"Already running a prediction","status":"failed"}',
+            reason=Reason.OVERLOADED,
         ),
         "of the set-up": Failed(
-            503, b'{"error":"no weights","status":"failed"}', "no weights", b'{"error":"no weights","status":"failed"}'
+            503,
+            b'{"error":"Setup has not finished yet. Wait until it has finished, or GET /health-check for status.",'
+            b'"status":"failed"}',
+            "Setup has not finished yet. Wait until it has finished, or GET /health-check for status.",
+            b'{"error":"Setup has not finished yet. Wait until it has finished, or GET /health-check for status.",'
+            b'"status":"failed"}',
         ),
         "of a validation": Failed(
             422,
-            b'{"detail":"x: Field required"}',
-            "x: Field required",
-            b'{"error":"x: Field required","status":"failed"}',
+            b'{"detail":[{"loc":["body","input","x"],"msg":"field required","type":"value_error.missing"}]}',
+            '[{"loc":["body","input","x"],"msg":"field required","type":"value_error.missing"}]',
+            b'{"error":"[{\\"loc\\":[\\"body\\",\\"input\\",\\"x\\"],\\"msg\\":\\"field required\\",'
+            b'\\"type\\":\\"value_error.missing\\"}]","status":"failed"}',
+        ),
+        "of a content type": Failed(
+            415,
+            b"Expected request with `Content-Type: application/json`",
+            "Expected request with `Content-Type: application/json`",
+            b'{"error":"Expected request with `Content-Type: application/json`","status":"failed"}',
+            type="text/plain; charset=utf-8",
+        ),
+        "of a path": Failed(
+            404,
+            b"",
+            "status 404 without a body",
+            b'{"error":"status 404 without a body","status":"failed"}',
+            type="",
         ),
     },
     probe="/health-check",
@@ -718,6 +1028,7 @@ FORMS: Mapping[str, Exchanges] = {
     "seldon": SELDON,
     "huggingface": HUGGINGFACE,
     "openai-embeddings": OPENAI_EMBEDDINGS,
+    "infinity": INFINITY,
     "bentoml": BENTOML,
     "litserve": LITSERVE,
     "ray": RAY,

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import pytest
 
+from gateway.core import http_status
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.exchange import decoded
 from gateway.core.http_status import REASONS_BY_NUMBER
@@ -82,7 +83,7 @@ def test_a_request_is_written_as_the_server_takes_it(protocol: Protocol, form: E
     request = decoded(message(found, form, protocol), protocol, LISTENER)
     written = protocol.encode_request(request, TARGET)
     assert b"".join(written.parts) == (found.writes or found.body)
-    assert (written.method, written.path) == ("POST", found.to or found.path or form.path)
+    assert (written.method, written.path) == (found.writes_method, found.to or found.path or form.path)
     assert written.headers.get("content-type") == (found.writes_type or found.type)
 
 
@@ -116,15 +117,21 @@ def test_a_server_s_error_is_read(protocol: Protocol, form: Exchanges, found: Fa
     with pytest.raises(GatewayError) as caught:
         protocol.decode_response(reply(found.body, found.type, found.status), request, TARGET)
     assert caught.value.message == found.message
+    assert caught.value.reason is meaning(found)
+
+
+def meaning(failed: Failed) -> Reason:
+    return failed.reason or REASONS_BY_NUMBER.get(failed.status, Reason.MODEL_ERROR)
 
 
 @each_error
 def test_an_error_is_written_as_the_server_tells_it(protocol: Protocol, form: Exchanges, found: Failed) -> None:
-    reason = REASONS_BY_NUMBER.get(found.failed or found.status, Reason.MODEL_ERROR)
-    error = refusal(reason, found.message)
+    error = refusal(meaning(found), found.message)
     asked = next(iter(form.asked.values()))
     written = protocol.encode_error(error, None, message(asked, form, protocol))
     assert b"".join(written.parts) == found.writes
+    usual = http_status.number(error)
+    assert written.status in ((found.status,) if found.reason else (found.status, usual))
 
 
 @each(lambda form: ((body.decode().strip() or "empty", body) for body in form.ready))

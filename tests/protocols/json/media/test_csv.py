@@ -3,7 +3,9 @@
 import csv as python_csv
 import io
 import json
+import sys
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.core.datatypes import Kind
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.protocols.json.media import csv
+from gateway.protocols.json.media import csv, csv_rows
 from gateway.protocols.json.media.csv import KindOf
 
 
@@ -143,7 +145,6 @@ def test_a_cell_of_another_datatype_is_refused(cell: bytes, kind: Kind, why: str
         (b"1\n2,3\n", "line 2 has 2 cells, but the first row 1 cell"),
         (b'"a\n\n",b\nc\n', "line 4 has 1 cell"),
         (b"1,2\n\n3,4\n", "line 2 is empty"),
-        (b"1\n\n", "line 2 is empty"),
         (b"\n", "line 1 is empty"),
         (b'1,"a', "line 1: the closing quote of a cell is missing"),
         (b'1,"a""', "line 1: the closing quote of a cell is missing"),
@@ -266,6 +267,49 @@ def test_what_python_writes_is_read(rows: list[list[str]], end: str) -> None:
     file = io.StringIO()
     python_csv.writer(file, lineterminator=end, quoting=python_csv.QUOTE_ALL).writerows(rows)
     assert json.loads(read(file.getvalue().encode(), limit=2**20)) == rows
+
+
+@given(tables, st.booleans())
+def test_cells_that_go_on_from_block_to_block_are_whole(rows: list[list[str]], all_quoted: bool) -> None:
+    body = csv.write(json.dumps(rows).encode(), header=False)
+    if all_quoted:
+        file = io.StringIO()
+        python_csv.writer(file, quoting=python_csv.QUOTE_ALL).writerows(rows)
+        body = file.getvalue().encode()
+    kinds = {str(at): Kind.BYTES for at in range(len(rows[0]))}
+    with patch.object(csv_rows, "BLOCK", 3):
+        rest = csv_rows.CsvRows(body, 0, len(rows[0]))
+        found = [cell for batch in rest.batches() for cell in batch.cells]
+    assert found == [cell for row in rows for cell in row]
+    assert json.loads(read(body, limit=2**20, kinds=kinds.get)) == rows
+
+
+HOSTILE = {
+    "rows of an empty text": b'""\n' * 50_000,
+    "rows of a quote": b'""""\n' * 50_000,
+    "rows of line feeds": b'"\n"\n' * 50_000,
+    "rows of a number, then a text": b"1\n" * 50_000 + b"a\n",
+    "a cell of quotes": b'"%b"\n' % (b'""' * 100_000),
+    "a late letter beyond ASCII": b"a\n" * 50_000 + "é\n".encode(),
+    "a cell of digits": b"1" * 200_000 + b"\n",
+}
+
+
+@pytest.mark.parametrize("header", [False, True])
+@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
+def test_the_calls_for_a_table_grow_with_its_bytes_and_not_with_its_cells(body: bytes, header: bool) -> None:
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        read(b"x\n" + body if header else body, header=header, limit=2**22)
+    finally:
+        sys.setprofile(None)
+    assert calls < 1_500
 
 
 @given(tables)

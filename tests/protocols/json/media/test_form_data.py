@@ -25,20 +25,21 @@ TEXT = '{"prompt":"\\"ä\\", 1","image":"iVBORw0K","x":[[1.50,NaN]],"id":"7"}'.e
 
 def read(*parts: FormPart, fields: FormFields = FIELDS, limit: int = 2**20) -> bytes:
     body = multipart.write(parts)
-    return fields.read(b"".join(body), multipart.content_type(body), parts=10, limit=limit)
+    return fields.read(multipart.read(b"".join(body), multipart.content_type(body), parts=10), limit=limit)
 
 
 def test_form_data_in_both_directions() -> None:
     assert read(*PARTS) == TEXT
-    assert FIELDS.write(TEXT) == multipart.write(PARTS)
+    assert FIELDS.write(TEXT) == list(PARTS)
     assert read() == b"{}"
-    assert FIELDS.write(b"{}") == multipart.write([])
+    assert FIELDS.write(b"{}") == []
 
 
 def test_what_httpx_sends_is_read() -> None:
     data = {"prompt": "a", "x": "[1, 2]", "id": "true"}
     request = httpx.Request("POST", "http://h/", data=data, files={"image": b"\xff"})
-    text = FIELDS.read(request.read(), request.headers["content-type"], parts=10, limit=2**20)
+    parts = multipart.read(request.read(), request.headers["content-type"], parts=10)
+    text = FIELDS.read(parts, limit=2**20)
     assert text == b'{"prompt":"a","x":[1, 2],"id":"true","image":"/w=="}'
 
 
@@ -80,7 +81,7 @@ def test_the_number_of_parts_is_bounded() -> None:
 
 
 def test_numbers_among_texts_are_written_as_they_are() -> None:
-    body = b"".join(FIELDS.write(b'{"id":7,"prompt":true,"y":{"a":-Infinity}}'))
+    body = b"".join(multipart.write(FIELDS.write(b'{"id":7,"prompt":true,"y":{"a":-Infinity}}')))
     assert b'name="id"\r\n\r\n7\r\n' in body
     assert b'name="prompt"\r\n\r\ntrue\r\n' in body
     assert b'name="y"\r\nContent-Type: application/json\r\n\r\n{"a":-Infinity}\r\n' in body
@@ -91,6 +92,5 @@ def test_what_is_written_comes_back(prompt: str, image: bytes, x: list[float]) -
     prompt = prompt.encode("utf-8", "replace").decode()
     parts = [FormPart("prompt", prompt.encode()), FormPart("image", image), FormPart("x", json.dumps(x).encode())]
     text = read(*parts)
-    body = FIELDS.write(json.dumps(json.loads(text), separators=(",", ":")).encode())
-    again = FIELDS.read(b"".join(body), multipart.content_type(body), parts=10, limit=2**20)
+    again = read(*FIELDS.write(json.dumps(json.loads(text), separators=(",", ":")).encode()))
     assert repr(json.loads(again)) == repr(json.loads(text))

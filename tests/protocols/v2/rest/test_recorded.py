@@ -9,7 +9,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.types import Answer, ModelEntry, Request, RequestedOutput, Response, ServerInfo, Signature, TensorSpec
 from gateway.protocols.v2 import V2_REST
-from gateway.protocols.v2.flavors import FLAVORS
+from gateway.protocols.v2.flavors import REST_FLAVORS
 from tests.protocols.v2.rest.recorded import REQUESTS, SINGLE, SORTS, infer, recorded, reply, target, tensor
 from tests.protocols.v2.rest.wire import AS_IS
 
@@ -54,7 +54,7 @@ def test_detects_the_flavor_of_each_server(flavor: str, version: str, extensions
 
     assert isinstance(info, ServerInfo)
     assert (info.name, info.version, bool(info.extensions)) == (flavor, version, extensions)
-    assert FLAVORS.detect(info) == flavor
+    assert REST_FLAVORS.detect(info) == flavor
 
 
 @pytest.mark.parametrize("flavor", FLAVOR_NAMES)
@@ -243,5 +243,5 @@ def test_half_floats_are_widened_for_a_plain_server() -> None:
     ],
 )
 def test_a_flavor_is_detected_from_server_metadata(info: ServerInfo | None, flavor: str) -> None:
-    assert FLAVORS.detect(info) == flavor
-    assert flavor in FLAVORS.names
+    assert REST_FLAVORS.detect(info) == flavor
+    assert flavor in REST_FLAVORS.names

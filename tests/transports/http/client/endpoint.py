@@ -11,6 +11,7 @@ import uvloop
 from gateway.core.protocol import Limits
 from gateway.core.types import Headers, Message
 from gateway.transports.http.client.connector import HttpConnector
+from tests.limits import GENEROUS
 
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -75,7 +76,7 @@ async def serving(handle: Handle, *, port: int = 0, **options: Any) -> AsyncIter
 
     server = await asyncio.start_server(connected, "127.0.0.1", port, **options)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(GENEROUS):
             yield server.sockets[0].getsockname()[1]
     finally:
         server.close()

@@ -229,6 +229,28 @@ def test_a_known_head_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (message.status, message.body, message.headers.get("content-length")) == (200, b"ko", "2")
 
 
+def test_a_known_head_with_another_length_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = knowing(SIZED)
+    monkeypatch.setattr("gateway.transports.http.client.reply.httptools", None)
+    message = ReplyReader(LIMITS, heads=heads).read(memoryview(SIZED[:-2].replace(b": 2\r", b": 3\r") + b"yes"))
+    assert message is not None
+    assert (message.status, message.body, message.headers.get("content-length")) == (200, b"yes", "3")
+
+
+LENGTHS = [b"0", b"2", b"0002", b"", b"-2", b"+2", b" 2", b"2 ", b"2\t", b"1_0", b"0x2", b"2,2", b"2" * 16, b"2" * 30]
+
+
+@pytest.mark.parametrize("length", [*LENGTHS, b"%d" % LIMITS.message, b"%d" % (LIMITS.message + 1)])
+@pytest.mark.parametrize("head", [SIZED[:-2], b"HTTP/1.1 200 OK\r\nX-Content-Length: 9\r\ncontent-length: 2\r\n\r\n"])
+@pytest.mark.parametrize("size", [0, 1, 2, LIMITS.message, LIMITS.message + 1])
+def test_another_length_means_the_same_whether_the_head_is_known(head: bytes, length: bytes, size: int) -> None:
+    heads = knowing(head + b"ok")
+    assert len(heads) == 1
+    at = head.lower().index(b"\r\ncontent-length: ") + 18
+    data = head[:at] + length + head[at + 1 :] + b"x" * size
+    assert seen(ReplyReader(LIMITS, heads=heads), [data]) == seen(ReplyReader(LIMITS), [data])
+
+
 @pytest.mark.parametrize("at", range(len(SIZED)))
 def test_a_head_that_differs_in_one_byte_is_parsed(at: int) -> None:
     heads = knowing(SIZED)

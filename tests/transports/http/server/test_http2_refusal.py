@@ -1,7 +1,6 @@
 """Clients of HTTP/2 at a port of HTTP/1.1: they are told so in HTTP/2, request by request."""
 
 import asyncio
-from shutil import which
 
 import pytest
 
@@ -78,7 +77,7 @@ async def test_it_counts_as_a_connection_and_ends_with_the_listener() -> None:
             assert listener.open_connections == 0
 
 
-@pytest.mark.skipif(which("curl") is None, reason="curl is missing")
+@pytest.mark.real("curl")
 async def test_curl_that_begins_with_http_2_is_answered_over_http_1_1() -> None:
     async with listening(say_back) as listener:
         url = f"http://{listener.address}/hello"

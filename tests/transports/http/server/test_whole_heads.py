@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -77,6 +78,40 @@ def test_a_head_that_is_found_says_what_the_parser_says(heads: list[tuple[bytes,
         assert size == len(raw)
         assert size_of_all == len(raw) + (expected.length or 0)
         assert dispatch.message(head, b"abc", "", 0.0).headers is head.headers
+
+
+@pytest.mark.parametrize("end", [b"", b" folded", b"\tfolded"])
+@pytest.mark.parametrize("name", [b"Content-Length", b"CONTENT-LENGTH", b"traceparent", b"X-Request-Id"])
+def test_another_value_in_a_head_of_a_known_shape_means_what_the_parser_says(name: bytes, end: bytes) -> None:
+    lines = [b"Host: localhost", name + b": 3", *([end] if end else []), b"Accept: */*"]
+    for first in (b"3", b"0", b"16384"):
+        heads = WholeHeads(TABLE, SMALL)
+        heads.find(whole([STARTS[0], lines[0], name + b": " + first, *lines[2:]]), 0)
+        for value in VALUES:
+            raw = whole([STARTS[0], lines[0], name + b": " + value, *lines[2:]])
+            expected, found = parsed(raw, SMALL), heads.find(raw, 0)
+            assert (found is None) == (expected is None)
+            if found is not None and expected is not None:
+                assert said(found[0]) == said(expected)
+                assert found[2] == len(raw)
+                assert found[3] in (0, len(raw) + (expected.length or 0))
+
+
+VALUES = [
+    *(b"0", b"4", b"0004", b"+4", b"-4", b"4 ", b" 4", b"1_0", b"4,4", b"\xb2", b"a", b"a b", b"a\0", b""),
+    *(b"%d" % (SMALL.message + more) for more in (0, 1)),
+    *(b"16383", b"16384", b"65536", b"65537", b"9" * 15, b"9" * 16, b"9" * 20, b"9" * 500),
+]
+
+
+def test_only_a_simple_request_is_taken_at_once_whatever_came_before() -> None:
+    heads, sizes = WholeHeads(TABLE, Limits(message=20_000)), []
+    for length in (3, 16_383, 16_384, 20_001, 3):
+        raw = whole([STARTS[0], LINES[0], b"Content-Length: %d" % length])
+        found = heads.find(raw, 0)
+        assert found is not None
+        sizes.append(found[3] - len(raw) if found[3] else 0)
+    assert sizes == [3, 16_383, 0, 0, 3]
 
 
 def test_a_head_that_comes_again_is_that_of_the_new_request() -> None:

@@ -566,7 +566,7 @@ async def test_closing_waits_for_a_connection_that_was_opened_after_another_was_
     async with serving(one_reply_then_silence) as address, connecting(address) as connector:
         await connector.exchange(ask("one"))
         running = asyncio.ensure_future(connector.exchange(ask("two")))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(GENEROUS):
             await asked.wait()
             await connector.close()
         assert not connector._connections._open

@@ -1,0 +1,33 @@
+"""A model's configuration (Triton's `model_configuration`) for models whose server has none, written from metadata.
+
+Clients of Triton read it before they call: PyTriton's ModelClient needs names, datatypes and `max_batch_size`, and
+perf_analyzer ends without an answer. Only members that metadata tell are in it. Called by the bridge.
+
+Source: Triton's `model_config.proto`, as its HTTP interface writes it in JSON.
+"""
+
+from collections.abc import Mapping
+
+from gateway.bridge import shapes
+from gateway.core.datatypes import Datatype
+from gateway.core.types import Signature, TensorSpec
+
+
+def written(name: str, signature: Signature, max_rows: int) -> Mapping[str, object]:
+    """The configuration of the model `name`. If the first dimension of every tensor is the batch, `dims` are the others
+    and `max_batch_size` is `max_rows`; else it is 0, and `dims` are all."""
+    specs = (*signature.inputs, *signature.outputs)
+    batches = bool(specs) and all(shapes.is_batch(each.shape) for each in specs)
+    return {
+        "name": name,
+        "max_batch_size": max_rows if batches else 0,
+        "input": [_tensor(each, batches=batches) for each in signature.inputs],
+        "output": [_tensor(each, batches=batches) for each in signature.outputs],
+    }
+
+
+def _tensor(spec: TensorSpec, *, batches: bool) -> dict[str, object]:
+    datatype = "STRING" if spec.datatype is Datatype.BYTES else spec.datatype.value
+    dims = list(spec.shape[1:] if batches else spec.shape)
+    found: dict[str, object] = {"name": spec.name, "data_type": f"TYPE_{datatype}", "dims": dims}
+    return {**found, "optional": True} if spec.optional else found

@@ -1,0 +1,72 @@
+"""Replies of a web server or of a proxy in place of a model server's: error pages, redirects, errors without a text.
+
+Their bodies say nothing to a client of a model, and do not name the server. `exchange.ask` reports them in these words,
+after the backend's name and address.
+"""
+
+import html
+import re
+from urllib.parse import urljoin, urlsplit
+
+from gateway.core.errors import readable
+from gateway.core.types import Message
+
+_LONGEST = 200
+"""Characters of a title, and of an address, that are shown."""
+_MOST_READ = 16 * 2**10
+"""Bytes of a page in which its title is looked for."""
+_TITLES = (
+    re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL),
+    re.compile(r"<h1[^>]*>(.*?)</h1", re.IGNORECASE | re.DOTALL),
+)
+_TAG = re.compile(r"<[^>]*>")
+_PAGES = (b"<!doctype html", b"<html")
+
+REDIRECTS = "; it redirects to "
+"""Begins the part of an error that may name hosts which are not in the configuration."""
+
+
+def is_called_html(reply: Message) -> bool:
+    """Whether its media type is HTML's."""
+    return reply.headers.get("content-type").lower().startswith("text/html")
+
+
+def _is_page(reply: Message) -> bool:
+    """Whether the body is HTML. Some frameworks call every text so that they send."""
+    beginning = bytes(memoryview(reply.body)[:64]).lstrip().lower()
+    return beginning.startswith(_PAGES) or (beginning.startswith(b"<") and is_called_html(reply))
+
+
+def page_text(reply: Message) -> str:
+    """What a page says of itself: `a web page (text/html), '500 Internal Server Error'`. The rest of it may be long,
+    and show paths and variables of the server."""
+    text = bytes(memoryview(reply.body)[:_MOST_READ]).decode("utf-8", "replace")
+    found = next((match[1] for title in _TITLES if (match := title.search(text))), "")
+    title = " ".join(readable(html.unescape(_TAG.sub(" ", found))).split())
+    return f"a web page (text/html), {title[:_LONGEST]!r}" if title else "a web page (text/html)"
+
+
+def web_error(reply: Message, asked: str) -> str:
+    """The error in a reply to a request for the path `asked`, if it is a redirect or an error page; empty for others,
+    which their codecs read."""
+    if 300 <= reply.status < 400:
+        return f"status {reply.status}, expected 200{_redirect(reply, asked)}"
+    if reply.status >= 400 and _is_page(reply):
+        return f"status {reply.status} with {page_text(reply)}"
+    return ""
+
+
+def _redirect(reply: Message, asked: str) -> str:
+    """Where a reply redirects to, and what to write in place of the path `asked`."""
+    location = readable(reply.headers.get("location")).replace("\n", " ").strip()[:_LONGEST]
+    if not location:
+        return ""
+    try:
+        parts = urlsplit(urljoin(asked, location))
+    except ValueError:
+        return f"{REDIRECTS}{location!r}"
+    host = parts.netloc.rpartition("@")[2]
+    shown = f"{REDIRECTS}{parts._replace(netloc=host).geturl()!r}, which is not followed"
+    if parts.path != asked:
+        return f"{shown}; write the path {parts.path} where the configuration has {asked}, in the form or the address"
+    return f"{shown}; write the address {parts.scheme}://{host} in the backend's endpoints" if host else shown

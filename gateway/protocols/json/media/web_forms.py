@@ -1,0 +1,80 @@
+"""Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields, each a text.
+
+A name that occurs twice is refused. A percent sign without two hexadecimal digits stands for itself, as the standard
+says.
+"""
+
+from collections.abc import Iterable, Sequence
+from urllib.parse import quote_plus, unquote_to_bytes
+
+from gateway.core.errors import DecodeError, Reason, refusal
+from gateway.core.types import Buffer
+from gateway.protocols.json.media.media_types import check_charset, parse
+from gateway.protocols.json.media.multipart import FormPart
+
+CONTENT_TYPE = "application/x-www-form-urlencoded"
+_PIECE = 2**16
+"""Bytes that are decoded together: Python makes an object of each escape."""
+_MOST_NAME = 1000
+
+
+def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
+    """The fields of `body` by their names. `content_type` is the header of the message, `parts` (`limits.json_values`)
+    the largest number of fields.
+
+    Raises:
+        DecodeError: another charset than UTF-8; or a name is not UTF-8, is long, or occurs twice.
+        GatewayError: TOO_LARGE, more fields.
+    """
+    given = parse(content_type)
+    if given is not None:
+        check_charset(given)
+    data = bytes(body)
+    if data.count(b"&") >= parts:
+        raise refusal(Reason.TOO_LARGE, f"a web form with more than {parts} fields (limits.json_values)")
+    found: dict[str, FormPart] = {}
+    for field in data.split(b"&"):
+        name, _, value = field.partition(b"=")
+        if not field:
+            continue
+        part = FormPart(_name(name), _decoded(value))
+        if part.name in found:
+            raise DecodeError(f"two fields of the web form have the name {part.name!r}")
+        found[part.name] = part
+    return found
+
+
+def _name(given: bytes) -> str:
+    if len(given) > _MOST_NAME:
+        raise DecodeError(f"a field of the web form has a name of {len(given)} bytes, expected at most {_MOST_NAME}")
+    try:
+        return _decoded(given).decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError("the name of a field of the web form is not UTF-8") from error
+
+
+def _decoded(text: bytes) -> bytes:
+    if b"+" in text:
+        text = text.replace(b"+", b" ")
+    return b"".join(unquote_to_bytes(each) for each in _pieces(text)) if b"%" in text else text
+
+
+def _pieces(text: bytes) -> Iterable[bytes]:
+    """`text` in pieces that cut no escape."""
+    at = 0
+    while at < len(text):
+        end = at + _PIECE
+        cut = text.rfind(b"%", end - 2, end)
+        end = end if cut < 0 else cut
+        yield text[at:end]
+        at = end
+
+
+def write(parts: Sequence[FormPart]) -> tuple[Buffer, ...]:
+    """The web form of these fields, in one piece."""
+    return ("&".join(f"{quote_plus(each.name)}={quote_plus(bytes(each.content))}" for each in parts).encode(),)
+
+
+def content_type(pieces: Sequence[Buffer]) -> str:
+    """The Content-Type of every web form."""
+    return CONTENT_TYPE

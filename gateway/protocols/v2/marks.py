@@ -1,0 +1,70 @@
+"""The mark of a tensor, its parameter `content_type`: how MLServer's clients and servers write and read its elements.
+
+| mark | elements |
+|---|---|
+| `base64` | BYTES that are base64 text, over REST and gRPC alike; a model gets what the text stands for |
+| `np`, `str` | numbers for numpy, texts: as in every other tensor |
+
+A Tensor has the elements themselves, and the mark as its `content_type`. So a mark goes on to V2 servers and clients
+together with the text that it is about, and other protocols get the elements without it. Triton and KServe know no
+marks: for them base64 is a text like any other. Marks that are not here (`pd`, `datetime`, those of a model's own) are
+parameters like all others.
+
+Source: MLServer's `mlserver/codecs` (`base64.py`, `numpy.py`, `string.py`).
+"""
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from gateway.core import bytes_elements
+from gateway.core.datatypes import BYTES, Datatype
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
+from gateway.core.types import Buffer, ParameterValue, Tensor, Translate
+
+MARK = "content_type"
+BASE64 = "base64"
+MARKS = frozenset({BASE64, "np", "str"})
+
+
+def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
+    """Remove the mark of a tensor and return it. Empty if there is none, and for another parameter of that name."""
+    mark = parameters.get(MARK)
+    if not isinstance(mark, str) or mark not in MARKS or (mark == BASE64 and datatype is not BYTES):
+        return ""
+    del parameters[MARK]
+    return mark
+
+
+def decoded(texts: Buffer, what: str) -> bytes:
+    """The elements that base64 elements stand for. Raises DecodeError naming `what` if one is not base64."""
+    try:
+        return bytes_elements.pack(b64decode(each, validate=True) for each in _each(texts))
+    except (Base64Error, ValueError) as error:
+        raise DecodeError(f"{what}: an element is not base64, which its parameter content_type says it is") from error
+
+
+def encoded(elements: Buffer) -> bytes:
+    """The base64 texts of elements."""
+    return bytes_elements.pack(b64encode(each) for each in _each(elements))
+
+
+def _each(elements: Buffer) -> Iterable[bytes]:
+    return chain.from_iterable(bytes_elements.pieces(elements))
+
+
+def as_written(tensors: Sequence[Tensor], translate: Translate) -> list[Tensor]:
+    """Tensors with their marks as parameters, for messages that have bytes as they are: gRPC and binary data. With
+    `bytes: base64` base64 is how the route has bytes in JSON, and here they go without it."""
+    return [_as_written(each, translate) if each.content_type in MARKS else each for each in tensors]
+
+
+def _as_written(tensor: Tensor, translate: Translate) -> Tensor:
+    mark, data = tensor.content_type, tensor.data
+    if mark == BASE64:
+        if translate.bytes == BASE64:
+            return tensor
+        data = encoded(data)
+    return replace(tensor, data=data, parameters={**tensor.parameters, MARK: mark})

@@ -1,0 +1,380 @@
+"""The slots of a backend whose endpoints have different models: each request gets one that holds its model.
+
+There is one fair queue. The choice of an endpoint is made among the holders of the request's model, which costs one
+lookup more than a choice among all; a slot that becomes free goes to the next waiter in fair order whose model the
+endpoint holds. The list of models is the union of all, known without a call.
+
+A server that answers that it does not have a model which it was believed to have gets no more calls for it; the next
+holder is asked.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError, refusal
+from gateway.core.frozen import replace
+from gateway.core.operations import WAKING, Operation
+from gateway.core.types import Request, Tries
+from gateway.routing.backend import Backend
+from gateway.routing.choice import EndpointChoice
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.one_try import Send
+from gateway.routing.placement import refusals
+from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.operating import OperatedLoader
+from gateway.routing.placement.questions import Questions
+from gateway.routing.placement.stocktaking import Stocktaking
+from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.sequences import SequenceKey, sequence_of
+from gateway.routing.slots import Ended, LocalSlots, OwnAnswer, Slots, may_try_another
+from gateway.routing.waiting import Lines
+
+MOST_ROUNDS = 2
+"""How often a request is sent anew because no holder of its model could be reached, and the model was loaded elsewhere.
+A server that does not have the model may only be the first to which it was sent."""
+
+
+class PlacedSlots:
+    """Slots among the endpoints that hold the model of a request.
+
+    - `placements`: which endpoint has which model. Backends of one name that follow each other share it.
+    - `inventory`, `stocktaking`: ask the endpoints what they have.
+    - `loader`: loads and unloads models; None if the protocol's servers cannot be asked to.
+    - `is_on_demand`: the loader loads what is asked for.
+    - `ask`: the answer of one endpoint to a request that takes no slot.
+    """
+
+    def __init__(
+        self,
+        local: LocalSlots,
+        ask: Send,
+        placements: Placements,
+        inventory: Inventory,
+        stocktaking: Stocktaking,
+        loader: OperatedLoader | None = None,
+        *,
+        is_on_demand: bool = False,
+    ) -> None:
+        self.local = local
+        self.placements, self.inventory, self.stocktaking = placements, inventory, stocktaking
+        self.loader, self.is_on_demand = loader, is_on_demand
+        self.answers: Mapping[Operation, OwnAnswer] = Questions(self, ask).answers
+        self._recoveries: dict[Endpoint, Callable[[], None]] = {}
+        local.calls.lines = Lines(_model_and_version, self._fits, self._awaited)
+        local.on_join.append(self._joins)
+        local.on_leave.append(self._leaves)
+        local.on_drain.append(self._drain_changed)
+        if loader is not None:
+            loader.ask_soon = stocktaking.ask_soon
+            if is_on_demand:
+                stocktaking.on_lost = loader.on_lost
+        placements.watch(self)
+        for endpoint in local.endpoints:
+            self._join(endpoint)
+
+    def start(self) -> None:
+        """Begin to ask the endpoints what they have, and to load what is asked for."""
+        self.stocktaking.start()
+        if self.loader is not None and self.is_on_demand:
+            self.loader.start()
+
+    def stop(self) -> None:
+        """End the background tasks. Loads that run go on."""
+        self.stocktaking.stop()
+        if self.loader is not None:
+            self.loader.stop()
+
+    def replace(self, previous: Slots) -> None:
+        """As Slots'. What the previous ones know of the servers stays known."""
+        self.local.replace(previous)
+        if not isinstance(previous, PlacedSlots) or previous.inventory.protocol is not self.inventory.protocol:
+            return
+        own, self.placements = self.placements, previous.placements
+        own.unwatch(self)
+        self.placements.take_over(own)
+        self.placements.watch(self)
+        self.stocktaking.use(self.placements)
+        if self.loader is not None and previous.loader is not None:
+            previous.loader.take_over(self.loader)
+            self.loader = previous.loader
+            if self.is_on_demand:
+                self.stocktaking.on_lost = self.loader.on_lost
+
+    def close(self) -> None:
+        """As Slots'."""
+        self.local.close()
+        self.placements.unwatch(self)
+        for endpoint, came_back in self._recoveries.items():
+            endpoint.unwatch(None, came_back)
+
+    async def is_ready(self) -> bool | None:
+        """As Slots'."""
+        return await self.local.is_ready()
+
+    # --- endpoints that come and go ---
+
+    def _joins(self, endpoint: Endpoint) -> None:
+        self._join(endpoint)
+        self.stocktaking.ask_soon(endpoint)
+
+    def _join(self, endpoint: Endpoint) -> None:
+        self.placements.join(endpoint)
+        came_back = self._recoveries[endpoint] = partial(self._came_back, endpoint)
+        endpoint.watch(None, came_back)
+
+    def _leaves(self, endpoint: Endpoint) -> None:
+        endpoint.unwatch(None, self._recoveries.pop(endpoint))
+        self.stocktaking.leave(endpoint)
+        self.placements.leave(endpoint)
+
+    def _drain_changed(self, endpoint: Endpoint) -> None:
+        self.placements.drain_changed(endpoint)
+
+    def _came_back(self, endpoint: Endpoint) -> None:
+        self.stocktaking.ask_soon(endpoint)
+        if self.loader is not None and self.is_on_demand:
+            self.loader.came_back(endpoint)
+            self.holds_more(endpoint)
+
+    # --- what the table tells ---
+
+    def holds_more(self, endpoint: Endpoint) -> None:
+        """Give waiting calls to an endpoint that holds another model."""
+        while self.local.hand_over(endpoint):
+            pass
+
+    def has_no_holder(self, placement: Placement) -> None:
+        """Fail the calls that wait for a model that nobody holds any more, or have it loaded."""
+        if not placement.waiting:
+            return
+        if self.loader is not None and self.is_on_demand:
+            self.loader.want(placement)
+        else:
+            self.cannot_be_loaded(placement, partial(self.nobody_has, placement.model))
+
+    def cannot_be_loaded(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
+        """Fail the calls that wait for a model."""
+        self.local.queue.fail(error, partial(_is_for, placement.model))
+
+    def lists_others(self) -> None:
+        """Tell those who keep the list of models."""
+        self.local.lists_others()
+
+    # --- slots ---
+
+    def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
+        """As Slots'.
+
+        Raises:
+            GatewayError: as Slots'; NOT_FOUND if no server has the model; UNAVAILABLE if one that might have it has not
+                told yet.
+        """
+        local = self.local
+        if not request.model or not local.serving:
+            return local.free(request, tried)
+        choice = self._choice_of(request)
+        sequence = None
+        if request.unread is None and request.parameters and request.operation in local.with_slot:
+            sequence = sequence_of(request)
+        if sequence is not None and self._is_at_drained(request, sequence):
+            return local.free(request, tried, choice)
+        if choice is None or (not choice.endpoints[0].health.is_up and self._are_down(choice)):
+            if (error := self.why_not_loaded(request)) is None:
+                if request.tries is not None and request.tries.elsewhere:
+                    raise local.no_other_is_free()
+                return None
+            if choice is None:
+                raise error
+        if sequence is not None:
+            before = local.sequences.endpoint(sequence)
+            if before is not None and before not in choice.endpoints:
+                tried = (*tried, before)  # its state is lost
+        endpoint = local.free(request, tried, choice)
+        if endpoint is not None and request.operation not in local.with_slot:
+            self.placements.models[request.model].places[endpoint].last_used = local.clock()  # a call follows
+        return endpoint
+
+    async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
+        """As Slots'."""
+        local, placement = self.local, self.placements.models.get(request.model)
+        if placement is None:
+            return await local.wait(request, tried)
+        is_unheld = self.is_on_demand and self._is_unheld(placement)
+        placement.waiting += 1
+        try:
+            if is_unheld and self.loader is not None:
+                self.loader.want(placement, request.client)
+            endpoint = await local.wait(request, tried)
+        finally:
+            placement.waiting -= 1
+        if request.operation not in local.with_slot:
+            endpoint.give_back()
+        elif is_unheld:
+            local.note_sequence(request, endpoint)
+        return endpoint
+
+    def began(self, request: Request, endpoint: Endpoint) -> Ended:
+        """As Slots'. The request is counted at the place of its model."""
+        ended, placement = self.local.began(request, endpoint), self.placements.models.get(request.model)
+        if placement is None or request.operation not in self.local.with_slot:
+            return ended
+        placement.calls += 1
+        place = placement.places.get(endpoint)
+        if place is None:
+            return ended
+        place.in_flight += 1
+        if place.client and place.client != request.client:
+            place.client = ""
+        return partial(self._ended, place, ended)
+
+    def _ended(self, place: ModelPlace, ended: Ended, answered: bool) -> None:
+        if answered:
+            place.failures = 0
+        place.ended(self.local.clock())
+        if not place.in_flight and self.loader is not None:
+            self.loader.advance_soon()
+        ended(answered)
+
+    async def again(
+        self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
+    ) -> Request | None:
+        """As Slots'. If the endpoint does not have the model, it gets no more calls for it, and another holder is
+        asked."""
+        if may_try_another(error, tried, self.able(request)):
+            return None
+        most = MOST_ROUNDS if isinstance(error, TransportError) else 1
+        again = await self._elsewhere(request, error) if rounds < most else None
+        if again is None:
+            raise error
+        return again
+
+    def able(self, request: Request) -> Sequence[Endpoint]:
+        """The endpoints that have the request's model, in its version; all that serve if it names none."""
+        if not request.model:
+            return self.local.serving
+        choice = self._choice_of(request)
+        return () if choice is None else choice.endpoints
+
+    # --- which endpoints have the model of a request ---
+
+    def _choice_of(self, request: Request) -> EndpointChoice | None:
+        """The choice among the endpoints that have the request's model, in its version; None if nobody has it."""
+        placement = self.placements.models.get(request.model)
+        if placement is None:
+            return None
+        choice = placement.choice or self.placements.chosen(placement)
+        if request.version and placement.by_version is not None:
+            return placement.by_version.get(request.version)
+        return choice
+
+    def _is_at_drained(self, request: Request, key: SequenceKey) -> bool:
+        """Whether a sequence goes on whose state is at an endpoint that is drained."""
+        endpoint = None if request.parameters.get("sequence_start") else self.local.sequences.endpoint(key)
+        return endpoint is not None and not endpoint.takes_calls
+
+    def _are_down(self, choice: EndpointChoice) -> bool:
+        """Whether models are loaded on demand and no holder of one can be reached, so that it may be loaded
+        elsewhere."""
+        return self.is_on_demand and not any(
+            each.health.is_up or not each.health.is_left_out for each in choice.endpoints
+        )
+
+    def _is_unheld(self, placement: Placement) -> bool:
+        choice = placement.choice or self.placements.chosen(placement)
+        return choice is None or self._are_down(choice)
+
+    def _fits(self, endpoint: Endpoint, line: Any) -> bool:
+        """Whether the calls that wait in a line of `_model_and_version` are for a model that `endpoint` holds."""
+        model, version = line
+        if not model:
+            return True
+        placement = self.placements.models.get(model)
+        place = None if placement is None else placement.places.get(endpoint)
+        if place is None or place.state is not PlaceState.HELD:
+            return False
+        return not version or not place.versions or version in place.versions
+
+    def _awaited(self, request: Request) -> str:
+        placement = self.placements.models.get(request.model)
+        if placement is not None and not any(placement.held()):
+            return f"model {request.model!r} was not loaded"
+        return f"no endpoint that has model {request.model!r} was free"
+
+    def nobody_has(self, model: str, version: str = "") -> GatewayError:
+        """As `refusals.nobody_has`."""
+        return refusals.nobody_has(self.placements, self.stocktaking.errors, model, version)
+
+    def why_not_loaded(self, request: Request) -> GatewayError | None:
+        """Why a request whose model nobody holds does not wait until it is loaded; None if it does."""
+        model, placement = request.model, self.placements.models.get(request.model)
+        if self.loader is None or not self.is_on_demand or placement is None or not self._is_unheld(placement):
+            return self.nobody_has(model, request.version)
+        if not self.placements.is_listed(model):
+            return self.nobody_has(model)
+        if request.operation not in _LOADING:
+            text = f"backend {self.local.name!r}: model {model!r} is not loaded on any server; a call would load it"
+            return refusal(Reason.NOT_READY, text)
+        return self.loader.why_not(placement)
+
+    # --- servers that do not have what they were believed to have ---
+
+    async def _elsewhere(self, request: Request, error: GatewayError) -> Request | None:
+        """The request to send to another holder if `error` says that its endpoint does not have the model; None
+        otherwise, and if there is no other holder. The endpoint gets no more calls for it."""
+        placement = self.placements.models.get(request.model)
+        if placement is None:
+            return None
+        if isinstance(error, TransportError):
+            return request if not error.sent and self._is_loaded_elsewhere(request, placement) else None
+        place = next((each for each in placement.places.values() if each.endpoint.address == error.endpoint), None)
+        if place is None or not await self._denies(place, request, error):
+            return None
+        self.stocktaking.ask_soon(place.endpoint)
+        again = request
+        if request.version and request.version not in place.versions:
+            # Versions that it does not tell: the model itself it may still have.
+            if request.tries is not None:
+                return None
+            again = replace(request, tries=Tries(avoided=frozenset({error.endpoint})))
+            return again if len(self.able(request)) > 1 else None
+        self.placements.denied(request.model, place.endpoint, error.message)
+        is_there = bool(self.able(request)) or self.why_not_loaded(request) is None
+        return again if is_there else None
+
+    def _is_loaded_elsewhere(self, request: Request, placement: Placement) -> bool:
+        """Whether no holder of the model can be reached, and another server loads it."""
+        choice = placement.choice or self.placements.chosen(placement)
+        if choice is None or not self._are_down(choice) or self.loader is None or request.operation not in _LOADING:
+            return False
+        return self.loader.why_not(placement) is None
+
+    async def _denies(self, place: ModelPlace, request: Request, error: GatewayError) -> bool:
+        """Whether `error` says that the server does not have the model. Triton says UNAVAILABLE of one that it has
+        unloaded, which may have other reasons: it is asked."""
+        if error.status is Status.NOT_FOUND:
+            return error.reason is Reason.MODEL_NOT_FOUND
+        if error.status is not Status.UNAVAILABLE:
+            return False
+        try:
+            return not await self.inventory.has(place.endpoint, request.model)
+        except GatewayError:
+            return False
+
+
+def placed(backends: Mapping[str, Backend]) -> dict[str, PlacedSlots]:
+    """The slots of the backends whose servers have different models, by name."""
+    return {name: each.slots for name, each in backends.items() if isinstance(each.slots, PlacedSlots)}
+
+
+_LOADING = WAKING | {Operation.CONFIG}
+"""The operations for which a model is loaded. Clients ask for its metadata and its configuration before they call
+it."""
+
+
+def _model_and_version(request: Request) -> Hashable:
+    return request.model, request.version
+
+
+def _is_for(model: str, line: Any) -> bool:
+    return bool(line[0] == model)

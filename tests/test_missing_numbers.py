@@ -1,0 +1,175 @@
+"""Numbers that are missing: null among numbers is read as NaN where `nan: null` stands, in requests and replies; where
+it does not, the error says so."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
+from tests.wires import Server, Wires, replying
+
+JSON = ((b"content-type", b"application/json"),)
+CSV = ((b"content-type", b"text/csv"),)
+REMEDY = "`translate: {nan: null}` on the route reads null among numbers as NaN"
+
+
+def config(backend: str = "protocol: v2-grpc, flavor: triton", translate: str = "{nan: null}", form: str = "") -> str:
+    inputs, outputs = "[{name: x, datatype: FP32, shape: [-1, 2]}]", "[{name: y, datatype: FP32, shape: [-1]}]"
+    signature = f"{{inputs: {inputs}, outputs: {outputs}}}"
+    return f"""
+listeners:
+  - {{name: in, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest]}}
+  - {{name: forms, bind: "127.0.0.1:0", model: m, protocols: ["json:mlflow"]}}
+backends: {{lab: {{endpoints: ["lab:1"], {backend}}}}}
+routes: [{{match: {{model: m}}, backend: lab, translate: {translate}, signature: {signature}}}]
+{form}
+"""
+
+
+def triton(*values: float) -> Server:
+    reply = ModelInferResponse(model_name="m", raw_output_contents=[np.array(values, np.float32).tobytes()])
+    reply.outputs.add(name="y", datatype="FP32", shape=[len(values)])
+    return replying(reply.SerializeToString(), status=0)
+
+
+def got(wires: Wires) -> list[float]:
+    request: Any = ModelInferRequest.FromString(bytes(wires.sent["lab"][0].body))
+    return [float(each) for each in np.frombuffer(request.raw_input_contents[0], "<f4")]
+
+
+V2 = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [[1, null]]}]}'
+
+
+async def test_v2_reads_what_it_writes() -> None:
+    wires = Wires(config(), lab=triton(float("nan")))
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", V2)
+    assert got(wires) == pytest.approx([1.0, float("nan")], nan_ok=True)
+    assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [None]
+
+
+@pytest.mark.parametrize("translate", ["{}", "{nan: literal}"])
+async def test_without_the_key_the_error_says_what_to_write(translate: str) -> None:
+    wires = Wires(config(translate=translate), lab=triton(1.0))
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", V2)
+    assert reply.status == 400
+    assert REMEDY in json.loads(bytes(reply.body))["error"]
+    assert not wires.sent["lab"]
+
+
+async def test_a_missing_integer_is_refused_by_name() -> None:
+    text = V2.replace(b"FP32", b"INT32")
+    reply = await Wires(config(), lab=triton(1.0)).post("v2-rest", "/v2/models/m/infer", text)
+    assert reply.status == 400
+    assert "input 'x'" in json.loads(bytes(reply.body))["error"]
+
+
+async def test_a_null_elsewhere_is_still_null() -> None:
+    """Older clients of MLServer write null for what they leave out."""
+    body = V2.replace(b'"data"', b'"parameters": null, "data"').replace(b'{"inputs"', b'{"id": null, "inputs"')
+    wires = Wires(config(), lab=triton(1.0))
+    assert (await wires.post("v2-rest", "/v2/models/m/infer", body)).status == 200
+
+
+async def test_a_reply_of_v2_with_null() -> None:
+    body = b'{"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [2], "data": [2.0, null]}]}'
+    server = replying(body, headers=JSON)
+    back = "protocol: v2-rest, flavor: kserve"
+    batch = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"null", b"2, 3, 4").replace(b"[[", b"[").replace(b"]]}]", b"]}]")
+    reply = await Wires(config(back), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
+    reply = await Wires(config(back, "{}"), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    assert reply.status == 502
+
+
+FORM = """
+forms:
+  api: {infer: {path: /p, request: {rows: $x}, response: {y: $y}}}
+"""
+
+
+async def test_fastapis_null_in_a_reply() -> None:
+    server = replying(b'{"y": [2.0, null]}', headers=JSON)
+    batch = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"[[1, null]]", b"[1, 2, 3, 4]")
+    back = "protocol: json, form: api"
+    reply = await Wires(config(back, form=FORM), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
+    reply = await Wires(config(back, "{}", FORM), lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    assert reply.status == 502
+
+
+MLFLOW = {
+    "inputs": b'{"inputs": [[1, null]]}',
+    "split": b'{"dataframe_split": {"columns": ["a", "b"], "data": [[1, null]]}}',
+    "instances": b'{"instances": [[1, null]]}',
+}
+
+
+@pytest.mark.parametrize("body", MLFLOW.values(), ids=MLFLOW)
+async def test_mlflows_clients_send_null_without_any_key(body: bytes) -> None:
+    text = config(translate="{}")
+    if b"columns" in body:
+        text = text.replace(
+            "{name: x, datatype: FP32, shape: [-1, 2]}",
+            "{name: a, datatype: FP32, shape: [-1]}, {name: b, datatype: FP32, shape: [-1]}",
+        )
+    wires = Wires(text, lab=triton(float("nan")))
+    reply = await wires.post("json:mlflow", "/invocations", body)
+    assert (reply.status, json.loads(bytes(reply.body))) == (200, {"predictions": [None]})
+    request: Any = ModelInferRequest.FromString(bytes(wires.sent["lab"][0].body))
+    raw = b"".join(request.raw_input_contents)
+    assert list(np.frombuffer(raw, "<f4")) == pytest.approx([1.0, float("nan")], nan_ok=True)
+
+
+async def test_mlflow_gets_the_null_of_its_own_clients() -> None:
+    wires = Wires(config("protocol: json, form: mlflow", "{}"), lab=replying(b'{"predictions": [NaN]}', headers=JSON))
+    wires = Wires(
+        config("protocol: json, form: mlflow", "{}").replace("routes:", "check: full\nroutes:"),
+        lab=replying(b'{"predictions": [NaN]}', headers=JSON),
+    )
+    reply = await wires.post("json:mlflow", "/invocations", MLFLOW["inputs"])
+    assert json.loads(bytes(wires.sent["lab"][0].body)) == {"inputs": [[1.0, None]]}
+    assert json.loads(bytes(reply.body)) == {"predictions": [None]}
+
+
+CSV_FORM = """
+forms:
+  table: {infer: {path: /t, request_type: text/csv, request: $x, response_type: text/csv, response: $y}}
+"""
+
+
+@pytest.mark.parametrize(("translate", "line"), [("{}", b"NaN"), ("{nan: null}", b'""'), ("{nan: literal}", b"NaN")])
+async def test_nan_in_csv(translate: str, line: bytes) -> None:
+    text = config(translate=translate, form=CSV_FORM).replace("json:mlflow", "json:table")
+    wires = Wires(text, lab=triton(float("nan"), 1.0))
+    reply = await wires.post("json:table", "/t", b"1,nan\n,2\n", "text/csv")
+    assert (reply.status, bytes(reply.body).split()) == (200, [line, b"1.0"])
+    assert got(wires) == pytest.approx([1.0, float("nan"), float("nan"), 2.0], nan_ok=True)
+
+
+def test_a_word_in_a_string_is_never_a_missing_number() -> None:
+    from gateway.core.json import missing
+
+    assert missing.as_nan(b'["a,null,b", 1]', members=True) is None
+    assert missing.as_nan(b'["null", null]', members=True) is None
+    assert missing.as_nan(b"[null,null , 1]", members=False) == b"[NaN ,NaN  , 1]"
+    assert missing.as_nan(b'{"a": null}', members=False) is None
+    assert missing.as_nan(b'{"a": null}', members=True) == b'{"a": NaN }'
+    assert missing.as_nan(b"[1, nullable]", members=True) is None
+
+
+@pytest.mark.parametrize("translate", ["{}", "{nan: null}", "{nan: literal}"])
+async def test_v1_reads_the_null_that_kserves_client_writes(translate: str) -> None:
+    wires = Wires(config(translate=translate), lab=triton(float("nan")))
+    reply = await wires.post("v1-rest", "/v1/models/m:predict", b'{"instances": [[1, null]]}')
+    assert bytes(reply.body) == b'{"predictions":[%b]}' % (b"NaN" if "literal" in translate else b"null")
+    assert got(wires) == pytest.approx([1.0, float("nan")], nan_ok=True)
+
+
+async def test_a_reply_of_v1_with_null() -> None:
+    server = replying(b'{"predictions": [2.0, null]}', headers=JSON)
+    text = config("protocol: v1-rest, flavor: kserve")
+    batch = V2.replace(b"[1, 2]", b"[2, 2]").replace(b"[[1, null]]", b"[1, 2, 3, 4]")
+    reply = await Wires(text, lab=server).post("v2-rest", "/v2/models/m/infer", batch)
+    assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.0, None]
