@@ -90,11 +90,11 @@ routes:
 @pytest.mark.parametrize(
     ("arguments", "route", "error"),
     [
-        (("--protocol", "grps-rest", "--path", "/v1/chat"), "routes[1]", ""),
-        (("--protocol", "grps-rest", "--model", "m"), "routes[2]", ""),
-        (("--protocol", "grps-rest", "--model", "m", "--operation", "metadata"), "routes[0]", ""),
-        (("--protocol", "v2-rest", "--model", "m"), "routes[0]", ""),
-        (("--protocol", "v2-rest", "--model", "m", "--path", "/v2/models/m/infer"), "routes[0]", ""),
+        (("--protocol", "grps-rest", "--path", "/v1/chat"), "path=/v1/chat", ""),
+        (("--protocol", "grps-rest", "--model", "m"), "path=/grps/v1/infer/predict", ""),
+        (("--protocol", "grps-rest", "--model", "m", "--operation", "metadata"), "*", ""),
+        (("--protocol", "v2-rest", "--model", "m"), "*", ""),
+        (("--protocol", "v2-rest", "--model", "m", "--path", "/v2/models/m/infer"), "*", ""),
         (
             ("--protocol", "v2-rest", "--model", "m", "--path", "/v1/chat"),
             "",

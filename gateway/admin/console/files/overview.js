@@ -142,6 +142,7 @@ function factsOf(traffic, node) {
     if (now) facts.push(["Connections", `${count(now.connections)} open, ${count(now.refused)} refused`]);
   }
   if (node.kind === "route") {
+    facts.push(["Name", node.key]);
     if (node.about.match) facts.push(["Matches", conditions(node.about.match)]);
     facts.push(["Listeners", node.about.listeners.join(", ") || NONE]);
     facts.push(["Backends", node.about.backends.map(roleOf).join(", ")]);
