@@ -108,7 +108,7 @@ class FailureConfig(Keys):
     status: Annotated[int, Field(ge=100, le=599)]
     """The status of the reply."""
     reason: Name
-    """The [reason](../errors.md) of these errors. An error with this reason is written with the status."""
+    """The [reason](errors.md) of these errors. An error with this reason is written with the status."""
     error: JsonValue = None
     """The template of the body, which must fit; without it any body does, and is read and written as the form's
     `error`."""

@@ -119,7 +119,7 @@ def _said(url: str, command: str) -> Reply:
 
 
 def _runs_the_model(command: str, reply: Reply) -> bool:
-    """Whether a command is one for the model that the server answers. Paths below that of an application are its own."""
+    """Whether a command is one for the model that the server answers. Paths below an application are its own."""
     is_sent = " -d " in command or " --data" in command
     return (
         is_sent
