@@ -139,7 +139,10 @@ async def _reply(reader: Reader, message: Message, limits: Limits, unread: bool)
         def read() -> Request:
             return request
 
-        request = replace(request, unread=Unread(reader.message, read, protocol.encode_response))
+        assert protocol.relay is not None
+        head = protocol.relay.head(reader.message, ListenerSettings("l", limits, "of the listener"))
+        found = None if head is None else head.found
+        request = replace(request, unread=Unread(reader.message, found, read, protocol.encode_response))
     try:
         answer = await exchange.ask(request, protocol, _Sends(message), target)
     except GatewayError as error:
