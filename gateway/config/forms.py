@@ -138,9 +138,9 @@ class FormConfig(Keys):
     """Members of requests and replies beyond the templates are ignored; without it they are refused by name."""
 
     def document(self) -> dict[str, Any]:
-        """The form as it is written, its exchanges as a list, for the wire form to read."""
+        """The form as it is written, its exchanges and failures as lists, for the wire form to read."""
         written = self.model_dump(exclude_unset=True)
-        return {**written, "infer": list(written["infer"])}
+        return {**written, **{key: list(written[key]) for key in ("infer", "failures") if key in written}}
 
 
 FormEntries = Mapping[FormName, FormConfig]
