@@ -1,6 +1,7 @@
 """Who may import whom: codecs stay pure and protocols stay strangers only if nobody reaches across."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -164,3 +165,98 @@ def test_only_transports_and_those_that_compose_touch_sockets() -> None:
         and module != "gateway.core.transport"  # names the socket in the types of its promises
     }
     assert {module: names for module, names in touching.items() if names} == {}
+
+
+PUT_TOGETHER = ("routing", "runtime")
+"""The rooms whose classes are put together of parts, in place of classes that override each other: whoever reads one
+sees which code runs."""
+PRIVATE = re.compile(r"_[a-z]")
+
+
+def classes() -> dict[str, list[tuple[str, ast.ClassDef]]]:
+    """All classes by name, each with the module that it is in."""
+    found: dict[str, list[tuple[str, ast.ClassDef]]] = {}
+    for module, path in files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append((module, node))
+    return found
+
+
+def private_methods(node: ast.ClassDef) -> set[str]:
+    methods = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {each.name for each in methods if PRIVATE.match(each.name)}
+
+
+def test_no_private_method_of_a_room_that_is_put_together_is_overridden() -> None:
+    known = classes()
+    overridden = [
+        f"{module}.{node.name}.{method} over {base.name}"
+        for found in known.values()
+        for module, node in found
+        for name in node.bases
+        for place, base in known.get(ast.unparse(name).partition("[")[0].rpartition(".")[2], [])
+        if {room(module), room(place)} & set(PUT_TOGETHER)
+        for method in private_methods(node) & private_methods(base)
+    ]
+    assert overridden == []
+
+
+def test_rooms_that_are_put_together_leave_the_private_names_of_other_classes_alone() -> None:
+    """A class may know another object of its own kind, such as the one that it takes over from."""
+    with failures() as failed:
+        for module, path in files():
+            if room(module) in PUT_TOGETHER:
+                with failed.of(module):
+                    check_private_names(path)
+
+
+def check_private_names(path: Path) -> None:
+    for owner in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(owner, ast.ClassDef):
+            continue
+        own = {each.attr for each in ast.walk(owner) if isinstance(each, ast.Attribute) and _of_self(each)}
+        own |= private_methods(owner) | {"_replace"}  # named tuples have no other name for it
+        for node in ast.walk(owner):
+            if isinstance(node, ast.Attribute) and PRIVATE.match(node.attr) and not _of_self(node):
+                assert node.attr in own, f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def _of_self(node: ast.Attribute) -> bool:
+    return ast.unparse(node.value) in ("self", "cls", "super()")
+
+
+def test_backends_are_of_one_kind_and_only_its_slots_differ() -> None:
+    below = [
+        f"{module}.{node.name}"
+        for found in classes().values()
+        for module, node in found
+        if "Backend" in map(ast.unparse, node.bases)
+    ]
+    assert below == []
+
+
+def test_files_of_routing_import_each_other_in_one_direction_only() -> None:
+    """Imports for types included: else nobody can read one file before the other."""
+    names = {module for module, _ in files()}
+    graph = {module: _modules(path, names) - {module} for module, path in files() if room(module) == "routing"}
+    assert [module for module in graph if module in _reached(module, graph)] == []
+
+
+def _modules(path: Path, names: set[str]) -> set[str]:
+    """The modules, of these names, that a file imports or imports something from."""
+    tree = ast.walk(ast.parse(path.read_text()))
+    found = [(each.module, alias.name) for each in tree if isinstance(each, ast.ImportFrom) for alias in each.names]
+    full = {f"{module}.{name}" for module, name in found}
+    return {each for each in full | {module or "" for module, _ in found} if each in names}
+
+
+def _reached(module: str, graph: dict[str, set[str]]) -> set[str]:
+    """The modules that `module` imports, directly or by way of others."""
+    reached: set[str] = set()
+    left = list(graph[module])
+    while left:
+        if (each := left.pop()) not in reached:
+            reached.add(each)
+            left += graph.get(each, ())
+    return reached

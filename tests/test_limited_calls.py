@@ -280,9 +280,9 @@ async def test_the_state_of_policies_is_in_the_status() -> None:
             await clients.rest("double", 1)
         found = json.loads(clients.gateway.status().model_dump_json())["policies"]
         assert found[2:] == [
-            {"place": "routes[1]", "policy": "rate_limit", "state": {"clients": 1, "refused": 2}},
+            {"place": "*", "policy": "rate_limit", "state": {"clients": 1, "refused": 2}},
             {
-                "place": "routes[1]",
+                "place": "*",
                 "policy": "concurrency_limit",
                 "state": {"in_flight": 0, "limit": 20, "refused": 0},
             },

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from unittest.mock import ANY
 
 import pytest
@@ -40,7 +40,8 @@ class ModelServer:
         return 200, self.reply
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
+        """Serve a connection, until its client closes it or sends something else than HTTP/1.1."""
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError, ValueError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
                 lines = head.split(b"\r\n")

@@ -153,7 +153,15 @@ class Assembled:
         )
         self.rows = paths.rows(config.listeners[0], config.routes, config.backends, TOYS)
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Wire:
+    def _connect(
+        self,
+        address: str,
+        protocol: Protocol,
+        limits: Limits,
+        ip: str = "",
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> Wire:
         self.wires.append(Wire(self.sent, address, protocol, limits))
         return self.wires[-1]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
+from gateway.client import AsyncClient
 from gateway.config import loads
 from gateway.config.keys import ReferenceConfig
 from gateway.core.operations import Operation
@@ -28,11 +30,15 @@ listeners:
   - {{name: http, bind: "127.0.0.1:0", protocols: [umbridge, v2-rest]}}
   - {{name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}}
 backends: {{lab: {{protocol: umbridge, endpoints: ["http://{address}"], queue: {queue}}}}}
-routes: [{{match: {{}}, backend: lab}}]
+routes:
+  - {{match: {{header: {{x-held: "*"}}}}, backend: lab}}
+  - {{match: {{}}, backend: lab, policies: {policies}}}
 """
 EVALUATE = http(
     b"POST /Evaluate HTTP/1.1\r\nConnection: close", b'{"name": "gated", "input": [[1.0, 2.0]], "config": {}}'
 )
+HELD = EVALUATE.replace(b"Host:", b"X-Held: 1\r\nHost:")
+"""It has no time limit."""
 INFER = http(
     b"POST /v2/models/gated/infer HTTP/1.1\r\nConnection: close",
     b'{"inputs":[{"name":"input0","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}',
@@ -53,14 +59,16 @@ async def gated(x: Any) -> Any:
 
 
 @asynccontextmanager
-async def running(queue: str = "{}") -> AsyncIterator[Gateway]:
+async def running(queue: str = "{}", policies: str = "[]") -> AsyncIterator[Gateway]:
     """A gateway before a server of one slot, whose gate is closed."""
     Gate.opened = asyncio.Event()
     config = ReferenceConfig.model_validate(
         {"protocol": "umbridge", "bind": "127.0.0.1:0", "models": [f"{__name__}:gated"]}
     )
     server = await serve_reference(config, asyncio.get_running_loop().time)
-    gateway = Gateway(loads(CONFIG.format(address=server.address, queue=queue), "test.yaml", catalog(), {}))
+    gateway = Gateway(
+        loads(CONFIG.format(address=server.address, queue=queue, policies=policies), "test.yaml", catalog(), {})
+    )
     await gateway.start()
     try:
         async with asyncio.timeout(GENEROUS):
@@ -184,6 +192,58 @@ async def test_a_call_that_waits_too_long_is_refused() -> None:
         assert late.headers["gateway-queue-place"] == "1"
         Gate.opened.set()
         assert (await first).status == 200
+
+
+@pytest.mark.parametrize("asked_for", [EVALUATE, INFER], ids=["umbridge", "v2-rest"])
+async def test_a_timeout_says_how_long_the_call_waited_and_whether_it_was_sent(asked_for: bytes) -> None:
+    async with running(policies="[{timeout: {seconds: 0.5}}]") as gateway:
+        limit = b"the limit that the policy timeout sets (timeout.seconds)"
+        sent = await ask(gateway, "127.0.0.2", asked_for)
+        assert sent.status == 504
+        assert b"no answer within 0.5 s, " + limit in sent.body
+        assert "retry-after" not in sent.headers
+        await waiting(gateway, 0, in_flight=0)
+        held = asked(gateway, "127.0.0.2", HELD)
+        await waiting(gateway, 0)
+        unsent = await ask(gateway, "127.0.0.3", asked_for)
+        assert unsent.status == 504
+        waited = rb"no answer within 0.5 s, of which 0\.[45]\d s waiting for a free slot, "
+        assert re.search(waited + re.escape(limit), unsent.body)
+        assert unsent.headers["retry-after"] == "1"
+        Gate.opened.set()
+        assert (await held).status == 200
+
+
+async def test_a_clients_own_deadline_says_it_too() -> None:
+    async with running() as gateway:
+        first = asked(gateway, "127.0.0.2")
+        await waiting(gateway, 0)
+        late = await ask(gateway, "127.0.0.3", EVALUATE.replace(b"Host:", b"Request-Timeout: 0.3\r\nHost:"))
+        assert late.status == 504
+        assert re.search(
+            rb"the deadline that the client set has passed, of which 0\.\d\d s waiting for a free slot", late.body
+        )
+        assert late.headers["retry-after"] == "1"
+        Gate.opened.set()
+        assert (await first).status == 200
+
+
+@pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
+async def test_map_sends_again_what_waited_in_vain(protocol: str) -> None:
+    """The only slot is taken for longer than the time limit, which the calls spend in the queue."""
+    async with running(policies="[{timeout: {seconds: 0.4}}]") as gateway:
+        held = asked(gateway, "127.0.0.2", HELD)
+        await waiting(gateway, 0)
+        listener = gateway.listeners["grpc" if protocol == "v2-grpc" else "http"]
+        async with AsyncClient(listener.address, protocol=protocol) as client:
+            points = np.arange(8.0).reshape(4, 2)
+            mapping = asyncio.ensure_future(client.map("gated", points))
+            await waiting(gateway, 4)
+            await waiting(gateway, 0)  # all have left the queue
+            Gate.opened.set()
+            results = await mapping
+        assert (await held).status == 200
+        assert results.array().reshape(4, 2).tolist() == points.tolist()
 
 
 async def test_the_place_of_a_client_that_leaves_goes_to_others() -> None:

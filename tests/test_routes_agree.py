@@ -148,7 +148,7 @@ def compare(routes: Sequence[dict[str, Any]]) -> None:
     running = asyncio.run(taken(config))
     decisions = asyncio.run(_decide(config, [each.request for each in REQUESTS]))
     for sent, backend, decision in zip(REQUESTS, running, decisions, strict=True):
-        told = decision.route.replace("routes[", "b").rstrip("]")
+        told = "".join(f"b{at}" for at, each in enumerate(config.routes) if each.name == decision.route)
         is_refused = not re.fullmatch(r"b\d", backend)
         assert told == ("" if is_refused else backend), (sent, backend, decision)
         assert is_refused or int(backend[1:]) not in unreachable, sent

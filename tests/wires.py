@@ -47,7 +47,15 @@ class Wires:
             ),
         )
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> "_Wire":
+    def _connect(
+        self,
+        address: str,
+        protocol: Protocol,
+        limits: Limits,
+        ip: str = "",
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> "_Wire":
         host = address.partition("://")[2] or address
         name = host.partition(":")[0]
         return _Wire(self._servers[name], self.sent[name], protocol)

@@ -19,7 +19,7 @@ class CachesToClear(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     place: str = ""
-    """`backends.NAME` or `routes[N]`, as `/status` names the places of policies; empty for all caches."""
+    """A route's name or `backends.NAME`, as `/status` names the places of policies; empty for all caches."""
 
 
 class CachesCleared(BaseModel):

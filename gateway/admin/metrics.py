@@ -22,6 +22,7 @@ from gateway.assembly import registry
 from gateway.assembly.part import WHOLE, GatewayPart, ProcessLoad
 from gateway.bridge.graphs.calls import CALLS_COUNTED, CANCELLED, ERRORS, FALLBACKS, SECONDS
 from gateway.config.keys import Config
+from gateway.config.route_names import OF_GRAPHS
 from gateway.core.globs import wildcards
 from gateway.core.transport import Listener
 from gateway.core.types import Headers, Message
@@ -445,11 +446,12 @@ class Metrics:
         return self._page if _has_page(config) else None
 
     def renew(self, config: Config) -> None:
-        """Apply a configuration. Counts go on, unless the buckets have changed; those of listeners, backends and models
-        that are gone end."""
+        """Apply a configuration. Counts go on, unless the buckets have changed; those of listeners, routes, backends
+        and models that are gone end."""
         self.requests.models.renew(config.metrics.models, _named_models(config))
         self.requests.renew(config.metrics.buckets)
-        self.requests.forget([each.name for each in config.listeners], config.backends)
+        routes = {*(each.name for each in config.routes), *(f"{OF_GRAPHS}{name}" for name in config.models)}
+        self.requests.forget([each.name for each in config.listeners], routes, config.backends)
         self.stop()
         if _has_page(config):
             self.lag.start()

@@ -160,7 +160,7 @@ class PolicyStatus(BaseModel):
     how many requests a `rate_limit` refused, what differs in the answers to a `mirror`."""
 
     place: str
-    """Where it is configured: `backends.NAME` or `routes[N]`."""
+    """Where it is configured: a route's name, or `backends.NAME`."""
     policy: str
     state: dict[str, Any]
     """As the page of the policy says."""

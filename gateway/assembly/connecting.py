@@ -4,7 +4,7 @@ from collections.abc import Hashable
 
 from gateway.assembly import registry
 from gateway.core.protocol import Carrier, HttpForm, Limits, Protocol, StreamForm
-from gateway.core.transport import Connector
+from gateway.core.transport import Connector, FixedFields
 from gateway.transports.tls import ClientTls
 
 
@@ -15,9 +15,18 @@ def parse_address(address: str, protocol: Protocol) -> Hashable:
     return parsed
 
 
-def connect(address: str, protocol: Protocol, limits: Limits, ip: str = "", tls: ClientTls | None = None) -> Connector:
-    """A Connector to the server at `address`, or if `ip` is not empty at this one of its host's addresses. Raises
-    ValueError if `address` is not valid for the protocol's transport."""
+def connect(
+    address: str,
+    protocol: Protocol,
+    limits: Limits,
+    ip: str = "",
+    tls: ClientTls | None = None,
+    *,
+    headers: FixedFields = (),
+) -> Connector:
+    """A Connector to the server at `address`, or if `ip` is not empty at this one of its host's addresses. It sends the
+    `headers` with every message; byte streams have none. Raises ValueError if `address` is not valid for the protocol's
+    transport."""
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
         address,
@@ -25,6 +34,7 @@ def connect(address: str, protocol: Protocol, limits: Limits, ip: str = "", tls:
         limits=limits,
         ip=ip,
         tls=tls,
+        **({"headers": headers} if headers else {}),
         **_framing(protocol.carrier),
     )
     return connector

@@ -3,6 +3,7 @@
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.part import WHOLE, GatewayPart
@@ -11,7 +12,7 @@ from gateway.assembly.servers import Fleets
 from gateway.config.keys import BackendConfig
 from gateway.config.tls import BackendTlsConfig
 from gateway.core.protocol import Limits, Protocol
-from gateway.core.transport import Connector
+from gateway.core.transport import Connector, FixedFields
 from gateway.core.types import ServerInfo
 
 ParseAddress = Callable[[str, Protocol], Hashable]
@@ -20,9 +21,12 @@ IsReady = Callable[[], bool]
 
 
 class Connect(typing.Protocol):
-    """Makes a Connector to an address, and if `ip` is not empty to this one of its host's IP addresses."""
+    """Makes a Connector to an address, and if `ip` is not empty to this one of its host's IP addresses. It sends the
+    `headers` with every message."""
 
-    def __call__(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector: ...
+    def __call__(
+        self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
+    ) -> Connector: ...
 
 
 ConnectOverTls = Callable[[BackendTlsConfig], Connect]
@@ -39,9 +43,10 @@ class Connections:
 
     def of(self, config: BackendConfig) -> Connect:
         """The Connect for the servers of this backend."""
+        connect = self.connect
         if config.tls is not None and self.over_tls is not None:
-            return self.over_tls(config.tls)
-        return self.connect
+            connect = self.over_tls(config.tls)
+        return partial(connect, headers=config.sent_headers) if config.headers else connect
 
     def parser(self, protocol: Protocol) -> Callable[[str], Hashable]:
         """`parse_address` for one protocol."""

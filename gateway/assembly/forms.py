@@ -16,8 +16,8 @@ from gateway.protocols.json.form import FormError, parse_form
 from gateway.protocols.json.protocol import protocol_of
 
 __all__ = [
-    "PREFIX", "READY", "FormError", "declared_forms", "described_form", "form", "known", "spoken", "transports",
-    "with_forms",
+    "PREFIX", "READY", "FormError", "declared_forms", "described_form", "form", "known", "spoken",
+    "tells_readiness", "transports", "with_forms",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -74,6 +74,14 @@ def described_form(config: "Config", protocol: str) -> Mapping[str, Any] | None:
     """The description of the form with a protocol's name `json:FORM`, if `config` declares it."""
     declared = config.forms.get(protocol.removeprefix(PREFIX)) if protocol.startswith(PREFIX) else None
     return None if declared is None else declared.document()
+
+
+def tells_readiness(config: "Config", protocol: str) -> bool:
+    """Whether `protocol` is a form that says how its servers tell that they are ready."""
+    if not protocol.startswith(PREFIX):
+        return False
+    document = described_form(config, protocol) or files.document(protocol.removeprefix(PREFIX))
+    return document.get("ready") is not None
 
 
 def declared_forms(config: "Config") -> dict[str, Protocol]:

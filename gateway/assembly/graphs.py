@@ -30,9 +30,7 @@ class GraphRoutes:
     def __init__(self, config: Config, select: Select, clock: Callable[[], float]) -> None:
         self._clock = clock
         safe = frozenset(
-            f"routes[{at}]"
-            for at, each in enumerate(config.routes)
-            if all(config.backends[name].safe for name in each.called_backends)
+            each.name for each in config.routes if all(config.backends[name].safe for name in each.called_backends)
         )
         self.models: dict[str, GraphModel] = {}
         """By the names of the graphs."""

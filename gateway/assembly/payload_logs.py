@@ -15,6 +15,7 @@ from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.bridge.signatures import RouteSignatures
 from gateway.config.keys import Config
 from gateway.config.payload_log import PayloadLogConfig
+from gateway.config.route_names import OF_GRAPHS
 from gateway.core.operations import CALLS
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED
@@ -98,16 +99,16 @@ LogCalls: TypeAlias = Callable[[Select, Assembly], Select]
 
 def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembly) -> Select:
     """`select`, by which a share of the calls on the routes that `config` names goes to `log`."""
-    share, places = log.share, _logged_places(config)
+    share, logged = log.share, _logged_routes(config)
     names: dict[str, TensorNames] = {}
-    """By the places of routes."""
+    """By the names of routes."""
 
     def selected(request: Request) -> Destination:
         destination = select(request)
         if random() >= share or request.operation not in CALLS or request.record is UNRECORDED:
             return destination
         route = destination.route
-        if not route or (places is not None and route not in places):
+        if not route or (logged is not None and route not in logged):
             return destination
         if route not in names:
             names[route] = _names(destination, assembly)
@@ -116,14 +117,12 @@ def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembl
     return selected
 
 
-def _logged_places(config: Config) -> frozenset[str] | None:
-    """The places of the routes that are logged; None for all."""
+def _logged_routes(config: Config) -> frozenset[str] | None:
+    """The names of the routes that are logged, those to graphs among them; None for all."""
     settings = config.log.payloads
     if settings is None or settings.routes is None:
         return None
-    chosen = set(settings.routes)
-    found = {f"routes[{at}]" for at, each in enumerate(config.routes) if each.match.model in chosen}
-    return frozenset(found | chosen | {f"models.{name}" for name in config.models if name in chosen})
+    return frozenset((*settings.routes, *(f"{OF_GRAPHS}{name}" for name in settings.routes)))
 
 
 def _names(destination: Destination, assembly: Assembly) -> TensorNames:

@@ -8,6 +8,7 @@ from gateway.assembly.forms import described_form
 from gateway.assembly.routes import policy_states, reach_of_messages, stream_with_policies, with_policies
 from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
+from gateway.config.route_names import OF_BACKENDS
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import replace
 from gateway.core.surviving import all_surviving
@@ -24,11 +25,12 @@ class Policing:
         self._config = config
         self._environment = environment
         self._backends = backends
+        self._routes = {each.name: each for each in config.routes}
         self.of_backends = {name: self._of_backend(name) for name in config.backends}
         """The context of each backend's policies."""
         self.states = list(self._states())
-        """Of each policy that keeps a state: where it stands (`backends.NAME` or `routes[N]`), the policy's name, and
-        the state."""
+        """Of each policy that keeps a state: where it stands (a route's name, or `backends.NAME`), the policy's name,
+        and the state."""
 
     def around(self, handler: Handler, policies: Sequence[PolicyConfig], context: PolicyContext) -> Handler:
         """`handler` within these policies, the first one outermost."""
@@ -70,8 +72,8 @@ class Policing:
         )
 
     def _states(self) -> Iterator[tuple[str, str, PolicyState]]:
-        places = [(f"backends.{name}", each.policies) for name, each in self._config.backends.items()]
-        places += [(f"routes[{at}]", each.policies) for at, each in enumerate(self._config.routes)]
+        places = [(f"{OF_BACKENDS}{name}", each.policies) for name, each in self._config.backends.items()]
+        places += [(each.name, each.policies) for each in self._config.routes]
         for place, policies in places:
             for name, state in policy_states(place, policies, self._environment.policies):
                 yield place, name, state
@@ -87,10 +89,9 @@ class Policing:
     def _place_config(self, place: str) -> object:
         """The configuration that answers at the place of a list of policies depend on: the backend's configuration, or
         the route's with those of its backends; with the forms that the backends speak."""
-        kind, _, name = place.partition(".")
-        if kind == "backends":
-            return self._backend_config(name)
-        route = self._config.routes[int(place.removeprefix("routes[").removesuffix("]"))]
+        route = self._routes.get(place)
+        if route is None:
+            return self._backend_config(place.removeprefix(OF_BACKENDS))
         return route, [self._backend_config(each) for each in route.backends]
 
     def _backend_config(self, name: str) -> object:

@@ -32,7 +32,8 @@ class EndpointPool:
     def endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
         """The Endpoint at this place, shared by all backends of the protocol that name it."""
         place = self._connections.parse_address(found.address, protocol)
-        key = protocol.name, (place, found.ip, config.tls) if found.ip or config.tls else place
+        own = (found.ip, config.tls, config.sent_headers)
+        key = protocol.name, (place, *own) if any(own) else place
         connect = self._connections.of(config)
         new = self._part.endpoint if config.servers is None else CountedEndpoint
         if key not in self.endpoints:
@@ -47,7 +48,7 @@ class EndpointPool:
             self.endpoints[key] = shared.endpoint
             if shared.replies != replies:
                 form = protocol.http.passthrough if shared.endpoint.passthrough is not None else None
-                passthrough = None if form is None else self._connections.connect(found.address, form, limits, found.ip)
+                passthrough = None if form is None else connect(found.address, form, limits, found.ip)
                 connector = connect(found.address, protocol, limits, found.ip)
                 self._changed_connectors.add(shared, replies, connector, passthrough)
         endpoint = self.endpoints[key]

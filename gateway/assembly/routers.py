@@ -73,8 +73,6 @@ class Routers:
         """The models that are graphs."""
         self._relays: set[str] = set()
         """The names of the protocols of which some route passes calls unread."""
-        self._places = {id(each): f"routes[{at}]" for at, each in enumerate(config.routes)}
-        """The names that records have for routes."""
 
     def build(self) -> Iterator[None]:
         """Make the Routers, one route in each step: thousands take longer than the event loop may be kept."""
@@ -165,7 +163,7 @@ class Routers:
         joins = backend.protocol.traits.models.joined_versions
         return Route(
             conditions(config.match),
-            {backend.protocol.name: Destination(stream=stream, route=self._places[id(config)], backend=name)},
+            {backend.protocol.name: Destination(stream=stream, route=config.name, backend=name)},
             joins_versions=joins,
         )
 
@@ -189,7 +187,7 @@ class Routers:
                 self._policing.around(handler, config.policies, context),
                 settings,
                 stream=self._policing.around_stream(stream, config.policies, context),
-                route=self._places[id(config)],
+                route=config.name,
                 backend=config.main_backend,
                 relay=way.relay,
                 reads=way.reads,

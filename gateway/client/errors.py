@@ -45,7 +45,10 @@ class ConnectError(ClientError):
 
 
 class Timeout(ClientError):
-    """There was no answer in time, by the client's `timeout` or the server's own limit."""
+    """There was no answer in time, by the client's `timeout` or the server's own limit. `sent` says whether the server
+    may have seen the request."""
+
+    sent = True
 
 
 class NotFound(ClientError):
@@ -99,7 +102,7 @@ def as_client_error(error: Exception, address: str) -> ClientError:
         kind = ConnectError
     found = kind(_in_words_of_the_client(error.message, address), error.status, error.reason, address)
     found.retry_after = error.retry_after
-    if isinstance(found, ConnectError) and isinstance(error, TransportError):
+    if isinstance(found, ConnectError | Timeout) and isinstance(error, TransportError):
         found.sent = error.sent
     return found
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from gateway.bridge.settings import Cast
-from gateway.client.errors import ClientError, ConnectError
+from gateway.client.errors import ClientError, ConnectError, Timeout
 from gateway.client.outputs import Outputs
 from gateway.client.progress import Ended, Progress, progress_bar
 from gateway.client.requests import Wanted, check_model
@@ -195,10 +195,11 @@ def seconds_until_next(error: ClientError, tries: int) -> float | None:
     the model twice.
 
     They are the server's, or a time that doubles with each try; and up to a tenth more, so that the many calls that are
-    told the same do not come back at once.
+    told the same do not come back at once. A gateway names them also in a timeout, if the call waited for a free slot
+    until its time was over: it was never sent.
     """
     named = error.retry_after
-    if isinstance(error, ConnectError):
+    if isinstance(error, ConnectError) or (isinstance(error, Timeout) and not error.sent):
         if error.sent or tries > MOST_CONNECTION_TRIES:
             return None
     elif error.reason not in LATER and (named is None or error.reason is Reason.TOO_LARGE):

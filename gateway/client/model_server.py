@@ -27,6 +27,7 @@ from gateway.core.operations import Operation, split_companion
 from gateway.core.protocol import (
     Models,
     Protocol,
+    StreamForm,
     TakesMany,
     Target,
     Traits,
@@ -56,8 +57,10 @@ PYTHON = without_codec(
 
 def connected(settings: ClientSettings) -> Connector:
     """A connector to the server that sends the client's headers with every message. It connects with the first one."""
-    connector = connect(settings.place.address, settings.protocol, settings.limits, tls=settings.tls)
-    return FixedHeaders(connector, settings.protocol, settings.headers) if settings.headers else connector
+    protocol, place, headers = settings.protocol, settings.place, settings.headers
+    if headers and isinstance(protocol.carrier, StreamForm):
+        return FixedHeaders(connect(place.address, protocol, settings.limits, tls=settings.tls), protocol, headers)
+    return connect(place.address, protocol, settings.limits, tls=settings.tls, headers=headers)
 
 
 async def opened(settings: ClientSettings) -> "ModelServer":

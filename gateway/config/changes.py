@@ -2,7 +2,6 @@
 of listeners and endpoints, and no other values: those may be secrets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
 from gateway.config.forms import FormConfig
@@ -14,7 +13,7 @@ NEEDS_RESTART = ("reference", "workers")
 
 _LISTED = frozenset({"listeners", "forms", "backends", "routes", *NEEDS_RESTART})
 
-K = TypeVar("K", ListenerConfig, FormConfig, BackendConfig)
+K = TypeVar("K", ListenerConfig, FormConfig, BackendConfig, RouteConfig)
 
 
 def applicable(running: Config, loaded: Config) -> Config:
@@ -79,15 +78,13 @@ def _endpoints(old: Sequence[EndpointConfig], new: Sequence[EndpointConfig]) -> 
 
 
 def _routes(old: Sequence[RouteConfig], new: Sequence[RouteConfig]) -> Iterator[str]:
-    """Routes have no names: they are compared by their order, and named by their indexes as in errors."""
-    matcher = SequenceMatcher(None, [repr(each) for each in old], [repr(each) for each in new], autojunk=False)
-    for kind, start, end, new_start, new_end in matcher.get_opcodes():
-        if kind == "equal":
-            continue
-        both = min(end - start, new_end - new_start)
-        yield from (f"routes[{at}] changed" for at in range(new_start, new_start + both))
-        yield from (f"routes[{at}] removed" for at in range(start + both, end))
-        yield from (f"routes[{at}] added" for at in range(new_start + both, new_end))
+    earlier, later = ({each.name: each for each in routes} for routes in (old, new))
+    yield from _added_and_removed("route", earlier, later)
+    for name, before, after in _kept(earlier, later):
+        if keys := _different(before, after):
+            yield f"route {name!r}: {', '.join(keys)} changed"
+    if [name for name in earlier if name in later] != [name for name in later if name in earlier]:
+        yield "routes in another order"
 
 
 def _added_and_removed(what: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from gateway.bridge.graphs.graph import Graph
 from gateway.config.forms import FormConfig
 from gateway.config.keys import Config
 from gateway.config.policies import PolicyConfig
+from gateway.config.routes import RouteConfig
 from gateway.core.address import Address
 from gateway.core.types import Tensor
 
@@ -53,6 +54,8 @@ def _plain(given: object, references: Mapping[str, str]) -> object:
                 "datatype": given.datatype.value,
                 "data": _plain(given.array.tolist(), references),
             }
+        case RouteConfig() if "name" not in given.model_fields_set:  # its name is made of texts that may be secrets
+            return _plain(given.model_copy(update={"name": ""}), references)
         case BaseModel():
             keys = type(given).model_fields.items()
             return {key.alias or name: _plain(getattr(given, name), references) for name, key in keys}

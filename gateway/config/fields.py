@@ -141,6 +141,20 @@ Secret = Annotated[SecretStr, Field(min_length=1)]
 """A text that is shown as `***` wherever it is printed; `get_secret_value` returns it."""
 SecretHeaderValue = Annotated[Secret, AfterValidator(_header_value)]
 """The value of a header, as a Secret."""
+
+
+def _each_once(given: Any) -> Any:
+    """A map as it is given, whose keys are names of headers: `Host` and `host` are one."""
+    seen: dict[str, Any] = {}
+    for name in given if isinstance(given, dict) else ():
+        other = seen.setdefault(str(name).lower(), name)
+        if other is not name:
+            raise refusal(f"{name!r} and {other!r} are the same header", name)
+    return given
+
+
+EachHeaderOnce = BeforeValidator(_each_once)
+"""Annotates a map by names of headers."""
 Flag = Annotated[bool, Strict()]
 Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
 SomeNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(distinct)]

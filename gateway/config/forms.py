@@ -141,9 +141,9 @@ class FormConfig(Keys):
     written, and with `null` also read. Without it JSON refuses them, and CSV has `NaN` and `Infinity`."""
 
     def document(self) -> dict[str, Any]:
-        """The form as it is written, its exchanges as a list, for the wire form to read."""
+        """The form as it is written, its exchanges and failures as lists, for the wire form to read."""
         written = self.model_dump(exclude_unset=True)
-        return {**written, "infer": list(written["infer"])}
+        return {**written, **{key: list(written[key]) for key in ("infer", "failures") if key in written}}
 
 
 FormEntries = Mapping[FormName, FormConfig]

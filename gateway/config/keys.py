@@ -3,6 +3,7 @@
 An attribute is a key, and its docstring is the key's description in `docs/configuration`.
 """
 
+import re
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, Literal
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -33,6 +35,7 @@ from gateway.config.declared import Declared
 from gateway.config.document import Location
 from gateway.config.fields import (
     VALUE,
+    EachHeaderOnce,
     Flag,
     HeaderName,
     Keys,
@@ -57,7 +60,10 @@ from gateway.config.problems import Problem
 from gateway.config.routes import Check, RouteConfig
 from gateway.config.servers import ServersConfig
 from gateway.config.tls import BackendTlsConfig, ListenerTlsConfig
-from gateway.core.protocol import Limits, PositiveSeconds
+from gateway.core.protocol import ANY_ORIGIN, CrossOrigin, Limits, PositiveSeconds
+from gateway.core.record import ID_HEADER
+from gateway.core.spans import TRACE_HEADERS
+from gateway.core.transport import HOST, FixedFields
 
 _LIMIT_FORMS: Mapping[Any, Any] = {int: Size, float: Seconds, PositiveSeconds: Period}
 _OF_MESSAGES = ("message", "headers", "json_values", "config", "inflation")
@@ -125,6 +131,43 @@ class RequestIdsConfig(Keys):
     `traceparent` if it is valid."""
 
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{1,5})?")
+_USUAL_PORTS = {"http": ":80", "https": ":443"}
+
+
+def _origin(origin: str) -> str:
+    if origin == ANY_ORIGIN:
+        return origin
+    if not _ORIGIN.fullmatch(origin):
+        raise refusal(f"expected an origin as browsers send it, such as https://app.example.com, or *, got {VALUE}")
+    port = _USUAL_PORTS.get(origin.partition(":")[0])
+    if port and origin.endswith(port):
+        raise refusal(f"browsers leave out the usual port; expected {origin.removesuffix(port)}, got {VALUE}")
+    return origin
+
+
+def _named_header(name: str) -> str:
+    if name == "*":
+        raise refusal(f"expected the names of headers, such as authorization, got {VALUE}")
+    return name
+
+
+class CorsConfig(Keys):
+    """Which pages in browsers may call the listener over HTTP and read its replies."""
+
+    origins: Annotated[
+        tuple[Annotated[Name, AfterValidator(_origin)], ...], Field(min_length=1), AfterValidator(distinct)
+    ]
+    """The origins of the pages, such as `https://app.example.com`; `"*"` for any, where clients need no credentials."""
+    headers: Annotated[tuple[Annotated[HeaderName, AfterValidator(_named_header)], ...], AfterValidator(distinct)] = (
+        "authorization",
+        "content-type",
+    )
+    """The headers that pages may send."""
+    max_age: Annotated[int, Strict(), Field(ge=0, le=86_400)] = 600
+    """Seconds for which browsers remember this answer."""
+
+
 class ListenerConfig(Keys):
     """An address that accepts clients."""
 
@@ -165,13 +208,26 @@ class ListenerConfig(Keys):
     errors: ErrorsConfig = ErrorsConfig()
     """How much errors tell clients."""
     reply_headers: Flag = False
-    """Name what answered: replies over HTTP and gRPC have `gateway-route` (such as `routes[2]`), `gateway-backend` and
+    """Name what answered: replies over HTTP and gRPC have `gateway-route` (the route's name), `gateway-backend` and
     `gateway-tries`, and `gateway-cache` where a cache was asked."""
     auth: ListenerAuthConfig | None = None
     """Clients must identify themselves, and may do what their principal may. Without it every client may do
     everything."""
     tls: ListenerTlsConfig | None = None
     """TLS for all clients of the listener; without it there is none."""
+    cors: CorsConfig | None = None
+    """Pages of other origins that may call the listener from browsers. Without it browsers show them no reply."""
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether clients identify themselves."""
+        return self.auth is not None or (self.tls is not None and self.tls.client != "none")
+
+    @property
+    def cross_origin(self) -> CrossOrigin | None:
+        """`cors` as the listener is told it. Pages may use certificates and cookies where clients have credentials."""
+        cors = self.cors
+        return None if cors is None else CrossOrigin(cors.origins, cors.headers, cors.max_age, self.has_credentials)
 
 
 class AdminConfig(Keys):
@@ -285,6 +341,24 @@ def _forwardable(name: str) -> str:
     if name in _NEVER_FORWARDED:
         raise refusal("{value} is set by the gateway for each connection and cannot be forwarded")
     return name
+
+
+# The gateway writes those of its request ids and traces for each request.
+_NEVER_FIXED = (_NEVER_FORWARDED - {HOST}) | {ID_HEADER, *TRACE_HEADERS}
+_HOST_VALUE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{1,5})?")
+
+
+def _server_headers(given: Any) -> Any:
+    """The `headers` of a backend as they are written, with the keys that errors name."""
+    for name, text in given.items() if isinstance(given, dict) else ():
+        lower = str(name).lower()
+        if lower in _NEVER_FIXED:
+            raise refusal(f"{name!r} is set by the gateway for each request and cannot be in `headers`", name)
+        if lower.endswith("-bin"):
+            raise refusal(f"{name!r}: headers that end in -bin are bytes over gRPC; expected another one", name)
+        if lower == HOST and isinstance(text, str) and not _HOST_VALUE.fullmatch(text):
+            raise refusal("expected a host name, with or without :PORT", name)
+    return given
 
 
 class EjectionConfig(Keys):
@@ -460,6 +534,10 @@ class BackendConfig(Keys):
         tuple[Annotated[HeaderName, AfterValidator(_forwardable)], ...], AfterValidator(distinct)
     ] = ()
     """The only headers of clients that are sent on to the backend."""
+    headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce, BeforeValidator(_server_headers)] = {}
+    """`{NAME: VALUE}`: headers of every request to the servers, also of probes and questions for metadata; over gRPC
+    metadata. They take the place of headers with the same names. `Host` is the name that servers are asked for, in
+    place of the address (over gRPC `:authority`). Values are shown nowhere."""
     health: BackendHealthConfig | None = None
     """Active probes, and when endpoints that fail get no calls. Without it endpoints are judged by their calls only."""
     tls: BackendTlsConfig | None = None
@@ -473,6 +551,11 @@ class BackendConfig(Keys):
         if isinstance(given, dict) and given.get("protocol") == JSON and isinstance(given.get("form"), str):
             return {**given, "protocol": PREFIX + given["form"]}
         return given
+
+    @property
+    def sent_headers(self) -> FixedFields:
+        """Its `headers`, as they are sent."""
+        return tuple((name.encode(), each.get_secret_value().encode()) for name, each in self.headers.items())
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -532,7 +615,7 @@ class TracingConfig(Keys):
 
     otlp: Annotated[Name, AfterValidator(_collector)]
     """The URL of a collector that takes OTLP over HTTP; `/v1/traces` is added to one without a path."""
-    headers: Mapping[HeaderName, SecretHeaderValue] = {}
+    headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
     """`{NAME: VALUE}`: headers of the requests to the collector."""
     sample: Share = 0.01
     """The share of the traces that begin at this gateway which are recorded. A request with a `traceparent` header is

@@ -12,6 +12,7 @@ from gateway.config.catalog import Catalog
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import forms_beside_protocols, protocol_names
+from gateway.config.header_checks import cross_origin, server_headers
 from gateway.config.keys import BackendConfig, ListenerConfig
 from gateway.config.load_checks import load_findings
 from gateway.config.partial import Parts
@@ -305,6 +306,19 @@ def _batches(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    first: dict[str, int] = {}
+    for at, route in parts.routes.items():
+        same = first.setdefault(route.name, at)
+        if same == at:
+            continue
+        if "name" in route.model_fields_set:
+            yield Finding(("routes", at, "name"), f"routes[{same}] is also called {VALUE}")
+        elif route.match != parts.routes[same].match:  # equal ones are another error
+            text = f"routes[{same}] is also called {route.name!r}, the text of this match; add a `name` to this route"
+            yield Finding(("routes", at, "match"), text, at_key=True)
+
+
+def _names_in_routes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for at, route in parts.routes.items():
         for place, name in zip(route.backend_places, route.backends, strict=True):
             yield from _unknown(("routes", at, *place), "backend", name, parts.backend_names)
@@ -352,8 +366,11 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
     placement_findings,
     _flavors,
     _batches,
+    server_headers,
+    cross_origin,
     _trust_metadata,
     _route_names,
+    _names_in_routes,
     _images,
     _pages,
     path_ties,

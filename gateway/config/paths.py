@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from gateway.config.catalog import Catalog
 from gateway.config.fields import VALUE
 from gateway.config.keys import BackendConfig, ListenerConfig
+from gateway.config.matching import MatchConfig
 from gateway.config.partial import Parts
 from gateway.config.problems import Finding, listed
-from gateway.config.routes import MatchConfig, RouteConfig
+from gateway.config.routes import RouteConfig
 from gateway.core import patterns
 from gateway.core.patterns import PathTable, Tie
 from gateway.core.protocol import HttpForm, Protocol, SettingError

@@ -6,7 +6,19 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from gateway.config.fields import VALUE, Bytes, HeaderName, Keys, Name, Names, Period, SecretHeaderValue, Share, refusal
+from gateway.config.fields import (
+    VALUE,
+    Bytes,
+    EachHeaderOnce,
+    HeaderName,
+    Keys,
+    Name,
+    Names,
+    Period,
+    SecretHeaderValue,
+    Share,
+    refusal,
+)
 from gateway.config.tls import BackendTlsConfig
 
 
@@ -34,9 +46,8 @@ class PayloadLogConfig(Keys):
     """The share of the calls that are logged, chosen at random for each call: its request and its reply, or the error
     in place of the reply."""
     routes: Names | None = None
-    """The routes whose calls are logged, each by its `match.model` as it is written there or by its place, such as
-    `routes[2]`; and graphs by their names in `models`. Without it those of all routes are, but of those with
-    `passthrough`, whose messages are not read."""
+    """The names of the routes whose calls are logged, and the names of graphs in `models`. The default is all routes
+    except those with `passthrough`, whose messages are not read."""
     most_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
     """The most bytes of tensors and parameters that are shown of one request or reply. A tensor that is larger than
     what is left of it is shown without its values, and says so; never a part of one."""
@@ -53,7 +64,7 @@ class PayloadLogConfig(Keys):
     """The attribute `source` of the events: a URI or a name."""
     namespace: str = ""
     """The attribute `namespace` of the events, that of a KServe InferenceService; without it they have none."""
-    headers: Mapping[HeaderName, SecretHeaderValue] = {}
+    headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
     """`{NAME: VALUE}`: further headers of the requests to the URL."""
     tls: BackendTlsConfig | None = None
     """TLS towards the URL. Without it the CAs of the system are trusted for `https`."""

@@ -26,13 +26,12 @@ def payload_log_findings(config: Config, catalog: Catalog) -> list[Finding]:
 def _routes(settings: PayloadLogConfig, config: Config) -> Iterator[Finding]:
     """Routes that there are not, or whose messages nobody reads."""
     known: dict[str, bool] = dict.fromkeys(config.models, True)
-    for at, route in enumerate(config.routes):
-        for name in (f"routes[{at}]", *((route.match.model,) if route.match.model is not None else ())):
-            known[name] = known.get(name, False) or not route.passthrough
+    for route in config.routes:
+        known[route.name] = known.get(route.name, False) or not route.passthrough
     for at, name in enumerate(settings.routes or ()):
         location: Location = (*_PLACE, "routes", at)
         if name not in known:
-            text = f"no route has `match: {{model: ...}}` or the place {VALUE}, and no graph this name"
+            text = f"neither a route nor a graph has the name {VALUE}"
             yield Finding(location, f"{text}{suggestion(name, known)}")
         elif not known[name]:
             yield Finding(location, f"the messages of {VALUE} are not read, since it has passthrough; remove it")

@@ -11,7 +11,7 @@ from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol, Relay, resolve_batch
 
-NEEDS_NO_CONTENT = frozenset({"backend", "split", "sticky", "fallback", "passthrough"})
+NEEDS_NO_CONTENT = frozenset({"name", "backend", "split", "sticky", "fallback", "passthrough"})
 """The keys of a route for which no message is read. For every other key a function here says when it needs content."""
 
 
@@ -90,6 +90,5 @@ def _by_payload_log(route: RouteConfig, config: Config) -> Iterator[str]:
     log = config.log.payloads
     if log is None:
         return
-    places = [f"routes[{at}]" for at, each in enumerate(config.routes) if each is route]
-    if log.routes is None or not {route.match.model, *places}.isdisjoint(log.routes):
+    if log.routes is None or route.name in log.routes:
         yield "log.payloads"

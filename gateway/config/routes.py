@@ -1,9 +1,9 @@
 """`routes:`: which requests go to which backend, and how they are changed on the way."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, Strict
+from pydantic import AfterValidator, ConfigDict, Field, Strict, model_validator
 
 from gateway.bridge.settings import (
     DIFFERENCE_ORDERS,
@@ -14,73 +14,17 @@ from gateway.bridge.settings import (
     TranslateSettings,
 )
 from gateway.config.declared import Declared
-from gateway.config.fields import VALUE, Flag, HeaderName, Keys, Name, Names, NanKey, Size, Written, refusal
+from gateway.config.fields import VALUE, Flag, Keys, Name, Names, NanKey, Size, Written, refusal
+from gateway.config.matching import MatchConfig, TextHeaderName
 from gateway.config.policies import Policies
 from gateway.config.problems import listed
-from gateway.config.tensors import Constant, FreeDimension, RouteSignature
-from gateway.core.datatypes import Datatype
-from gateway.core.operations import SERVER_OPERATIONS, Operation
-from gateway.core.types import MAX_RANK, Nan, Tensor
+from gateway.config.route_names import RouteName, name_of_match
+from gateway.config.tensors import Constant, RouteSignature
+from gateway.core.operations import Operation
+from gateway.core.types import Nan, Tensor
 
 Image = TypeVar("Image", ImageInput, ImageOutput)
-_OF_A_MODEL = tuple(operation.value for operation in Operation if operation not in SERVER_OPERATIONS)
 Check: TypeAlias = Literal["full", "none"]
-ModelOperation = Annotated[Operation, Written(Literal[_OF_A_MODEL], Operation)]
-
-
-def _path(path: str) -> str:
-    if not path.startswith("/") or "*" in path[:-1]:
-        raise refusal("expected a path such as /v2/models/m/infer or, with one * at its end, /v2/*, got {value}")
-    return path
-
-
-ANY_VALUE = "*"
-"""In `match.header`: any value."""
-
-
-def _text_header(name: str) -> str:
-    if name.endswith("-bin"):
-        raise refusal(f"headers that end in -bin are bytes over gRPC; expected another one, got {VALUE}")
-    return name
-
-
-TextHeaderName = Annotated[HeaderName, AfterValidator(_text_header)]
-
-
-class InputMatchConfig(Keys):
-    """Conditions that one of the request's inputs must all meet."""
-
-    name: Name | None = None
-    """The clients' name of the input. Inputs without a name (UM-Bridge, MIP) do not meet it."""
-    datatype: Datatype | None = None
-    """The datatype of the input: that of V2. Numbers in JSON without a datatype are FP64, or INT64 if all of them are
-    written as integers."""
-    shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)] | None = None
-    """The dimensions of the input, as many as it has. -1 is any size."""
-
-
-class MatchConfig(Keys):
-    """Conditions that a request must all meet; {} is met by every request."""
-
-    listener: Name | None = None
-    """The listener that received the request."""
-    protocol: Name | None = None
-    """The client's protocol."""
-    path: Annotated[Name, AfterValidator(_path)] | None = None
-    """The request's path; with `*` at the end every path that begins so."""
-    model: Name | None = None
-    """The model's name, or a glob with `*`, `?` and `[...]`. Requests that do not name a model match only routes
-    without this key."""
-    version: Name | None = None
-    """The model's version as text: `"1"`."""
-    operation: ModelOperation | None = None
-    """The operation on the model."""
-    header: Mapping[TextHeaderName, str] = {}
-    """`{NAME: VALUE}`: headers or gRPC metadata that the request must have, with exactly these values; `"*"` is any
-    value. MIP and brpc have none."""
-    input: InputMatchConfig | None = None
-    """An input that the request must have. It is judged for inference, explanation and derivatives; for all other
-    operations on the model, such as metadata, it is met."""
 
 
 class RewriteConfig(Keys):
@@ -193,6 +137,9 @@ class RouteConfig(Keys):
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["backend"]}, {"required": ["split"]}]})
 
+    name: RouteName = ""
+    """The route's name in metrics, logs, traces, the console and `gateway-route`. The default is a short text of
+    `match`, such as `iris` or `iris,protocol=v2-rest`. No two routes have the same name."""
     match: MatchConfig
     """Which requests take this route."""
     backend: Name | None = None
@@ -221,6 +168,12 @@ class RouteConfig(Keys):
     protocol; `none`: let it pass unread there. The default is that of the key `check` at the top."""
     policies: Policies = ()
     """Policies around the route's calls, outermost first, outside of the backend's policies."""
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not self.name:
+            self.__dict__["name"] = name_of_match(self.match)  # the model is frozen for all others
+        return self
 
     @property
     def own_backends(self) -> tuple[str, ...]:

@@ -87,4 +87,5 @@ def _refuse_first(
 ) -> None:
     if wrong.any():
         at = int(np.argmax(wrong.reshape(-1)))
-        raise DecodeError(f"{what}: element {at}, {values.reshape(-1)[at]!s}, {why} {datatype}")
+        place = f"{what}: element" if what else "element"
+        raise DecodeError(f"{place} {at}, {values.reshape(-1)[at]!s}, {why} {datatype}")

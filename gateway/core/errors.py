@@ -132,6 +132,14 @@ class GatewayError(Exception):
         """As the server wrote it, for a client of the same wire form over HTTP; None: the codec writes it."""
 
 
+class ElementError(GatewayError):
+    """An element of a tensor cannot be written: NaN where there is no word for it, bytes that are no text. The tensor
+    itself has a place."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, message)
+
+
 class DecodeError(Exception):
     """Bytes that violate their protocol. `exchange.answer` reports them as the client's error, `ask` as the
     backend's. What it quotes of them may be long: the text is cut."""

@@ -31,7 +31,7 @@ from gateway.core.frozen import replace_struct, set_field
 from gateway.core.offload import LARGE, are_large, in_thread, is_large, worked
 from gateway.core.operations import WORDS
 from gateway.core.protocol import HttpForm, ListenerSettings, Protocol, StreamForm, Target
-from gateway.core.queue_wait import queue_wait, with_wait
+from gateway.core.queue_wait import out_of_time, queue_wait, tell_wait, with_wait
 from gateway.core.record import UNREAD, UNRECORDED, Record
 from gateway.core.spans import note
 from gateway.core.transport import Connector, Destination, EventualReply, Select
@@ -124,6 +124,7 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
             else:
                 reply = protocol.encode_response(response, request, destination.translate)
     except Exception as error:
+        tell_wait(error)
         reply = _error_reply(error, protocol, request, message)
     wait = queue_wait.get()
     return reply if wait is None or isinstance(protocol.carrier, StreamForm) else with_wait(reply, wait)
@@ -216,8 +217,8 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
 
 
 def deadline_passed() -> GatewayError:
-    """The error for a request that was not answered before the client's deadline."""
-    return refusal(Reason.TIMEOUT, "the deadline that the client set has passed")
+    """The error for a request that was not answered before the client's deadline, in the task that answers it."""
+    return out_of_time("the deadline that the client set has passed")
 
 
 def _error_reply(error: Exception, protocol: Protocol, request: Request | None, message: Message) -> Message:

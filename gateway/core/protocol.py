@@ -86,6 +86,22 @@ LISTED_VALUES = 400_000
 have some seventy."""
 
 
+ANY_ORIGIN = "*"
+"""In `CrossOrigin.origins`: pages from anywhere."""
+
+
+@frozen
+class CrossOrigin:
+    """Which pages in browsers may read the replies of a listener over HTTP: those from `origins`, which may send
+    `headers` (lower case) and, with `credentials`, certificates and cookies. Browsers remember it for `max_age`
+    seconds."""
+
+    origins: tuple[str, ...]
+    headers: tuple[str, ...]
+    max_age: int
+    credentials: bool
+
+
 @frozen
 class ListenerSettings:
     """The listener's settings that `decode_request` needs. `model` is the one asked for by clients that name none."""
@@ -99,6 +115,8 @@ class ListenerSettings:
     """Whether HTTP/1.1 is served at the same address by another listener."""
     relays: frozenset[str] = frozenset()
     """The names of the protocols of which some route passes calls unread."""
+    cross_origin: CrossOrigin | None = None
+    """What pages of other origins may do, over HTTP; None: nothing is said about them."""
 
 
 @frozen

@@ -1,11 +1,15 @@
-"""Headers that tell a client how long its call waited in a queue: PLACE_HEADER and SECONDS_HEADER.
+"""How long a call waited in a queue: in the headers of its reply, PLACE_HEADER and SECONDS_HEADER, and in the error if
+its time is over.
 
 The backend notes the wait in the context of the task that answers the request; `exchange.answer` adds it to the reply.
 A call made in a task of its own (a row of a batch) notes it there, so the reply to the whole does not have it.
 """
 
+import asyncio
 from contextvars import ContextVar
+from math import inf
 
+from gateway.core.errors import GatewayError, Reason, TransportError, refusal
 from gateway.core.frozen import frozen, replace
 from gateway.core.types import Headers, Message
 
@@ -13,27 +17,66 @@ PLACE_HEADER = "gateway-queue-place"
 """The header or metadata key with the place that the call had when it joined the queue: 1 if it was the next one."""
 SECONDS_HEADER = "gateway-queue-seconds"
 """The header or metadata key with the seconds that the call waited in the queue."""
+LATER = 1.0
+"""Seconds after which a call may try again that got its slot too late, where nobody knows how long calls take."""
 _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 
 
 @frozen
 class QueueWait:
-    """A wait in a queue. `place`: as in PLACE_HEADER, of the first queue if there were several; `seconds`: in all."""
+    """A wait in a queue. `place`: as in PLACE_HEADER, of the first queue if there were several; `seconds`: in all.
+    `until`: when the last one ended, on the loop's clock.
+
+    `retry_after`: the call has left the queue without a slot, so that nothing was sent; after so many seconds another
+    one may get a slot.
+    """
 
     place: int
     seconds: float
+    until: float = inf
+    retry_after: float | None = None
 
 
 queue_wait: ContextVar[QueueWait | None] = ContextVar("queue_wait", default=None)
 """The wait of the request that the current task answers; None if it did not wait."""
 
 
-def note_wait(place: int, seconds: float) -> None:
-    """Note that the request which the current task answers has waited."""
+def note_wait(place: int, seconds: float, retry_after: float | None = None) -> None:
+    """Note that the request which the current task answers has waited; with `retry_after`, in vain."""
     before = queue_wait.get()
     if before is not None:
         place, seconds = before.place, before.seconds + seconds
-    queue_wait.set(QueueWait(place, seconds))
+    queue_wait.set(QueueWait(place, seconds, asyncio.get_running_loop().time(), retry_after))
+
+
+def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayError:
+    """The error for a call whose time is over, which began at `since` on the loop's clock. Between its two texts it
+    says how much of the time the call waited in queues. If it left the last one without a slot, it has not been sent,
+    and the error says when to try again.
+
+    To be called in the task that answers the request.
+    """
+    wait = queue_wait.get()
+    if wait is None or wait.until <= since:
+        return refusal(Reason.TIMEOUT, before + after)
+    seconds = min(wait.seconds, wait.until - since)
+    return refusal(
+        Reason.TIMEOUT, f"{before}, of which {seconds:.2f} s waiting for a free slot{after}", wait.retry_after
+    )
+
+
+def tell_wait(error: Exception) -> None:
+    """Say in the `error` of a call whose time was over before it could be sent how long it had waited for its slot, and
+    when to try again. Nothing happens to other errors, and if it did not wait.
+
+    To be called in the task that answers the request.
+    """
+    wait = queue_wait.get()
+    if wait is None or not isinstance(error, TransportError) or error.sent or error.reason is not Reason.TIMEOUT:
+        return
+    error.message = f"{error.message}, after {wait.seconds:.2f} s of waiting for a free slot"
+    error.args = (error.message,)
+    error.retry_after = error.retry_after or LATER
 
 
 def with_wait(reply: Message, wait: QueueWait) -> Message:

@@ -115,7 +115,7 @@ class Record(Struct, gc=False, eq=False):
 
     What it is, once it is decoded and routed:
 
-    - `operation`, `model`: as in Request. `route`: the place of the route in the configuration, such as `routes[2]`.
+    - `operation`, `model`: as in Request. `route`: the route's name; `models.NAME` for that to a graph.
     - `read_for`: what its content was read for, such as `translate.cast`; UNREAD if it passed unread; empty if it came
       to no route.
     - `backend`, `out_protocol`: names; of the backend asked last, if there were several.

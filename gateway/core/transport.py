@@ -23,10 +23,10 @@ class Destination:
     """The function that answers a Request: `local` at once, `handler` after a wait, `stream` with any number of
     Responses.
 
-    `translate` are the settings that the answer is encoded with. `route` is the place of the route in the
-    configuration and `backend` the name of its (first) backend; both are empty for what the gateway answers itself.
-    `relay` is how clients' messages pass unread; None if they are read, and `reads` is why: the first key of the
-    configuration that needs their content.
+    `translate` are the settings that the answer is encoded with. `route` is the route's name (`models.NAME` for a
+    graph's) and `backend` the name of its (first) backend; both are empty for what the gateway answers itself. `relay`
+    is how clients' messages pass unread; None if they are read, and `reads` is why: the first key of the configuration
+    that needs their content.
     """
 
     handler: Handler | None = None
@@ -112,6 +112,12 @@ class Exchanges:
     ready: Ready = always_ready
     record: StartRecord | None = None
     admit: Admit | None = None
+
+
+FixedFields: TypeAlias = tuple[tuple[bytes, bytes], ...]
+"""Headers that a Connector sends with every message, by their names in lower case. They take the place of those that
+the message has. HOST is the name that the endpoint is asked for, in place of its address."""
+HOST = "host"
 
 
 class Connector(typing.Protocol):

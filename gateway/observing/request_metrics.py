@@ -175,13 +175,14 @@ class RequestMetrics(Collector):
         self._losses: dict[tuple[str, ...], int] = {}
         """By LABELS and kind."""
 
-    def forget(self, listeners: Collection[str], backends: Collection[str]) -> None:
-        """Drop what was counted for listeners, backends and models other than these and those of `models`, so that
-        reloads do not make the page grow."""
+    def forget(self, listeners: Collection[str], routes: Collection[str], backends: Collection[str]) -> None:
+        """Drop what was counted for listeners, routes, backends and models other than these and those of `models`, so
+        that reloads do not make the page grow."""
 
         def is_kept(labels: Sequence[str]) -> bool:
-            listener, _, model, _, _, backend = labels[: len(LABELS)]
-            return listener in listeners and (not backend or backend in backends) and model in self.models
+            listener, route, model, _, _, backend = labels[: len(LABELS)]
+            is_there = listener in listeners and (not route or route in routes) and (not backend or backend in backends)
+            return is_there and model in self.models
 
         # New objects: the thread that renders the page may be reading the old ones.
         self._table = self._table.only(is_kept)

@@ -190,8 +190,8 @@ class Mirror(PolicyState):
 
     @property
     def route(self) -> str:
-        """Where the route stands: `routes[N]`."""
-        return self.place.partition(" ")[0]
+        """The route's name."""
+        return self.place.rpartition(" ")[0]
 
     def takes(self, request: Request) -> bool:
         """Whether this request is mirrored."""

@@ -22,7 +22,7 @@ class PolicyState:
     returns that of its settings."""
 
     place: str
-    """Where the entry stands, as log lines and `/status` name it: `backends.NAME POLICY` or `routes[N] POLICY`."""
+    """Where the entry stands, as log lines name it: `NAME POLICY` on a route, or `backends.NAME POLICY`."""
     keeps_answers: ClassVar[bool] = False
     """Whether it has answers to forget, by `clear`."""
 
@@ -87,8 +87,8 @@ class StateMetric:
     or if the last label has the keys of a mapping that is shown. Numbers with the same labels, such as those of several
     workers, are added.
 
-    The labels of a place are `place` (`routes[0]`), `route` (the same), and `backend`: the `backend` that the state
-    shows, else that at which it stands.
+    The labels of a place are `place` (a route's name, or `backends.NAME`), `route` (the same), and `backend`: the
+    `backend` that the state shows, else that at which it stands.
     """
 
     name: str

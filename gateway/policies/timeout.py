@@ -12,8 +12,9 @@ from pydantic_core import PydanticCustomError
 
 from gateway.core.deadlines import TimeLimit
 from gateway.core.documented import Documented
-from gateway.core.errors import Reason, refusal
+from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace, replace_struct
+from gateway.core.queue_wait import out_of_time
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response, Tries
 
@@ -62,8 +63,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
                 except TimeoutError as error:
                     if not limit.expired():  # a TimeoutError of `handler` itself
                         raise
-                    text = f"no response within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
-                    raise refusal(Reason.TIMEOUT, text) from error
+                    raise _out_of_time("response", seconds) from error
                 yield response
 
     return with_timeout
@@ -77,10 +77,6 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
         GatewayError: DEADLINE_EXCEEDED (timeout).
     """
     seconds, per_try = settings.seconds, settings.per_try
-
-    def too_late() -> Exception:
-        text = f"no answer within {seconds:g} s, the limit that the policy timeout sets (timeout.seconds)"
-        return refusal(Reason.TIMEOUT, text)
 
     limit = TimeLimit()
 
@@ -98,12 +94,19 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
             return await handler(limited)
         except asyncio.CancelledError as error:
             if call.was_ended():
-                raise too_late() from error
+                raise _out_of_time("answer", seconds) from error
             raise
         finally:
             limit.end(call)
 
     return with_timeout
+
+
+def _out_of_time(what: str, seconds: float) -> GatewayError:
+    """The error for a call, or the next response of a stream, that took `seconds`."""
+    since = asyncio.get_running_loop().time() - seconds
+    limit = ", the limit that the policy timeout sets (timeout.seconds)"
+    return out_of_time(f"no {what} within {seconds:g} s", limit, since)
 
 
 def _smaller(given: float | None, limit: float) -> float:

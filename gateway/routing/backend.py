@@ -54,7 +54,11 @@ _NOTHING = Done()
 
 @final
 class Backend:
-    """A named group of model servers that speak one wire form. `sender` sends to them, `slots` give the slots."""
+    """A named group of model servers that speak one wire form: a Handler that sends each Request to one of its
+    endpoints.
+
+    `sender` sends the attempts, `slots` say where to and when.
+    """
 
     def __init__(self, sender: Sender, slots: Slots) -> None:
         self.name = sender.name
@@ -158,8 +162,7 @@ class Backend:
     def remove(self, endpoint: Endpoint) -> None:
         """Send no more calls to `endpoint`; nothing happens if it is not there.
 
-        It is not closed here: `Endpoint.is_used` says whether another backend has it, `Endpoint.idle` waits for the
-        end of its calls.
+        It is not closed here: another backend may have it. `Endpoint.idle` waits for the end of its calls.
         """
         if endpoint not in self.endpoints:
             return

@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.core.frozen import frozen
 from gateway.core.operations import WAKING
-from gateway.core.queue_wait import note_wait
+from gateway.core.queue_wait import LATER, note_wait
 from gateway.core.types import Request
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
@@ -117,6 +117,7 @@ class WaitingCalls:
         client, line = request.client, self.lines.of(request)
         place = self.queue.place(client, line)
         waiter, joined = self.queue.join(client, line), self._clock()
+        retry_after: float | None = None
         try:
             if self.patience is not None:
                 await self._wait_patiently(waiter, self.patience)
@@ -132,13 +133,14 @@ class WaitingCalls:
             else:
                 self.queue.leave(client, line, waiter)
             if isinstance(error, asyncio.CancelledError):
+                retry_after = self.seconds_until(len(self.queue) + 1) or LATER
                 raise
             if not self._choice.endpoints and self.patience is not None:
                 raise self._choice.none_there(self.patience) from error
             text = f"{self.lines.awaited(request)} within {self._timeout:g} s (queue.timeout); try again later"
             raise overloaded(f"backend {self._name!r}: {text}", self.seconds_until(len(self.queue) + 1)) from error
         finally:
-            note_waiting(request, self._name, place, self._clock() - joined)
+            note_waiting(request, self._name, place, self._clock() - joined, retry_after)
 
     async def _wait_patiently(self, waiter: Waiter[Endpoint], seconds: float) -> None:
         """Wait until `waiter` is done: `seconds` while there is no endpoint, and `queue.timeout` while there are some.
@@ -157,9 +159,10 @@ class WaitingCalls:
             await asyncio.wait((waiter,), timeout=min(left, seconds, queue_timeout))
 
 
-def note_waiting(request: Request, backend: str, place: int, seconds: float) -> None:
-    """Note that the request has waited for so many seconds, at first at this place of the backend's queue."""
-    note_wait(place, seconds)
+def note_waiting(request: Request, backend: str, place: int, seconds: float, retry_after: float | None = None) -> None:
+    """Note that the request has waited for so many seconds, at first at this place of the backend's queue; with
+    `retry_after`, in vain."""
+    note_wait(place, seconds, retry_after)
     request.record.waited(seconds, backend, place)
 
 

@@ -99,7 +99,15 @@ class Assembled:
             ),
         )
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Wire:
+    def _connect(
+        self,
+        address: str,
+        protocol: Protocol,
+        limits: Limits,
+        ip: str = "",
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> Wire:
         return Wire(self.sent, address, limits)
 
     async def ask(

@@ -69,7 +69,15 @@ class Assembled:
         self.lab = self.assembly.backends["lab"]
         self.report = [watcher._report for watcher in self.assembly.discovery._watchers]
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Wire:
+    def _connect(
+        self,
+        address: str,
+        protocol: Protocol,
+        limits: Limits,
+        ip: str = "",
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> Wire:
         self.wires.append(Wire(address, ip))
         return self.wires[-1]
 

@@ -45,7 +45,15 @@ class Reloads:
         self.links: dict[str, list[Link]] = {}
         self.current: Assembly | None = None
 
-    def _connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Link:
+    def _connect(
+        self,
+        address: str,
+        protocol: Protocol,
+        limits: Limits,
+        ip: str = "",
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> Link:
         self.links.setdefault(address, []).append(Link(limits))
         return self.links[address][-1]
 

@@ -45,7 +45,7 @@ def counting() -> float:
     """Microseconds that counting one request takes; the least of some rounds."""
     metrics = RequestMetrics(ModelLabels(100, ["model"]), [0.001 * 2**at for at in range(16)])
     record = records.made((), "0af7651916cd43dd8448eb211c80319c", "http", "v2-rest", "127.0.0.1:4000", 1.0, 200)
-    records.route(record, "routes[0]", "lab", "127.0.0.1:8001", "v2-grpc").model = "model"
+    records.route(record, "route-0", "lab", "127.0.0.1:8001", "v2-grpc").model = "model"
     record.tries, record.upstream, record.decode, record.encode = 1, 0.0034, 0.00004, 0.00003
     record.end(200, 300)
     requests = [record] * BATCH

@@ -75,7 +75,7 @@ def exporting() -> float:
 def _traced(number: int) -> Record:
     """The record of a request from UM-Bridge to V2 over REST."""
     record = Record(
-        "to_rest", "umbridge", "", "infer", "vector_10", "routes[0]", "rest", "v2-rest", "127.0.0.1:8000", tries=1,
+        "to_rest", "umbridge", "", "infer", "vector_10", "route-0", "rest", "v2-rest", "127.0.0.1:8000", tries=1,
         code=200, received=1.0, ended=1.001, id=f"{number:024x}", client=f"127.0.0.1:{40000 + number}", bytes_in=100,
         bytes_out=100, context=TraceContext(number + 1, 0, number + 1, is_sampled=True),
     )  # fmt: skip

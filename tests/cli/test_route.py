@@ -16,11 +16,11 @@ def test_it_prints_every_route_and_the_backend() -> None:
     assert result.exit_code == 0
     assert result.stdout == (
         "infer for model 'upper' over v2-rest at listener 'http'\n"
-        "  routes[0]: model 'upper' is not 'posterior'\n"
-        "  routes[1]: protocol is 'v2-rest', not 'umbridge'; model 'upper' is not 'double'\n"
-        "  routes[2]: matches\n"
-        "  routes[3]: model 'upper' is not 'count'\n"
-        "  routes[4]: would match, but an earlier route does\n"
+        "  posterior: model 'upper' is not 'posterior'\n"
+        "  double,protocol=umbridge: protocol is 'v2-rest', not 'umbridge'; model 'upper' is not 'double'\n"
+        "  upper: matches\n"
+        "  count: model 'upper' is not 'count'\n"
+        "  *: would match, but an earlier route does\n"
         "  backend 'texts' (grps-rest): model 'upper'\n"
         "  messages are read because of backends.texts.protocol\n"
     )
@@ -36,16 +36,16 @@ def test_of_a_graph_it_prints_the_route_of_each_step() -> None:
         "infer for model 'posterior.gradient' over umbridge at listener 'samplers'\n"
         "  the name is read as gradient of model 'posterior'\n"
         "  models.posterior: matches\n"
-        "  routes[0]: model 'posterior' is not 'heat'\n"
-        "  routes[1]: model 'posterior' is not 'prior'\n"
-        "  routes[2]: model 'posterior' is not 'misfit'\n"
-        "  step 'forward' calls model 'heat': routes[0]\n"
+        "  heat: model 'posterior' is not 'heat'\n"
+        "  prior: model 'posterior' is not 'prior'\n"
+        "  misfit: model 'posterior' is not 'misfit'\n"
+        "  step 'forward' calls model 'heat': heat\n"
         "    input0 = $theta\n"
         "    backend 'simulation' (umbridge): model 'heat'\n"
-        "  step 'prior' calls model 'prior': routes[1]\n"
+        "  step 'prior' calls model 'prior': prior\n"
         "    theta = $theta\n"
         "    backend 'triton' (v2-grpc): model 'prior'\n"
-        "  step 'likelihood' calls model 'misfit': routes[2]\n"
+        "  step 'likelihood' calls model 'misfit': misfit\n"
         "    predicted = $forward\n"
         "    observed = constant [3]\n"
         "    backend 'misfit' (graphpipe): model 'misfit'\n"
@@ -64,9 +64,9 @@ def test_headers_and_inputs_decide() -> None:
         result = gateway("route", *CANARY, "--protocol", "v2-rest", "--model", "resnet", "--json", *arguments)
         return str(json.loads(result.stdout)["decisions"][0]["route"])
 
-    assert chosen("--header", "x-canary=always") == "routes[0]"
-    assert chosen("--input", "image:UINT8:1,224,224,3") == "routes[1]"
-    assert chosen("--input", "image:FP32:1,3") == "routes[2]"
+    assert chosen("--header", "x-canary=always") == "resnet,header=x-canary"
+    assert chosen("--input", "image:UINT8:1,224,224,3") == "resnet,input=UINT8"
+    assert chosen("--input", "image:FP32:1,3") == "resnet"
 
 
 def test_the_listeners_model_is_that_of_clients_that_name_none() -> None:
@@ -90,11 +90,11 @@ routes:
 @pytest.mark.parametrize(
     ("arguments", "route", "error"),
     [
-        (("--protocol", "grps-rest", "--path", "/v1/chat"), "routes[1]", ""),
-        (("--protocol", "grps-rest", "--model", "m"), "routes[2]", ""),
-        (("--protocol", "grps-rest", "--model", "m", "--operation", "metadata"), "routes[0]", ""),
-        (("--protocol", "v2-rest", "--model", "m"), "routes[0]", ""),
-        (("--protocol", "v2-rest", "--model", "m", "--path", "/v2/models/m/infer"), "routes[0]", ""),
+        (("--protocol", "grps-rest", "--path", "/v1/chat"), "path=/v1/chat", ""),
+        (("--protocol", "grps-rest", "--model", "m"), "path=/grps/v1/infer/predict", ""),
+        (("--protocol", "grps-rest", "--model", "m", "--operation", "metadata"), "*", ""),
+        (("--protocol", "v2-rest", "--model", "m"), "*", ""),
+        (("--protocol", "v2-rest", "--model", "m", "--path", "/v2/models/m/infer"), "*", ""),
         (
             ("--protocol", "v2-rest", "--model", "m", "--path", "/v1/chat"),
             "",

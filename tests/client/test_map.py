@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tqdm import tqdm
 
-from gateway.client import AsyncClient, Client, ClientError, ConnectError, InvalidInput, Outputs, Refused
+from gateway.client import AsyncClient, Client, ClientError, ConnectError, InvalidInput, Outputs, Refused, Timeout
 from gateway.client.map import LONGEST_WAIT, MapArguments, Window, evaluations, seconds_until_next
 from gateway.client.results import Evaluation, Results
 from gateway.core.errors import Reason
@@ -35,6 +35,12 @@ def only(outputs: Outputs) -> Any:
 
 def failure(reason: Reason, retry_after: float | None = None, kind: type[ClientError] = Refused) -> ClientError:
     return kind(reason.value, reason.status, reason, "here", retry_after)
+
+
+def unsent(error: ClientError) -> ClientError:
+    assert isinstance(error, Timeout)
+    error.sent = False
+    return error
 
 
 @pytest.fixture(scope="module")
@@ -296,6 +302,9 @@ async def test_a_point_is_sent_again_when_the_server_says_later() -> None:
         (failure(Reason.TOO_LARGE, 1.0), 1, None),
         (failure(Reason.MODEL_ERROR), 1, None),
         (failure(Reason.TIMEOUT), 1, None),
+        (failure(Reason.TIMEOUT, 1.0, Timeout), 1, 1.0),
+        (unsent(failure(Reason.TIMEOUT, None, Timeout)), 1, 0.1),
+        (unsent(failure(Reason.TIMEOUT, None, Timeout)), 6, None),
         (failure(Reason.UNREACHABLE, None, ConnectError), 1, 0.1),
         (failure(Reason.UNREACHABLE, None, ConnectError), 6, None),
     ],

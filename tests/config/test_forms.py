@@ -8,7 +8,7 @@ from gateway.assembly.forms import with_forms
 from gateway.cli.options import catalog
 from gateway.config import ConfigError, loads_with_warnings
 from gateway.config.effective import effective
-from gateway.config.forms import ExchangeConfig, FormConfig, ListingConfig, ProbeConfig
+from gateway.config.forms import ExchangeConfig, FailureConfig, FormConfig, ListingConfig, OneModelConfig, ProbeConfig
 from gateway.protocols.json import form
 
 FORMS = """\
@@ -76,8 +76,9 @@ BROKEN = {
     "no form named": (
         FORMS + REST.replace("form: prices, ", ""),
         [
-            "6:32: 'json' needs the name of a form: add `form: NAME`; expected bentoml, cog, huggingface, litserve, "
-            "mlflow, openai-embeddings, prices, ray, sagemaker, seldon, torchserve or vertex"
+            "6:32: 'json' needs the name of a form: add `form: NAME`; expected bentoml, cog, huggingface, infinity, "
+            "litserve, mlflow, openai-embeddings, prices, ray, ray-applications, sagemaker, seldon, torchserve or "
+            "vertex"
         ],
     ),
     "a form of another protocol": (
@@ -88,10 +89,10 @@ BROKEN = {
         FORMS + REST.replace("[v2-rest]", "[json]").replace("prices", "pr"),
         [
             "5:62: 'json' needs the name of a form: write json:NAME; expected json:bentoml, json:cog, "
-            "json:huggingface, json:litserve, json:mlflow, json:openai-embeddings, json:prices, json:ray, "
-            "json:sagemaker, json:seldon, json:torchserve or json:vertex",
-            "6:44: no form is called 'pr'; expected bentoml, cog, huggingface, litserve, mlflow, openai-embeddings, "
-            "prices, ray, sagemaker, seldon, torchserve or vertex",
+            "json:huggingface, json:infinity, json:litserve, json:mlflow, json:openai-embeddings, json:prices, "
+            "json:ray, json:ray-applications, json:sagemaker, json:seldon, json:torchserve or json:vertex",
+            "6:44: no form is called 'pr'; expected bentoml, cog, huggingface, infinity, litserve, mlflow, "
+            "openai-embeddings, prices, ray, ray-applications, sagemaker, seldon, torchserve or vertex",
         ],
     ),
     "a spelling that no template has": (
@@ -191,16 +192,20 @@ def test_ready_forms_are_read_only_where_they_are_named() -> None:
 WHOLE: dict[str, Any] = {
     "infer": [
         {
-            "path": ["/a/{model}", "/a"], "method": "PUT", "headers": {"h?": "$id"}, "query": {"q?": "$id"},
+            "path": ["/a/{model}", "/a"], "method": ["PUT", "POST"], "headers": {"h?": "$id"}, "query": {"q?": "$id"},
             "request_type": "application/json", "request": {"x": "$x"}, "response_type": "application/json",
             "response": {"y": "$y"}, "ignore_unknown": False, "client_path": "/clients/{model}",
         }
     ],
     "ready": {"path": ["/ready"], "status": 204, "response": {"ok": True}, "ignore_unknown": False},
     "live": {"path": "/live"},
-    "models": {"path": "/models", "response": [{"id": "$model"}, "..."], "ignore_unknown": False},
+    "models": {
+        "path": ["/models"], "response": [{"id": "$model"}, "..."], "ignore_unknown": False,
+        "one": {"path": "/models/{model}", "response": {"id": "$model"}},
+    },
     "error": {"error": "$message"},
     "error_type": "application/json",
+    "failures": [{"status": 409, "reason": "overloaded", "error": {"busy": "$message"}}],
     "tensors": {"x": "FP64 [2]", "y": "FP64 [2]"},
     "ignore_unknown": True,
 }  # fmt: skip
@@ -212,3 +217,5 @@ def test_the_keys_of_the_configuration_are_those_of_forms() -> None:
     assert set(ExchangeConfig.model_fields) - {"stream"} == set(WHOLE["infer"][0])
     assert set(ProbeConfig.model_fields) == set(WHOLE["ready"])
     assert set(ListingConfig.model_fields) == set(WHOLE["models"])
+    assert set(OneModelConfig.model_fields) == set(WHOLE["models"]["one"])
+    assert set(FailureConfig.model_fields) == set(WHOLE["failures"][0])

@@ -37,8 +37,8 @@ def read(settings: str) -> PayloadLogConfig:
         ("to: /log, events: batch", "is for a URL in `to`, and that is a file; remove it"),
         ('to: "http://a/", tls: {}', "needs https in `to`"),
         ('to: "https://a/", tls: {ca: ca.pem}', "expected an absolute path, got 'ca.pem'"),
-        ("to: /log, routes: [fraud]", "or the place 'fraud', and no graph this name; did you mean 'fraud*'?"),
-        ("to: /log, routes: ['routes[1]']", "the messages of 'routes[1]' are not read, since"),
+        ("to: /log, routes: [fraud]", "neither a route nor a graph has the name 'fraud'; did you mean 'fraud*'?"),
+        ("to: /log, routes: [path=/own]", "the messages of 'path=/own' are not read, since"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told(settings: str, text: str) -> None:

@@ -72,16 +72,11 @@ def test_protocols_without_names_or_loading() -> None:
         placement("{load: on_demand}", "umbridge")
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ("workers: 2", "7:5: what is known of the models of servers cannot be shared between workers yet"),
-        ("workers: auto", "cannot be shared between workers yet"),
-    ],
-)
-def test_several_workers(more: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        loads(TEXT.format(placement="{}", protocol="v2-grpc") + more, "file.yaml", catalog())
+@pytest.mark.parametrize("workers", ["2", "auto"])
+def test_several_workers_may_share_a_fleet(workers: str) -> None:
+    text = TEXT.format(placement="{load: on_demand}", protocol="v2-grpc")
+    found = loads(f"{text}workers: {workers}", "file.yaml", catalog())
+    assert found.backends["fleet"].placement is not None
 
 
 def test_passthrough_routes_and_started_servers() -> None:

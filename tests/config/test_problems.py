@@ -867,6 +867,30 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     ),
     # headers
     (
+        "headers that a server never gets from the configuration",
+        BACKEND + "headers: {Transfer-Encoding: chunked}}}\n",
+        ["2:102: 'Transfer-Encoding' is set by the gateway for each request and cannot be in `headers`"],
+    ),
+    ("a header twice", BACKEND + "headers: {X-A: b, x-a: c}}}\n", ["2:96: 'x-a' and 'X-A' are the same header"]),
+    ("no host", BACKEND + "headers: {Host: 'a b'}}}\n", ["2:89: expected a host name, with or without :PORT"]),
+    (
+        "bytes as a header",
+        BACKEND + "headers: {x-bin: a}}}\n",
+        ["2:90: 'x-bin': headers that end in -bin are bytes over gRPC; expected another one"],
+    ),
+    (
+        "a header of the configuration and of clients",
+        BACKEND + "headers: {X-Id: a}, forward_headers: [x-id]}}\n",
+        ["2:111: 'x-id' is in `headers` as well, and the value there is always sent; remove one of them"],
+    ),
+    (
+        "a header that has no value",
+        BACKEND + 'headers: {X-Id: "a\\nb"}}}\n',
+        [
+            "2:89: the value cannot stand in a header: expected visible ASCII characters, and spaces between them only",
+        ],
+    ),
+    (
         "headers that are never forwarded",
         BACKEND + "forward_headers: [X-Id, Host, 'a b', x-id]}}\n",
         [

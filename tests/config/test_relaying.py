@@ -91,7 +91,7 @@ def test_every_policy_says_whether_it_needs_content(name: str) -> None:
         ("match: {}, backend: lab, check: none", "check: full", ""),
         ("match: {model: m}, backend: lab", "log: {payloads: {to: /tmp/p}}", "log.payloads"),
         ("match: {model: m}, backend: lab", "log: {payloads: {to: /tmp/p, routes: [m]}}", "log.payloads"),
-        ("match: {model: m}, backend: lab", "log: {payloads: {to: /tmp/p, routes: ['routes[0]']}}", "log.payloads"),
+        ("match: {}, name: m, backend: lab", "log: {payloads: {to: /tmp/p, routes: [m]}}", "log.payloads"),
     ],
 )
 def test_what_else_decides(route: str, more: str, key: str) -> None:

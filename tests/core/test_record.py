@@ -56,14 +56,14 @@ def test_an_observer_that_fails_spoils_neither_the_reply_nor_the_others(caplog: 
 
 def test_only_what_is_allowed_is_told() -> None:
     quiet = record()
-    records.route(quiet, "routes[0]", "b")
+    records.route(quiet, "route-0", "b")
     assert not quiet.reply_fields()
     assert quiet.forwarded_fields() == []
     open_ = record(telling=Telling(id=True, route=True, forwards=True))
-    records.route(open_, "routes[0]", "bücher\n").tries = 2
+    records.route(open_, "route-0", "bücher\n").tries = 2
     assert open_.reply_fields() == [
         (b"x-request-id", b"id-1"),
-        (b"gateway-route", b"routes[0]"),
+        (b"gateway-route", b"route-0"),
         (b"gateway-backend", b"?"),
         (b"gateway-tries", b"2"),
     ]
@@ -92,7 +92,7 @@ def test_the_moments_of_a_request_fill_its_record() -> None:
     told: list[Record] = []
     noted = record(told.append)
     noted.decoded("infer", "m", Principal("ann"))
-    noted.routed("routes[0]", "first", "check")
+    noted.routed("route-0", "first", "check")
     noted.sent("first", "v2-rest", "h:1")
     noted.answered(0.25)
     noted.retried()
@@ -103,7 +103,7 @@ def test_the_moments_of_a_request_fill_its_record() -> None:
     assert not told
     noted.end(200, 7)
     assert told == [noted]
-    assert (noted.operation, noted.model, noted.principal, noted.route) == ("infer", "m", "ann", "routes[0]")
+    assert (noted.operation, noted.model, noted.principal, noted.route) == ("infer", "m", "ann", "route-0")
     assert (noted.backend, noted.out_protocol, noted.endpoint) == ("second", "v2-grpc", "h:2")
     assert (noted.tries, noted.retries, noted.upstream, noted.queued) == (2, 1, 0.75, 0.5)
     assert noted.losses == ("cast rounded",)

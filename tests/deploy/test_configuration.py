@@ -287,6 +287,9 @@ def test_what_cannot_work_is_refused_with_what_would(values: str, said: str) -> 
         ("models: {n: {}}", "config.models: a key is the boolean false"),
         ("routes: [{match: {header: {x-on: yes}}, backend: b}]", "config.routes[0].match.header.x-on"),
         ("routes: [{match: {}, backend: b, fallback: [true]}]", "config.routes[0].fallback[0]"),
+        ("backends: {b: {limits: {headers: 9000}, headers: {x-on: yes}}}", "config.backends.b.headers.x-on"),
+        ("listeners: [{cors: {origins: [yes]}}]", "config.listeners[0].cors.origins[0]"),
+        ("routes: [{name: on, match: {}, backend: b}]", "config.routes[0].name"),
     ],
 )
 def test_a_boolean_or_a_number_in_the_place_of_a_text_is_refused(written: str, said: str) -> None:

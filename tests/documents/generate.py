@@ -162,6 +162,12 @@ def errors() -> str:
 
 
 GRPC_SERVERS_HEAD = """
+## Answers of web servers
+
+Over HTTP a client gets the text of a server's error as the server wrote it. Three kinds of replies have none, and get a
+text that names the backend and its address: an error page, of which only the title is shown; an error without a body;
+and a redirect, which the gateway does not follow: the text says where it leads and what to write instead.
+
 ## Answers of gRPC servers
 
 **RESOURCE_EXHAUSTED** is `overloaded`, with the time of `retry-after` or `grpc-retry-pushback-ms` in the trailers. It

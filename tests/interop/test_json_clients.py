@@ -56,7 +56,7 @@ def asked(peer: str, script: str, url: str, *steps: dict[str, Any]) -> list[Any]
 
 def test_openai_embeds_texts_and_tokens(urls: dict[str, str]) -> None:
     """It asks for base64 unless it is told otherwise, and decodes it."""
-    texts, one, numbers, tokens, models = asked(
+    texts, one, numbers, tokens, models, model = asked(
         "json-clients",
         "openai_client",
         urls["openai-embeddings"],
@@ -65,22 +65,26 @@ def test_openai_embeds_texts_and_tokens(urls: dict[str, str]) -> None:
         {"op": "embed", "model": "embed", "input": "hello", "encoding_format": "float"},
         {"op": "embed", "model": "embed_tokens", "input": [1, 2, 3]},
         {"op": "models"},
+        {"op": "model", "model": "embed"},
     )
     assert texts["data"] == [[5.0, 2.5], [3.0, 1.5]]
     assert one["data"] == numbers["data"] == [[5.0, 2.5]]
     assert tokens["data"] == [[6.0, 3.0]]
     assert set(MODELS) <= set(models)
+    assert model == "embed"
 
 
 def test_openai_raises_the_error_of_its_status(urls: dict[str, str]) -> None:
-    absent, wrong = asked(
+    absent, unlisted, wrong = asked(
         "json-clients",
         "openai_client",
         urls["openai-embeddings"],
         {"op": "embed", "model": "none", "input": "hello"},
+        {"op": "model", "model": "none"},
         {"op": "embed", "model": "embed", "input": [1, 2]},
     )
     assert (absent["error"]["type"], absent["error"]["status"]) == ("NotFoundError", 404)
+    assert (unlisted["error"]["type"], unlisted["error"]["status"]) == ("NotFoundError", 404)
     assert "none" in absent["error"]["text"]
     assert (wrong["error"]["type"], wrong["error"]["status"]) == ("BadRequestError", 400)
 

@@ -92,9 +92,13 @@ SERVERS = {
     "vertex": Server("vertex", shapes=([-1, 3], [-1, 3])),
     "seldon": Server("seldon", shapes=([-1, 3], [-1, 3])),
     "cog": Server("cog", shapes=([-1, 3], [-1, 3])),
+    "cog_0_16": Server("cog", shapes=([-1, 3], [-1, 3])),
+    "cog_0_9": Server("cog", shapes=([-1, 3], [-1, 3])),
     "ray": Server("ray", shapes=([-1, 3], [-1, 3])),
+    "ray_applications": Server("ray-applications", model="double", shapes=([-1, 3], [-1, 3])),
     "huggingface": Server("huggingface"),
     "embeddings": Server("openai-embeddings", model="m"),
+    "infinity": Server("infinity", model="tiny"),
 }
 """By the names of their models at the gateway."""
 
@@ -180,7 +184,21 @@ NUMBERS: dict[str, tuple[Step, list[float]]] = {
     "flask": (ROWS, [6.0, 15.5]),
     "litserve": (doubles("x", [1], 4), [80.0]),
     "mlflow": (doubles("x", [2, 2], 1, 2, 3, 4), [9.0, 19.0]),
-    **dict.fromkeys(("bentoml", "torchserve", "sagemaker", "vertex", "seldon", "cog", "ray"), (ROWS, DOUBLED)),
+    **dict.fromkeys(
+        (
+            "bentoml",
+            "torchserve",
+            "sagemaker",
+            "vertex",
+            "seldon",
+            "cog",
+            "cog_0_16",
+            "cog_0_9",
+            "ray",
+            "ray_applications",
+        ),
+        (ROWS, DOUBLED),
+    ),
 }
 """What is sent to a model of numbers, and what comes back."""
 
@@ -192,6 +210,7 @@ OTHERS: dict[str, tuple[Step, ...]] = {
     "bentoml-shout": ({**texts("text", b"hi"), "shape": []},),
     "huggingface": (texts("text", b"good", b"bad"),),
     "embeddings": (texts("text", b"hello", b"you"),),
+    "infinity": (texts("text", b"hello", b"you"),),
 }
 """What is sent to the other models."""
 
@@ -208,6 +227,8 @@ FAILURES: dict[str, tuple[Step, str, str]] = {
     "vertex": (NEGATIVE, "500", "ValueError"),
     "seldon": (NEGATIVE, "500", "boom"),
     "cog": (NEGATIVE, "500", "ValueError: boom"),
+    "cog_0_16": (NEGATIVE, "500", "boom"),
+    "cog_0_9": (NEGATIVE, "500", "boom"),
     "ray": (NEGATIVE, "500", "Internal Server Error"),
     "huggingface": (texts("text", b"boom"), "400", "boom"),
     "embeddings": (texts("text", b"boom"), "400", "boom"),
@@ -280,6 +301,7 @@ def test_a_bentoml_method_answers_a_text(told: dict[str, Any]) -> None:
 def test_texts_reach_models_of_texts(told: dict[str, Any]) -> None:
     assert [each["shape"] for each in told["huggingface"]["outputs"]] == [[2, 2], [2, 2]]
     assert numbers(told["embeddings"]) == [5.0, 2.5, 3.0, 1.5]
+    assert told["infinity"]["outputs"][0]["shape"] == [2, 8]
 
 
 @pytest.mark.parametrize("name", FAILURES)

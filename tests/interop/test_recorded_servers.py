@@ -119,9 +119,15 @@ def _said(url: str, command: str) -> Reply:
 
 
 def _runs_the_model(command: str, reply: Reply) -> bool:
-    """Whether a command is one for the model that the server answers."""
+    """Whether a command is one for the model that the server answers. Paths below an application's are its own."""
     is_sent = " -d " in command or " --data" in command
-    return is_sent and "-G" not in command and reply.status.startswith("HTTP/1.1 20") and "-d ''" not in command
+    return (
+        is_sent
+        and " /double/" not in command
+        and "-G" not in command
+        and reply.status.startswith("HTTP/1.1 20")
+        and "-d ''" not in command
+    )
 
 
 def _shown(reply: Reply) -> object:

@@ -16,7 +16,7 @@ SINCE = datetime.fromisoformat(TIME).timestamp() - ENDED
 
 def record(model: str = "m", *, fails: bool = False) -> Record:
     told = records.made((), "id-1", "http", "v2-rest", "10.0.0.1:5", 100.0, 200)
-    records.route(told, "routes[0]", "b", "h:1", "mip")
+    records.route(told, "route-0", "b", "h:1", "mip")
     told.operation, told.model, told.principal = "infer", model, "team"
     told.tries, told.queued, told.upstream = 2, 0.0015, 0.25
     if fails:
@@ -31,7 +31,7 @@ def test_a_json_line_has_every_field() -> None:
     assert line.endswith(b"}\n")
     assert json.loads(line) == {
         "time": TIME, "log": "access", "id": "id-1", "client": "10.0.0.1:5", "principal": "team", "listener": "http",
-        "in_protocol": "v2-rest", "out_protocol": "mip", "operation": "infer", "model": "m", "route": "routes[0]",
+        "in_protocol": "v2-rest", "out_protocol": "mip", "operation": "infer", "model": "m", "route": "route-0",
         "backend": "b", "endpoint": "h:1", "tries": 2, "status": "OK", "reason": "", "code": 200, "bytes_in": 200,
         "bytes_out": 300, "queue_ms": 1.5, "upstream_ms": 250.0, "total_ms": 300.0,
     }  # fmt: skip
@@ -39,7 +39,7 @@ def test_a_json_line_has_every_field() -> None:
 
 def test_a_text_line_is_read_from_left_to_right() -> None:
     assert text_lines(records.batch(record()), SINCE).decode() == (
-        f"{TIME} access OK 200 operation=infer model=m listener=http in=v2-rest route=routes[0] backend=b out=mip "
+        f"{TIME} access OK 200 operation=infer model=m listener=http in=v2-rest route=route-0 backend=b out=mip "
         "endpoint=h:1 principal=team client=10.0.0.1:5 queue=1.5ms tries=2 upstream=250.0ms total=300.0ms "
         "bytes=200/300 id=id-1\n"
     )

@@ -96,7 +96,7 @@ async def test_models_that_are_called_as_probes_are_not_left_out(path: Path) -> 
     log = AccessLog(LineWriter(str(path)), json_lines)
     for _ in range(2):
         told = records.made((), "x", "http", "v2-rest", "10.0.0.1:1", 0.0, 0)
-        records.route(told, "routes[0]").operation = "ready"
+        records.route(told, "route-0").operation = "ready"
         told.end(200, 0)
         log.write(records.batch(told))
     log.close()

@@ -15,7 +15,7 @@ def record(
     *,
     failed: bool = False,
     rejected: bool = False,
-    route: str = "routes[0]",
+    route: str = "route-0",
 ) -> Record:
     found = records.made([], "id", "http", "v2-rest", "c:1", 10.0, 5)
     records.route(found, route, "lab" if route else "", endpoint)
@@ -32,8 +32,8 @@ def test_requests_are_counted_for_each_way() -> None:
     counted.count(records.batch(record(), record(failed=True), record("h:2"), record("", route="", failed=True)))
     found = {path.place: (path.succeeded, dict(path.failed)) for path in counted.paths()}
     assert found == {
-        ("http", "routes[0]", "lab", "h:1"): (1, {"UNAVAILABLE": 1}),
-        ("http", "routes[0]", "lab", "h:2"): (1, {}),
+        ("http", "route-0", "lab", "h:1"): (1, {"UNAVAILABLE": 1}),
+        ("http", "route-0", "lab", "h:2"): (1, {}),
         ("http", "", "", ""): (0, {"UNAVAILABLE": 1}),
     }
     assert counted.of_listener("http") == {"OK": 2, "UNAVAILABLE": 2}

@@ -27,7 +27,7 @@ from tests import records
 
 
 def record(
-    route: str = "routes[0]",
+    route: str = "route-0",
     backend: str = "lab",
     seconds: float = 0.01,
     *,
@@ -65,13 +65,13 @@ def test_each_step_has_what_was_counted_in_it() -> None:
     kept = Kept()
     kept.step(record(rejected=True), record(failed=True))
     kept.step()
-    kept.step(record("routes[1]", "other"), record())
+    kept.step(record("route-1", "other"), record())
     assert kept.history.steps().times.tolist() == [1010, 1020, 1030]
     assert (kept.row(REQUESTS), kept.row(ERRORS)) == ([2, 0, 2], [1, 0, 0])
-    assert kept.row(REQUESTS, ("route", "routes[1]")) == [0, 0, 1]
+    assert kept.row(REQUESTS, ("route", "route-1")) == [0, 0, 1]
     assert kept.row(REQUESTS, ("backend", "lab")) == [2, 0, 1]
     assert kept.row(REQUESTS, ("listener", "http")) == [2, 0, 2]
-    assert kept.row(REQUESTS, ("route", "routes[7]")) == [0, 0, 0]
+    assert kept.row(REQUESTS, ("route", "route-7")) == [0, 0, 0]
 
 
 def test_counts_of_another_process_are_in_the_step_in_which_they_come() -> None:
@@ -139,7 +139,7 @@ def test_names_that_come_and_go_do_not_grow_the_memory(monkeypatch: pytest.Monke
     assert kept.row(REQUESTS) == [10]
     for _ in range(STEPS):
         kept.step()
-    kept.step(record("routes[20]", "late"))  # those that had no request for an hour have made room
+    kept.step(record("route-20", "late"))  # those that had no request for an hour have made room
     assert kept.row(REQUESTS, ("backend", "late"))[-1] == 1
 
 

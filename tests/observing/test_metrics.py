@@ -49,7 +49,7 @@ from tests.observing.scraped import (
 from tests.paused_server import INFER, ask, get, held, port_of
 from tests.runtime.app.test_reload import sent
 
-OK = {"route": "routes[0]", "model": "double", "out_protocol": "v2-grpc", "backend": "lab", "code": "OK"}
+OK = {"route": "double", "model": "double", "out_protocol": "v2-grpc", "backend": "lab", "code": "OK"}
 
 
 async def infer_by_grpc(address: str) -> None:
@@ -300,6 +300,23 @@ async def test_what_a_reload_removes_is_on_the_page_no_more() -> None:
         await gateway.reload(before)
         await infer(client, gateway)
         assert (await scrape(gateway)).by("gateway_requests_total", "model") == {"": 1, "double": 1}
+
+
+async def test_a_route_keeps_its_series_when_another_one_is_added_above_it() -> None:
+    async with running() as gateway, httpx.AsyncClient() as client:
+        await infer(client, gateway)
+        assert (await scrape(gateway)).by("gateway_requests_total", "route") == {"double": 1}
+        before = gateway.config
+        above = before.routes[0].model_copy(
+            update={"name": "above", "match": before.routes[0].match.model_copy(update={"model": "new"})}
+        )
+        assert await gateway.reload(before.model_copy(update={"routes": (above, *before.routes)})) == (
+            "route 'above' added",
+        )
+        await infer(client, gateway)
+        assert (await scrape(gateway)).by("gateway_requests_total", "route") == {"double": 2}
+        await gateway.reload(before.model_copy(update={"routes": (above,)}))
+        assert (await scrape(gateway)).by("gateway_requests_total", "route") == {}
 
 
 async def test_a_failed_reload_shows() -> None:

@@ -15,7 +15,7 @@ def record(id: str, ended: float = 11.0, *, failed: bool = False, operation: str
     found = records.made([], id, "http", "v2-rest", "10.0.0.1:5", 10.0, 5)
     found.operation, found.model, found.code = operation, "double", code
     if operation == "infer":
-        records.route(found, "routes[0]", "lab", "h:1", "v2-grpc")
+        records.route(found, "route-0", "lab", "h:1", "v2-grpc")
     if failed:
         found.failed(GatewayError(Status.UNAVAILABLE, Reason.UNREACHABLE, "gone"))
     found.ended = ended
@@ -34,7 +34,7 @@ def test_a_request_is_kept_as_the_access_log_tells_it() -> None:
     [found] = recent
     kind = found.kind
     assert (found.id, found.client, kind.listener, kind.in_protocol) == ("a", "10.0.0.1:5", "http", "v2-rest")
-    assert (kind.route, kind.backend, kind.out_protocol, kind.endpoint) == ("routes[0]", "lab", "v2-grpc", "h:1")
+    assert (kind.route, kind.backend, kind.out_protocol, kind.endpoint) == ("route-0", "lab", "v2-grpc", "h:1")
     assert (kind.status, kind.reason, kind.code) == ("UNAVAILABLE", "unreachable", 503)
     assert (found.ended, found.seconds, found.queued, found.upstream) == (11.0, 1.0, 0.25, 0.0)
     assert (found.bytes_in, found.bytes_out, found.retries) == (5, 70, 0)

@@ -162,7 +162,7 @@ async def test_spans_have_the_attributes_of_the_conventions(collector: Collector
     assert known.items() >= {
         "http.request.method": "POST", "http.route": "/v2/models/{model}/infer", "http.response.status_code": 200,
         "url.path": "/v2/models/posterior/infer", "client.address": "127.0.0.1", "gateway.request_id": "mine",
-        "gateway.model": "posterior", "gateway.route": "routes[0]", "gateway.backend": "next", "gateway.tries": 1,
+        "gateway.model": "posterior", "gateway.route": "*", "gateway.backend": "next", "gateway.tries": 1,
         "gateway.status": "OK", "gateway.in_protocol": "v2-rest", "gateway.out_protocol": "v2-grpc",
     }.items()  # fmt: skip
     (sent,) = (span for span in first.values() if span.kind == Span.SPAN_KIND_CLIENT)

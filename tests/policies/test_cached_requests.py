@@ -128,11 +128,14 @@ async def test_a_route_keeps_its_answers_through_a_reload_that_does_not_concern_
             await gateway.reload(loads(written + "drain: {timeout: 1}\n", "test.yaml", catalog(), {}))
             assert gateway.reloads == 1
             assert (await posted(gateway, path, body))[1] == "hit"
+            above = written.replace("routes: [", "routes: [{match: {model: above}, backend: lab}, ")
+            await gateway.reload(loads(above, "test.yaml", catalog(), {}))
+            assert (await posted(gateway, path, body))[1] == "hit"
             changed = written.replace("protocol: umbridge", "protocol: umbridge, max_in_flight: 2")
             await gateway.reload(loads(changed, "test.yaml", catalog(), {}))
             assert (await posted(gateway, path, body))[1] == "miss"
             assert server.calls == 2
-            assert await gateway.clear_caches("routes[0]") == ["routes[0]"]
+            assert await gateway.clear_caches("*") == ["*"]
             assert (await posted(gateway, path, body))[1] == "miss"
 
 

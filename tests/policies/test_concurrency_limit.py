@@ -126,7 +126,7 @@ async def test_an_adaptive_limit_grows_with_calls_that_stay_fast(monkeypatch: py
 
 async def test_refusals_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFixture) -> None:
     held, settings = Held(), Settings(calls=1)
-    concurrency_limit.state(settings).place = "routes[0] concurrency_limit"
+    concurrency_limit.state(settings).place = "route-0 concurrency_limit"
     handler = wrap(held, settings)
     call = asyncio.ensure_future(handler(INFER))
     await settle()
@@ -134,7 +134,7 @@ async def test_refusals_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFi
         with pytest.raises(GatewayError):
             await handler(INFER)
     call.cancel()
-    text = "routes[0] concurrency_limit: the limit of 1 calls at once is reached (concurrency_limit); calls are refused"
+    text = "route-0 concurrency_limit: the limit of 1 calls at once is reached (concurrency_limit); calls are refused"
     assert caplog.record_tuples == [(concurrency_limit.__name__, logging.WARNING, text)] * 10
     assert concurrency_limit.state(settings).status()["refused"] == 100
 

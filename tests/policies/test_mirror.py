@@ -55,7 +55,7 @@ def mirrored(
 ) -> tuple[Handler, Mirror]:
     """`main` with a mirror, and the mirror. All places have one route."""
     found = state(settings)
-    found.place = "routes[3] mirror"
+    found.place = "route-3 mirror"
     found._random = random
     return wrap(main, settings, PolicyContext("the route").with_beside(lambda backend: other)), found
 
@@ -90,7 +90,7 @@ async def test_a_difference_is_counted_logged_and_shown(caplog: pytest.LogCaptur
     await found.ended()
     text = "output 'y': 1 of 2 elements differ, at [1] 7.25, expected 2.0"
     text += " (largest distance: absolute 5.25, relative 2.62, ulp 8.16e+15)"
-    line = "routes[3] mirror: backend 'next' answers a request for model 'm' differently: "
+    line = "route-3 mirror: backend 'next' answers a request for model 'm' differently: "
     assert caplog.record_tuples == [(mirror.__name__, logging.WARNING, f"{line}{text} (request id the-id)")]
     status = found.status()
     assert (status["different"], status["differences"]) == (1, {"values": 1})

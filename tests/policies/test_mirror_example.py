@@ -74,7 +74,7 @@ async def test_clients_get_the_old_server_s_answers_and_the_new_one_s_are_equal(
         page = await scrape(gateway)
         while not page.value("gateway_requests_total"):  # requests are counted in batches
             page = await scrape(gateway)
-        labels = {"route": "routes[0]", "backend": "triton"}
+        labels = {"route": "double", "backend": "triton"}
         assert page.value("gateway_mirror_requests_total", **labels, outcome="equal") == 1
         assert page.value("gateway_requests_total") == 1  # the mirrored request is none of a client's
         assert page.value("gateway_backend_calls_in_flight", backend="triton") == 0

@@ -137,7 +137,7 @@ async def client(gateway: Gateway) -> AsyncIterator[Client]:
 def found(gateway: Gateway) -> dict[str, Any]:
     """What /status shows of the mirror."""
     [policy] = gateway.status().policies
-    assert (policy.place, policy.policy) == ("routes[0]", "mirror")
+    assert (policy.place, policy.policy) == ("m", "mirror")
     return policy.state
 
 

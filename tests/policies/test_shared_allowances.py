@@ -137,7 +137,7 @@ async def test_without_redis(
     if fault == "wrong password":
         url = running.url.replace(PASSWORD, "another-secret")
         settings = configured(running, "wrong", without_redis=without_redis, redis=url)
-    rate_limit.state(settings).place = "routes[0] rate_limit"
+    rate_limit.state(settings).place = "route-0 rate_limit"
     if fault != "paused":  # else there is no answer to wait for
         monkeypatch.setattr(shared_server, "SECONDS", 10.0)
     async with closing(settings):
@@ -154,14 +154,14 @@ async def test_without_redis(
             elif fault == "paused":
                 running.process.signal(signal.SIGCONT)
         [line] = caplog.messages
-        assert line.startswith("routes[0] rate_limit: Redis fails: ")
+        assert line.startswith("route-0 rate_limit: Redis fails: ")
         assert "secret" not in line
         assert rate_limit.state(settings).status()["redis"] == "down"
         if fault != "wrong password":
             monkeypatch.setattr(shared_server, "SECONDS", 10.0)
             clock.now += PAUSE
             assert await passes(settings) is None
-            assert caplog.messages[1:] == ["routes[0] rate_limit: Redis answers again"]
+            assert caplog.messages[1:] == ["route-0 rate_limit: Redis answers again"]
             assert rate_limit.state(settings).status()["redis"] == "up"
 
 

@@ -10,14 +10,14 @@ FAILURES = StateMetric("failures_total", "counter", ("route", "backend", "reason
 
 
 def test_the_last_label_has_a_value_for_each_key() -> None:
-    found = numbers([("routes[0]", "cache", {"hits": 3, "misses": 1})], {"cache": [CALLS]})
-    assert found == {"calls_total": Counter({("routes[0]", "hit"): 3, ("routes[0]", "miss"): 1})}
+    found = numbers([("route-0", "cache", {"hits": 3, "misses": 1})], {"cache": [CALLS]})
+    assert found == {"calls_total": Counter({("route-0", "hit"): 3, ("route-0", "miss"): 1})}
 
 
 def test_a_mapping_gives_the_values_of_the_last_label() -> None:
     state = {"backend": "new", "failures": {"timeout": 2, "model-error": 1}}
-    found = numbers([("routes[1]", "mirror", state)], {"mirror": [FAILURES]})
-    assert found["failures_total"] == {("routes[1]", "new", "timeout"): 2, ("routes[1]", "new", "model-error"): 1}
+    found = numbers([("route-1", "mirror", state)], {"mirror": [FAILURES]})
+    assert found["failures_total"] == {("route-1", "new", "timeout"): 2, ("route-1", "new", "model-error"): 1}
 
 
 def test_a_backend_is_named_by_the_place_if_the_state_shows_none() -> None:

@@ -12,7 +12,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.protocol import Protocol, Servers, Target, Traits
-from gateway.core.queue_wait import QueueWait, queue_wait
+from gateway.core.queue_wait import queue_wait
 from gateway.core.types import Answer, Message, Request, Tries
 from gateway.routing.backend import local_backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
@@ -594,9 +594,10 @@ async def test_the_wait_is_estimated_by_the_time_that_calls_held_their_slot() ->
 async def test_a_wait_is_noted_where_the_request_is_answered() -> None:
     lab = Lab()
 
-    async def answered(model: str) -> QueueWait | None:
+    async def answered(model: str) -> tuple[int, float] | None:
         await lab.backend(Request(Operation.INFER, model))
-        return queue_wait.get()
+        waited = queue_wait.get()
+        return None if waited is None else (waited.place, waited.seconds)
 
     tasks = [asyncio.ensure_future(answered(model)) for model in ("a", "b", "c")]
     await settle()
@@ -604,7 +605,7 @@ async def test_a_wait_is_noted_where_the_request_is_answered() -> None:
         lab.clock.now += seconds
         lab.wires[0].answer()
         await settle()
-    assert await asyncio.gather(*tasks) == [None, QueueWait(1, 2.0), QueueWait(2, 5.0)]
+    assert await asyncio.gather(*tasks) == [None, (1, 2.0), (2, 5.0)]
 
 
 # Endpoints that hang

@@ -216,7 +216,7 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
         principal: Annotated[str, part_of(description="A part of the principal's name.")] = "",
         status: Annotated[str, part_of(description="The name of a status, or `failed` for all but OK.")] = "",
         listener: Annotated[str, part_of(description="Its name.")] = "",
-        route: Annotated[str, part_of(description="Its place, such as `routes[2]`.")] = "",
+        route: Annotated[str, part_of(description="Its name.")] = "",
         backend: Annotated[str, part_of(description="The name of the one that was asked last.")] = "",
         exactly: Annotated[bool, Query(description="`model` and `principal` are whole names.")] = False,
         most: Annotated[int, Query(ge=1, le=2 * MOST_RECENT, description="The most that are sent.")] = 200,
@@ -264,7 +264,7 @@ def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
     )
     async def read_policies(
         request: Request,
-        place: Annotated[str, Query(max_length=LONGEST_NAME, description="Such as `routes[2]` or `backends.lab`.")],
+        place: Annotated[str, Query(max_length=LONGEST_NAME, description="A route's name, or `backends.NAME`.")],
     ) -> Response:
         """The policies of a route or a backend with their settings and their state."""
         settings = await known.get(gateway.config, partial(PolicySettings, gateway.config))

@@ -150,10 +150,10 @@ async def signature(config: Config, side: BackendSide, model: str, version: str)
     found = await side.signatures.get((model, version, ""))
     route = next(_stating(config, side.name, model), None)
     if route is not None:
-        own = config.routes[route].signature
+        own = route.signature
         assert own is not None
         found = replace(found, inputs=own.inputs or found.inputs, outputs=own.outputs or found.outputs)
-    return _described(found, None if route is None else f"routes[{route}]")
+    return _described(found, None if route is None else route.name)
 
 
 async def graph_signature(model: GraphModel) -> ModelSignature:
@@ -183,11 +183,11 @@ def _tensor(spec: TensorSpec) -> TensorOfModel:
     return TensorOfModel(name=spec.name, datatype=spec.datatype.value, shape=list(spec.shape))
 
 
-def _stating(config: Config, backend: str, model: str) -> Iterator[int]:
-    """The indexes of the routes to this model that have a `signature`."""
-    for at, route in enumerate(config.routes):
+def _stating(config: Config, backend: str, model: str) -> Iterator[RouteConfig]:
+    """The routes to this model that have a `signature`."""
+    for route in config.routes:
         if route.signature is not None and backend in route.backends and _reaching(route, model) is not None:
-            yield at
+            yield route
 
 
 def _models(
@@ -240,7 +240,7 @@ def _of_backend(
         if name is not None and not wildcards(name):
             reached = exact.setdefault(backend_name(rewritten(route), name), [])
             if not shadows.has(at, name):
-                reached.append(ReachedBy(route=f"routes[{at}]", name=name))
+                reached.append(ReachedBy(route=route.name, name=name))
     globs = [(at, route) for at, route in routes if route.match.model is None or wildcards(route.match.model)]
     globs = globs[:MOST_ROUTES]
     known = {each.name for each in listed}
@@ -251,7 +251,7 @@ def _of_backend(
         for at, route in globs:
             name = _reaching(route, entry.name)
             if name is not None and not shadows.has(at, name):
-                reached.append(ReachedBy(route=f"routes[{at}]", name=name))
+                reached.append(ReachedBy(route=route.name, name=name))
         yield ListedModel(
             backend=backend,
             name=entry.name,

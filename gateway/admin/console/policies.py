@@ -31,7 +31,7 @@ class PolicySettings:
     def __init__(self, config: Config) -> None:
         shown = cast(dict[str, Any], effective(config))
         self._of_place: dict[str, list[dict[str, Any]]] = {
-            f"routes[{at}]": each["policies"] for at, each in enumerate(shown["routes"])
+            route.name: each["policies"] for route, each in zip(config.routes, shown["routes"], strict=True)
         } | {f"backends.{name}": each["policies"] for name, each in shown["backends"].items()}
 
     def at(self, place: str, states: Sequence[tuple[str, str, Mapping[str, object]]]) -> PlacedPolicies:

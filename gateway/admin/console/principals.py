@@ -32,7 +32,7 @@ class PrincipalLimit(BaseModel):
     """A `rate_limit` by principal."""
 
     place: str
-    """Such as `routes[2]` or `backends.lab`."""
+    """A route's name, or `backends.NAME`."""
     requests: int
     """The number of requests in `seconds`, and `burst` that at once."""
     seconds: float

@@ -41,8 +41,8 @@ class RouteBackend(BaseModel):
 class ConfiguredRoute(BaseModel):
     """A route."""
 
-    place: str
-    """Its place in the configuration, such as `routes[2]`, by which requests are counted."""
+    name: str
+    """Its name, by which requests are counted."""
     match: dict[str, Any]
     """Its conditions, as in the configuration, without those that are not set."""
     rewrite: dict[str, Any]
@@ -114,7 +114,7 @@ def topology(
             )
             for each in config.listeners
         ],
-        routes=[_route(config, at, each, shown["routes"][at]) for at, each in enumerate(config.routes)],
+        routes=[_route(config, each, shown["routes"][at]) for at, each in enumerate(config.routes)],
         backends=[
             ConfiguredBackend(
                 name=name,
@@ -132,9 +132,9 @@ def topology(
     )
 
 
-def _route(config: Config, at: int, route: RouteConfig, shown: Mapping[str, Any]) -> ConfiguredRoute:
+def _route(config: Config, route: RouteConfig, shown: Mapping[str, Any]) -> ConfiguredRoute:
     return ConfiguredRoute(
-        place=f"routes[{at}]",
+        name=route.name,
         match={key: value for key, value in shown["match"].items() if value not in (None, {})},
         rewrite={key: value for key, value in shown["rewrite"].items() if value is not None},
         listeners=[

@@ -8,6 +8,7 @@ from gateway.bridge.graphs.calls import GRAPH
 from gateway.bridge.graphs.graph import Graph
 from gateway.bridge.rewrite import Rewrite
 from gateway.config.keys import Config
+from gateway.config.route_names import OF_GRAPHS
 from gateway.config.routes import RouteConfig
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen, replace
@@ -82,11 +83,6 @@ class Decision:
     error: str = ""
 
 
-def route_name(at: int) -> str:
-    """The name of the route at this place of the configuration, counted from 0."""
-    return f"routes[{at}]"
-
-
 def decide(request: Request, config: Config, assembly: Assembly, *, passthrough: bool = False) -> Decision:
     """The decision for `request`. With `passthrough` only the routes with `passthrough` are tried, else only the
     others. Of an unread request the names alone are looked at."""
@@ -96,7 +92,7 @@ def decide(request: Request, config: Config, assembly: Assembly, *, passthrough:
     if request.operation in SERVER_OPERATIONS:
         return replace(decision, note=ANSWERED_HERE)
     router = assembly.passthrough if passthrough else assembly.router
-    configs = [(at, each) for at, each in enumerate(config.routes) if each.passthrough == passthrough]
+    configs = [each for each in config.routes if each.passthrough == passthrough]
     readings = router.readings(_key(request))
     decision = replace(decision, readings=_readings_texts(readings))
     try:
@@ -106,21 +102,17 @@ def decide(request: Request, config: Config, assembly: Assembly, *, passthrough:
     except GatewayError as error:
         decision = replace(decision, error=error.message)
     graphs = () if passthrough else config.models
-    names = [*(f"{_GRAPHS}{each}" for each in graphs), *(route_name(at) for at, _ in configs)]
+    names = [*(f"{OF_GRAPHS}{each}" for each in graphs), *(each.name for each in configs)]
     places = {id(route): name for name, route in zip(names, router.routes, strict=True)}
     tried, taken = _tried(request, router, readings, places)
     decision = replace(decision, routes=tried)
     if taken is None or decision.error:
         return decision
-    chosen = next((each for at, each in configs if route_name(at) == taken), None)
+    chosen = next((each for each in configs if each.name == taken), None)
     if chosen is None:
-        graph = config.models[taken.removeprefix(_GRAPHS)]
+        graph = config.models[taken.removeprefix(OF_GRAPHS)]
         return replace(decision, route=taken, steps=tuple(_steps(graph, request, config, assembly)))
     return replace(decision, route=taken, backends=tuple(_backends(chosen, request, readings[0], assembly)))
-
-
-_GRAPHS = "models."
-"""What the names of routes to graphs begin with."""
 
 
 def _steps(graph: Graph, request: Request, config: Config, assembly: Assembly) -> Iterator[StepTaken]:

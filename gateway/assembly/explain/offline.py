@@ -12,6 +12,7 @@ from gateway.config.keys import BackendConfig, Config, EndpointConfig
 from gateway.config.policies import PolicyConfig
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Limits, Protocol
+from gateway.core.transport import FixedFields
 from gateway.core.types import Message
 
 UNKNOWN_ENDPOINT = "not-yet-discovered:1"
@@ -20,7 +21,7 @@ UNKNOWN_ENDPOINT = "not-yet-discovered:1"
 
 @frozen
 class Assumption:
-    """An assumption about a backend or a route (`routes[N]`)."""
+    """An assumption about the backend or the route with the name `place`."""
 
     place: str
     text: str
@@ -48,7 +49,9 @@ class NoConnector:
         """Do nothing."""
 
 
-def not_connected(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> NoConnector:
+def not_connected(
+    address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
+) -> NoConnector:
     """A `connect` that opens nothing."""
     return NoConnector()
 
@@ -66,9 +69,7 @@ def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[
     notes: list[Assumption] = []
     backends = {name: _assumed(name, each, protocols[each.protocol], notes) for name, each in config.backends.items()}
     routes = tuple(
-        each.model_copy(update={"policies": _local(each.policies, route, notes)})
-        for at, each in enumerate(config.routes)
-        for route in [f"routes[{at}]"]
+        each.model_copy(update={"policies": _local(each.policies, each.name, notes)}) for each in config.routes
     )
     # Nothing answers, so that the first step that is sent ends the request: others beside it would end unseen.
     models = {name: replace(each, steps_at_once=1) for name, each in config.models.items()}

@@ -18,16 +18,18 @@ from gateway.assembly.explain.offline import Assumption, NotSent, assemble, not_
 from gateway.assembly.explain.recorded import Arrival
 from gateway.bridge.comparison import MOST_SHOWN, TensorChange, TensorShown, compare, shown
 from gateway.config.keys import Config
+from gateway.config.routes import RouteConfig
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import decoded, passed, unread
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CALLS
 from gateway.core.protocol import GrpcForm, Limits, ListenerSettings, Protocol, Target
-from gateway.core.transport import Connector, Destination
-from gateway.core.types import Answer, Buffer, Message, Request, Response
+from gateway.core.transport import Connector, Destination, FixedFields
+from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response
 
 BEGINNING = 400
 """Bytes of a body that an explanation shows."""
+_HIDDEN = "***"
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"})
 """Headers whose values are not shown: people send explanations to others."""
 MOST_RESPONSES = 16
@@ -122,6 +124,8 @@ class Call:
         self.reply: Message | None = None
         self.answer: Answer | None = None
         self.error = ""
+        self.fixed: tuple[bytes, ...] = ()
+        """The names of the headers that the connection adds to the message, or has in place of those in it."""
 
 
 class Watch:
@@ -159,20 +163,26 @@ class Watch:
 
         return replace(protocol, encode_request=encode, decode_response=decode)
 
-    def connect(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> "WatchedConnector":
+    def connect(
+        self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
+    ) -> "WatchedConnector":
         """A watched Connector that sends."""
-        return WatchedConnector(self, address, connect(address, protocol, limits, ip))
+        return WatchedConnector(self, address, connect(address, protocol, limits, ip, headers=headers), headers)
 
-    def connect_nowhere(self, address: str, protocol: Protocol, limits: Limits, ip: str = "") -> "WatchedConnector":
+    def connect_nowhere(
+        self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
+    ) -> "WatchedConnector":
         """A watched Connector that sends nothing."""
-        return WatchedConnector(self, address, not_connected(address, protocol, limits, ip))
+        return WatchedConnector(self, address, not_connected(address, protocol, limits, ip), headers)
 
-    def call(self, message: Message, address: str) -> Call:
-        """The Call of this message; a new one for a message that no codec encoded: it passes unread."""
+    def call(self, message: Message, address: str, headers: FixedFields) -> Call:
+        """The Call of this message, which is sent with `headers`; a new one for a message that no codec encoded: it
+        passes unread."""
         call = self._awaited.get(id(message))
         if call is None:
             call = Call(Target(self.backend_of(address), address), None, message, 0.0)
             self.calls.append(call)
+        call.fixed = tuple(name for name, _ in headers)
         return call
 
     def replied(self, call: Call, reply: Message) -> None:
@@ -184,12 +194,12 @@ class Watch:
 class WatchedConnector:
     """A Connector that notes in `watch` what `inner` exchanges."""
 
-    def __init__(self, watch: Watch, address: str, inner: Connector) -> None:
-        self._watch, self._address, self._inner = watch, address, inner
+    def __init__(self, watch: Watch, address: str, inner: Connector, headers: FixedFields = ()) -> None:
+        self._watch, self._address, self._inner, self._headers = watch, address, inner, headers
 
     async def exchange(self, message: Message) -> Message:
         """As the inner Connector."""
-        call, began = self._watch.call(message, self._address), perf_counter()
+        call, began = self._watch.call(message, self._address, self._headers), perf_counter()
         try:
             reply = await self._inner.exchange(message)
         except GatewayError as error:
@@ -202,7 +212,7 @@ class WatchedConnector:
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
         """As the inner Connector."""
-        call, began = self._watch.call(message, self._address), perf_counter()
+        call, began = self._watch.call(message, self._address, self._headers), perf_counter()
         try:
             async with aclosing(self._inner.stream(message)) as replies:
                 async for reply in replies:
@@ -392,7 +402,7 @@ class _Journey:
         if self._request is None or not calls or calls[0].request is None or self._is_graph():
             return ()
         route = self._route()
-        renamings = () if route is None else self._config.routes[route].translate.rename.inputs
+        renamings = () if route is None else route.translate.rename.inputs
         return compare(self._request.inputs, calls[0].request.inputs, renamings)
 
     def _outputs(self, answers: list[Answer]) -> tuple[TensorChange, ...]:
@@ -401,7 +411,7 @@ class _Journey:
         if before is None or not isinstance(after, Response) or self._is_graph():
             return ()
         route = self._route()
-        renamings = () if route is None else self._config.routes[route].translate.rename.outputs
+        renamings = () if route is None else route.translate.rename.outputs
         # From the backend to the client the two names of a tensor change places.
         back = [replace(each, client=each.backend, backend=each.client) for each in renamings]
         return compare(before.outputs, after.outputs, back)
@@ -410,18 +420,16 @@ class _Journey:
         """Whether the model is a graph, of whose tensors each step has its own."""
         return self._found.decision is not None and bool(self._found.decision.steps)
 
-    def _route(self) -> int | None:
+    def _route(self) -> RouteConfig | None:
         decision = self._found.decision
-        taken = [at for at, _ in enumerate(self._config.routes) if decision and decision.route == f"routes[{at}]"]
-        return taken[0] if taken else None
+        return next((each for each in self._config.routes if decision and decision.route == each.name), None)
 
     def _signature(self) -> str:
         """Where the model's signature comes from, if the request runs the model."""
         route, request = self._route(), self._request
         if route is None or request is None or request.operation not in CALLS:
             return ""
-        config = self._config.routes[route]
-        if config.signature is not None and config.signature.inputs and config.signature.outputs:
+        if route.signature is not None and route.signature.inputs and route.signature.outputs:
             return "the route's `signature`"
         asked = [each for each in self._watch.calls if each.request and each.request.operation not in CALLS]
         if asked and self._model_calls():
@@ -431,7 +439,7 @@ class _Journey:
                 "the backend's metadata, which would be asked for first; what follows depends on it. `signature` on the"
                 " route takes its place, and --send asks"
             )
-        side = self._assembly.backend_sides[config.main_backend]
+        side = self._assembly.backend_sides[route.main_backend]
         if not side.traits.models.trusted_metadata:
             return "unknown: the metadata of such servers is not used, so tensors keep their datatypes and shapes"
         if self._found.error is not None:
@@ -452,7 +460,9 @@ def _shown_call(call: Call, references: Mapping[str, str], came: tuple[Buffer, .
     reply = None if call.reply is None else shown_message(call.reply)
     exchange = call.exchange if call.reply is not None or call.error else None
     as_it_came = call.message.parts is came
-    message = _with_references(replace(shown_message(call.message), as_it_came=as_it_came), references)
+    own = [field for field in call.message.headers.raw if field[0] not in call.fixed]
+    sent = replace(call.message, headers=Headers((*own, *((name, _HIDDEN.encode()) for name in call.fixed))))
+    message = _with_references(replace(shown_message(sent), as_it_came=as_it_came), references)
     return CallShown(
         call.target.backend,
         call.target.address,
@@ -480,7 +490,7 @@ def shown_message(message: Message) -> MessageShown:
         each if each.isprintable() else _escaped(each) for each in beginning.decode(errors="backslashreplace")
     )
     path = f"{message.path}?{message.query}" if message.query else message.path
-    headers = tuple((name, "***" if name in SECRET_HEADERS else text) for name, text in message.headers)
+    headers = tuple((name, _HIDDEN if name in SECRET_HEADERS else text) for name, text in message.headers)
     return MessageShown(message.method, path, headers, size, text, message.status)
 
 

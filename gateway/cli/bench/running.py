@@ -13,7 +13,7 @@ import uvloop
 from gateway.cli.bench.clock import real_clock
 from gateway.cli.bench.load import Load, Plan
 from gateway.cli.bench.measured import Measured
-from gateway.cli.bench.target import Question, Sender, prepared
+from gateway.cli.bench.target import BenchSender, Question, prepared
 from gateway.client.settings import ServerArguments
 from gateway.core.frozen import frozen, replace
 from gateway.core.tasks import spawn
@@ -73,14 +73,14 @@ class LocalRun:
     def __init__(self, job: LoadJob) -> None:
         self._job = job
         self._load: Load | None = None
-        self._sender: Sender | None = None
+        self._sender: BenchSender | None = None
 
     async def prepare(self) -> None:
         """As in Run."""
         job = self._job
         settings = job.server.checked()
         encoded = await prepared(settings, job.question, job.timeout)
-        self._sender = sender = Sender(settings, encoded, job.timeout, job.connections)
+        self._sender = sender = BenchSender(settings, encoded, job.timeout, job.connections)
         self._load = Load(job.plan, sender, real_clock(), sender.request_bytes)
 
     async def run(self) -> Measured:

@@ -93,7 +93,7 @@ async def _with_inputs(question: Question, server: ModelServer) -> Request:
     return replace(request, inputs=random_inputs(signature.inputs, question.batch, question.seed))
 
 
-class Sender:
+class BenchSender:
     """Sends a message over `connections` in turn; over HTTP, MIP and UM-Bridge each request under way has one of its
     own. `timeout` in seconds, None: none."""
 

@@ -37,8 +37,9 @@ class ServerAccess:
 
     def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
         """How the gateway itself would reach servers of `backend` for a client with these headers and this key: of the
-        headers it sends only those in `forward_headers`; TLS is the backend's, if it has any."""
+        headers it sends only those in `forward_headers`, and the backend's own; TLS is the backend's, if it has any."""
         headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
+        headers |= {name: each.get_secret_value() for name, each in backend.headers.items()}
         key = self.key if AUTHORIZATION.decode() in backend.forward_headers else None
         if backend.tls is None:
             return replace(self, headers=headers, key=key)

@@ -18,7 +18,7 @@ from gateway.policies import gather
 
 @frozen
 class Misfit:
-    """A mismatch: the place in the route (below `routes[N]`), and the reason."""
+    """A mismatch: the place in the route (below the route), and the reason."""
 
     location: Location
     text: str

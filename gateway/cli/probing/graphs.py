@@ -54,8 +54,8 @@ def _assembled(config: Config, protocols: Mapping[str, Protocol]) -> Assembly:
     certificates.prepare(config)
 
     def over_tls(tls: BackendTlsConfig) -> Connect:
-        return lambda address, protocol, limits, ip="": connect(
-            address, protocol, limits, ip, certificates.client(tls, *alpn(protocol))
+        return lambda address, protocol, limits, ip="", *, headers=(): connect(
+            address, protocol, limits, ip, certificates.client(tls, *alpn(protocol)), headers=headers
         )
 
     connections = Connections(parse_address, connect, over_tls)

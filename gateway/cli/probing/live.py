@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 
-from gateway.assembly.forms import described_form
+from gateway.assembly.forms import PREFIX, described_form, tells_readiness
 from gateway.assembly.routes import route_settings
 from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.probing.differences import differences
@@ -99,11 +99,11 @@ async def check_live(
         for name in dict.fromkeys(route.called_backends):
             backend = config.backends[name]
             if not backend.endpoints:
-                rows.append(Row(f"routes[{number}]", name, "-", "-", WARNING, "its endpoints are found by discovery"))
+                rows.append(Row(route.name, name, "-", "-", WARNING, "its endpoints are found by discovery"))
             for at, endpoint in enumerate(backend.endpoints):
                 answer = answers[name, at]
                 if answer.is_own:
-                    rows.append(Row(f"routes[{number}]", name, endpoint.address, _name(route) or "(any)", OK, _OWN))
+                    rows.append(Row(route.name, name, endpoint.address, _name(route) or "(any)", OK, _OWN))
                     continue
                 found = list(_compare(route, backend, answer, clients, protocols))
                 if _is_elsewhere(
@@ -114,7 +114,7 @@ async def check_live(
                     text = f"backend {name!r} at {endpoint.address}: {each.text}"
                     finding = Finding(("routes", number, *each.location), text)
                     (warnings if each.is_warning else errors).append(finding)
-                rows.append(_row(f"routes[{number}]", name, endpoint.address, _name(route), answer, found))
+                rows.append(_row(route.name, name, endpoint.address, _name(route), answer, found))
     for name, model, how in _differences(config, protocols, answers):
         rows.append(Row("-", name, "-", model, WARNING, how))
         warnings.append(Finding(("backends", name, "endpoints"), f"backend {name!r}: model {model!r}: {how}"))
@@ -267,8 +267,12 @@ async def _ask(
         if isinstance(error, ConnectError) and _is_own(config, backend.endpoints[at].address):
             return Answered(ServerModels(), is_own=True)
         answer = Answered(ServerModels(), str(error))
-    if not answer.error and any(not each.error for each in answer.models.models):
-        return answer
+    if not answer.error:
+        if tells_readiness(config, backend.protocol) or any(not each.error for each in answer.models.models):
+            return answer
+        if backend.protocol.startswith(PREFIX):
+            # A server with JSON of its own may answer at the paths of other forms, too.
+            protocols = {name: each for name, each in protocols.items() if not name.startswith(PREFIX)}
     other = await _other_protocol(backend, at, protocols, access.of_backend(backend), seconds)
     return Answered(ServerModels(), other) if other else answer
 

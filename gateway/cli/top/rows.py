@@ -87,11 +87,11 @@ def _listeners(
 
 
 def _routes(topology: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -> Iterator[OverviewRow]:
-    places = [(each["place"], each["name"], {"graph": each["name"]}) for each in topology["graphs"]]
-    places += [(each["place"], _conditions(each["match"]), {"match": each["match"]}) for each in topology["routes"]]
-    for place, about, facts in places:
-        figures = of(place)
-        yield OverviewRow("route", place, about, facts, figures, None, None, _level(figures), "")
+    routes = [(each["place"], each["name"], {"graph": each["name"]}) for each in topology["graphs"]]
+    routes += [(each["name"], _conditions(each["match"]), {"match": each["match"]}) for each in topology["routes"]]
+    for name, text, facts in routes:
+        figures, about = of(name), "" if text == name else text
+        yield OverviewRow("route", name, about, facts, figures, None, None, _level(figures), "")
 
 
 def _conditions(match: Mapping[str, Any]) -> str:

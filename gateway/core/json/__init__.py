@@ -32,6 +32,8 @@ from gateway.core.json.reading import read, read_bare, read_members
 from gateway.core.json.writing import (
     PIECE,
     Pieces,
+    kept,
+    nested_string_pieces,
     number_pieces,
     numbers,
     placed,
@@ -55,7 +57,9 @@ __all__ = [
     "Text",
     "array",
     "cut_out",
+    "kept",
     "missing",
+    "nested_string_pieces",
     "number_pieces",
     "numbers",
     "packed",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from math import isfinite
+from math import isfinite, prod
 from typing import Any
 
 import msgspec
@@ -10,9 +10,10 @@ import numpy as np
 import orjson
 from msgspec import Raw
 
-from gateway.core.errors import invalid_input
+from gateway.core.errors import ElementError
 from gateway.core.json.bulk_numbers import INT64_MIN, UINT64_MAX
 from gateway.core.json.document import Json
+from gateway.core.types import Shape
 
 PIECE = 2**14
 """Numbers written by one call of orjson, which blocks all other threads: these take 0.4 ms, 15 million take 0.4 s. The
@@ -114,6 +115,30 @@ def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
     yield b"]" if before == b"," else b"[]"
 
 
+def nested_string_pieces(strings: list[str], shape: Shape) -> Iterator[bytes]:
+    """`strings` as a JSON array nested like `shape`, of rank 1 or more, in pieces of some rows: lists of Python for all
+    of them take a hundred bytes for a row."""
+    rows, size = shape[0], prod(shape[1:])
+    step, before = max(1, PIECE // max(1, size)), b"["
+    for at in range(0, rows, step):
+        some = strings[at * size : (at + step) * size]
+        flat = np.empty(len(some), object)
+        flat[:] = some
+        text = orjson.dumps(flat.reshape((min(step, rows - at), *shape[1:])).tolist())
+        yield b"".join((before, memoryview(text)[1:-1]))
+        before = b","
+    yield b"]" if rows else b"[]"
+
+
+_LONG = 1024
+
+
+def kept(text: bytes) -> bytes:
+    """A text that orjson wrote, to be kept beside many others: a copy if it is short. orjson writes into a kilobyte,
+    and what it does not need of that stays a hole in memory for as long as the text is there."""
+    return text if len(text) > _LONG else bytes(memoryview(text))
+
+
 def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
     """The same text as `number_pieces`, joined."""
     return b"".join(number_pieces(array, nan, what))
@@ -181,7 +206,7 @@ def _replace_nulls(text: bytes, array: "np.ndarray[Any, Any]", nan: str, what: s
     others = flat[places].tolist()
     if nan not in _NOT_FINITE:
         why = "which the route refuses" if nan == REFUSED else "for which JSON has no number"
-        raise invalid_input(
+        raise ElementError(
             f"{what}: element {first + places[0]} is {others[0]}, {why}; "
             "`translate: {nan: literal}` (or null, or string) would write it"
         )

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from gateway.core import bytes_elements, npy
 from gateway.core.datatypes import BYTES, Kind
-from gateway.core.errors import DecodeError, GatewayError, invalid_input
+from gateway.core.errors import DecodeError, ElementError, GatewayError, invalid_input
 from gateway.core.frozen import replace
 from gateway.core.json.writing import REFUSED
 from gateway.core.protocol import Limits
@@ -21,7 +21,7 @@ from gateway.protocols.json.media import csv, lines, media_types, multipart, web
 from gateway.protocols.json.media.form_data import FormFields
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.multipart import FormPart
-from gateway.protocols.json.misfit import MisfitError, explained
+from gateway.protocols.json.misfit import Fit, MisfitError, UnwrittenError, better, explained
 from gateway.protocols.json.places import BodyContents
 from gateway.protocols.json.reading import BodyReader
 from gateway.protocols.json.templates import (
@@ -103,6 +103,8 @@ class JsonBody(MessageBody):
 
     nan = ""
     """How NaN and infinities are written where neither the route nor the form says it; empty: they are refused."""
+    spelling = "JSON"
+    """What errors call the bodies."""
 
     def __init__(
         self,
@@ -131,7 +133,7 @@ class JsonBody(MessageBody):
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         text = self.to_json(body, headers, limits)
         if not text or text.isspace():
-            raise MisfitError("an empty body, expected JSON")
+            raise MisfitError(f"an empty body, expected {self.spelling}")
         if self._only is not None:
             return self._only.read(text, limits)
         errors: list[DecodeError] = []
@@ -148,19 +150,23 @@ class JsonBody(MessageBody):
         raise explained(errors, "alternatives")
 
     def write(self, said: Said) -> tuple[Buffer, ...]:
-        first: GatewayError | None = None
+        best: UnwrittenError | None = None
         if self.nan:
             said = self._with_nan(said)
         for writer in self._writers:
+            fit = Fit.PLACES
             try:
                 if said.parameters:
                     writer.check_parameters(said.parameters, said.elsewhere)
                 placed = writer.arrangement.arrange(said.tensors)
+                fit = Fit.SHAPES
                 return self.from_json(writer.write(placed, said))
+            except ElementError as error:
+                best = better(best, ElementError(error.message.replace("which JSON", f"which {self.spelling}")), fit)
             except GatewayError as error:
-                first = first or error
-        assert first is not None
-        raise first
+                best = better(best, error, fit)
+        assert best is not None
+        raise best
 
     def _with_nan(self, said: Said) -> Said:
         return said if said.nan else replace(said, nan=self.nan)
@@ -168,6 +174,8 @@ class JsonBody(MessageBody):
 
 class JsonLines(JsonBody):
     """JSON lines: a document for each element of the list."""
+
+    spelling = "JSON lines"
 
     def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
         return lines.read(body)
@@ -180,6 +188,8 @@ class CsvBody(JsonBody):
     """CSV: a row for each element of the list. It has words for NaN and infinities, which JSON has not."""
 
     nan = "literal"
+
+    spelling = "CSV"
 
     def __init__(
         self,
@@ -254,6 +264,8 @@ class PartsCodec(Protocol):
 class FormData(JsonBody):
     """Form data: a part for each member of the object. `$x` of BYTES is a file, other texts are texts, and all else is
     JSON."""
+
+    spelling = "form data"
 
     def __init__(
         self, node: Object, specs: Mapping[str, TensorSpec], label: str, codec: PartsCodec, *, ignore_unknown: bool

@@ -31,7 +31,7 @@ from gateway.protocols.json.compiled import (
     filled_path,
 )
 from gateway.protocols.json.form import ABSENT
-from gateway.protocols.json.misfit import explained
+from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained
 from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
 
@@ -53,7 +53,8 @@ class FormClient:
         others = [each for each in form.exchanges if not each.form.stream]
         self._infer = Choice(others, lambda each: each.response_type)
         self._stream = Choice(streams, lambda each: each.response_type)
-        self._of_bytes = {choice: _for_bytes(choice.exchanges) for choice in (self._infer, self._stream)}
+        self._asked = {choice: _asked_for(choice.exchanges) for choice in (self._infer, self._stream)}
+        self._of_bytes = {choice: _for_bytes(asked) for choice, asked in self._asked.items()}
         self._has_versions = any(_has_version(each) for each in form.exchanges)
 
     def encode_request(self, request: Request, target: Target) -> Message:
@@ -100,14 +101,14 @@ class FormClient:
                 f"the form {self._form.name!r} has no versions, not {request.version!r}; "
                 'set rewrite.version of the route to "" to drop it'
             )
-        first: GatewayError | None = None
-        for each in self._of_bytes[choice] if _are_bytes(request.inputs) else choice.exchanges:
+        best: UnwrittenError | None = None
+        for each in self._of_bytes[choice] if _are_bytes(request.inputs) else self._asked[choice]:
             try:
                 return _written(each, request)
             except GatewayError as error:
-                first = first or error
-        assert first is not None
-        raise first
+                best = better(best, error, Fit.PLACES)
+        assert best is not None
+        raise best
 
     def decode_response(self, reply: Message, request: Request, target: Target) -> Answer:
         """The backend's answer to `request`; one answer of several in a stream.
@@ -201,6 +202,22 @@ def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
 
 def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
     return len(inputs) == 1 and inputs[0].datatype is BYTES and inputs[0].elements == 1
+
+
+def _asked_for(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
+    """The exchanges that are written. Of several with one request, the one is asked for that replies in the type of the
+    request: a `.npy` file holds what JSON does not."""
+    replied_alike = [_request(each) for each in exchanges if _replies_alike(each)]
+    return [each for each in exchanges if _replies_alike(each) or _request(each) not in replied_alike]
+
+
+def _request(exchange: CompiledExchange) -> object:
+    form = exchange.form
+    return form.paths, form.request_type, form.request
+
+
+def _replies_alike(exchange: CompiledExchange) -> bool:
+    return exchange.form.response_type == exchange.form.request_type
 
 
 def _for_bytes(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:

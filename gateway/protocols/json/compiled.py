@@ -8,7 +8,7 @@ from gateway.core.frozen import frozen
 from gateway.core.path_segments import path_segment
 from gateway.core.types import NO_HEADERS, Headers, Message, Shape, Signature, TensorSpec
 from gateway.protocols.json.bodies import MessageBody, make_body
-from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, Failure, Form, FormError, Place, Probe
+from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, FailureReply, Form, FormError, Place, Probe
 from gateway.protocols.json.heads import HeadFields
 from gateway.protocols.json.listing import listing_body
 from gateway.protocols.json.media import media_types
@@ -58,7 +58,7 @@ class CompiledProbe:
 class CompiledFailure:
     """A failure with the reader and writer of its bodies."""
 
-    form: Failure
+    form: FailureReply
     error: MessageBody
 
 
@@ -166,7 +166,7 @@ def _probe(probe: Probe | None, key: str) -> CompiledProbe | None:
     return CompiledProbe(probe, make_body(probe.response, JSON_TYPE, Role.PROBE, place, {}, ignore_unknown=ignore))
 
 
-def _failure(form: Form, failure: Failure, place: Place) -> CompiledFailure:
+def _failure(form: Form, failure: FailureReply, place: Place) -> CompiledFailure:
     template, within = (form.error, ("error",)) if failure.error is ABSENT else (failure.error, (*place, "error"))
     return CompiledFailure(failure, make_body(template, form.error_type, Role.ERROR, within, {}, ignore_unknown=True))
 

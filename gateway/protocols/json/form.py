@@ -109,7 +109,7 @@ class ModelListing:
 
 
 @frozen
-class Failure:
+class FailureReply:
     """An error whose status is another one than that of HTTP for its `reason`. With a template `error` it is only one
     whose body fits."""
 
@@ -129,7 +129,7 @@ class Form:
     models: ModelListing | None = None
     error: Template = ABSENT
     error_type: str = JSON_TYPE
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailureReply, ...] = ()
     tensors: Mapping[str, TensorSpec] = field(default_factory=dict)
     ignore_unknown: bool = False
     nan: str = ""
@@ -257,20 +257,20 @@ def _listing(given: object, place: Place) -> ModelListing:
     return ModelListing(paths, listing["response"], ignore, one_paths, one["response"])
 
 
-def _failures(given: object) -> tuple[Failure, ...]:
+def _failures(given: object) -> tuple[FailureReply, ...]:
     if not isinstance(given, list) or len(given) > MOST_FAILURES:
         raise FormError(("failures",), f"expected a list of at most {MOST_FAILURES} failures")
     return tuple(_failure(each, ("failures", at)) for at, each in enumerate(given))
 
 
-def _failure(given: object, place: Place) -> Failure:
+def _failure(given: object, place: Place) -> FailureReply:
     failure = _mapping(given, place, _FAILURE_KEYS)
     reason = failure.get("reason")
     if reason not in REASONS:
         close = get_close_matches(str(reason), REASONS, 1)
         meant = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(REASONS)}"
         raise FormError((*place, "reason"), f"{reason!r} is no reason of an error; {meant}")
-    return Failure(_status(failure.get("status"), place), REASONS[reason], failure.get("error", ABSENT))
+    return FailureReply(_status(failure.get("status"), place), REASONS[reason], failure.get("error", ABSENT))
 
 
 def _status(given: object, place: Place) -> int:

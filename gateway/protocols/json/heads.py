@@ -105,8 +105,8 @@ class HeadFields:
 def _fields(templates: Mapping[str, Template], place: Place) -> tuple[HeadField, ...]:
     found = []
     for key, template in templates.items():
-        (node,) = parse_body(template, Role.HEADER, (*place, key))
-        if not isinstance(node, Constant | Anything | Slot | ParameterPlace):
+        node = parse_body(template, Role.HEADER, (*place, key))[0]
+        if isinstance(template, dict) or not isinstance(node, Constant | Anything | Slot | ParameterPlace):
             raise FormError((*place, key), "expected a constant, a word such as $id, $param.NAME, or $_")
         optional = key.endswith("?")
         if isinstance(node, Anything) and node.written is MISSING and not optional:
@@ -130,9 +130,18 @@ def _read(
             if text != _text(value):
                 raise MisfitError(f"the {what} {field.name!r} is {text!r}, expected {_text(value)!r}")
         case Slot(word):
+            _check_same(word.value, words.get(word, text), text)
             words[word] = text
         case ParameterPlace(name):
+            _check_same(f"parameter {name!r}", parameters.get(name, text), text)
             parameters[name] = text
+
+
+def _check_same(what: str, one: object, other: str) -> None:
+    """What stands in several headers and query parameters has one value: a client may use the one, a proxy judge by the
+    other."""
+    if one != other:
+        raise DecodeError(f"{what} is {one!r} and {other!r} in the head of the request; send it once")
 
 
 def _written(field: HeadField, what: str, words: _Words, parameters: Parameters) -> str | None:

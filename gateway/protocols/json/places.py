@@ -13,7 +13,7 @@ from gateway.core.json import Json
 from gateway.core.protocol import Limits
 from gateway.core.types import MAX_RANK, Parameters, ParameterValue, Shape, Tensor, TensorSpec
 from gateway.protocols.json import literals
-from gateway.protocols.json.misfit import MisfitError
+from gateway.protocols.json.misfit import STRUCTURE, MisfitError
 from gateway.protocols.json.plain import read_plain, to_parameter
 from gateway.protocols.json.templates import (
     Anything,
@@ -162,7 +162,7 @@ def _read_shape(leaf: Leaf, form: TensorForm, value: Any, reading: BodyReading) 
     try:
         shape = _decode_shape(given)
     except msgspec.DecodeError as error:
-        raise MisfitError(f"the shape of {form.label}: {error}") from error
+        raise MisfitError(f"the shape of {form.label}: {error}", STRUCTURE) from error
     if any(each < 0 for each in shape):
         raise DecodeError(f"{form.label} has the shape {shape}, expected sizes of at least 0")
     reading.shapes[form.place.name] = tuple(shape)
@@ -222,7 +222,7 @@ def _read_names(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
     try:
         names = _decode_names(given)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MisfitError(f"the names of the {role}s: {error}") from error
+        raise MisfitError(f"the names of the {role}s: {error}", STRUCTURE) from error
     if len(set(names)) < len(names) or "" in names:
         raise DecodeError(f"the names of the {role}s are {names[:20]}, expected each once and none empty")
     reading.names = names
@@ -245,7 +245,7 @@ def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
     try:
         rows = _decode_table(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise MisfitError(f"the table of {role}s: {error}") from error
+        raise MisfitError(f"the table of {role}s: {error}", STRUCTURE) from error
     names = reading.names
     if names is None:
         names = [str(at) for at in range(len(rows[0]) if rows else 0)]

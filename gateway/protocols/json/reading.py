@@ -17,7 +17,7 @@ from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
 from gateway.core.types import TensorSpec
 from gateway.protocols.json import literals
-from gateway.protocols.json.misfit import MisfitError
+from gateway.protocols.json.misfit import MisfitError, Place
 from gateway.protocols.json.places import BodyContents, BodyReading, reader_of_place
 from gateway.protocols.json.plain import members_of
 from gateway.protocols.json.row_memory import memory_of_rows
@@ -86,7 +86,7 @@ class BodyReader:
         try:
             value = _decoded(decode, text, reading)
         except msgspec.ValidationError as error:
-            raise MisfitError(_explained(str(error))) from error
+            raise MisfitError(_explained(str(error)), _place(str(error), text)) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise MisfitError(f"not JSON: {error}") from error
         except RecursionError as error:
@@ -161,6 +161,19 @@ def _cuttable(node: Node) -> dict[TensorPlace, str]:
 
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
+_PATH = re.compile(r" - at `\$(.*)`$")
+
+
+def _place(text: str, body: bytes) -> Place:
+    """Where in the body an error of msgspec is, which reads from the left: at a member of the object at `$.split`, say,
+    or behind it if one is missing."""
+    path, unknown = _PATH.search(text), _UNKNOWN.match(text)
+    steps = re.findall(r"\.([^.\[]+)|\[", "" if path is None else path[1])
+    if text.startswith("Object missing required field"):
+        return len(steps) + 1, len(body)
+    names = [unknown[1]] if unknown is not None else [each for each in steps if each]
+    at = body.find(json.write(names[-1])) if names else 0
+    return len(steps) + (unknown is not None), max(at, 0)
 
 
 def _explained(text: str) -> str:

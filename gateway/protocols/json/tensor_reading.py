@@ -17,7 +17,7 @@ from gateway.core.json.contents import shaped
 from gateway.core.json.untyped import untyped_numbers
 from gateway.core.protocol import Limits
 from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor, can_exist
-from gateway.protocols.json.misfit import MisfitError
+from gateway.protocols.json.misfit import STRUCTURE, MisfitError
 from gateway.protocols.json.templates import Spelling
 from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 
@@ -41,7 +41,7 @@ def read_tensor(form: TensorForm, text: bytes, shape: Shape | None, limits: Limi
     try:
         tensor = _READERS[form.place.spelling](form, text, limits)
     except MisfitError as error:
-        raise MisfitError(f"{form.label}: {error}") from error
+        raise MisfitError(f"{form.label}: {error}", STRUCTURE) from error
     except DecodeError as error:
         raise DecodeError(f"{form.label}: {error}") from error
     found = in_declared_shape(form, tensor) if shape is None else _in_shape(form, tensor, shape)
@@ -142,7 +142,7 @@ def _of_array(name: str, array: Array, datatype: Datatype | None) -> Tensor:
         raise DecodeError("holds no strings, expected BYTES as strings")
     if values.dtype.kind == "b" and datatype.kind is not Kind.BOOL:
         raise DecodeError(f"holds true or false, expected {datatype}")
-    return Tensor(name, datatype, array.shape, _raw(cast(values, datatype, "it")))
+    return Tensor(name, datatype, array.shape, _raw(cast(values, datatype, "")))
 
 
 def _raw(values: "np.ndarray[Any, Any]") -> Buffer:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gateway.core import bytes_elements, json, npy
 from gateway.core.casting import cast
 from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
-from gateway.core.errors import DecodeError, invalid_input
+from gateway.core.errors import DecodeError, ElementError, invalid_input
 from gateway.core.types import DEFAULT_TRANSLATE, Buffer, Shape, Tensor, Translate
 from gateway.protocols.json.templates import Spelling
 from gateway.protocols.json.tensor_form import TensorForm, filled, fits
@@ -140,7 +140,7 @@ def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyl
         return []
     whole = Tensor(tensor.name, tensor.datatype, shape, tensor.data)
     if tensor.datatype is BYTES:
-        return [orjson.dumps(each) for each in _nested_texts(whole, style, what)]
+        return [json.kept(orjson.dumps(each)) for each in _nested_texts(whole, style, what)]
     if not whole.elements:
         return [b"".join(json.number_pieces(row, style.nan, what)) for row in whole.array]
     return _split(b"".join(_nested(whole, style, what)), len(shape))
@@ -180,7 +180,7 @@ def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray |
     try:
         return np.ascontiguousarray(cast(wide, datatype, what)).view(np.uint8).data
     except DecodeError as error:
-        raise invalid_input(str(error)) from error
+        raise ElementError(str(error)) from error
 
 
 def _elements(form: TensorForm, tensor: Tensor) -> Tensor:
@@ -235,8 +235,10 @@ def _nested(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]
     shape, datatype = tensor.shape, tensor.datatype
     if len(shape) == 1:
         return _flat(tensor, style, what)
-    if datatype is BYTES:
+    if datatype is BYTES and not shape:
         return (orjson.dumps(_nested_texts(tensor, style, what)),)
+    if datatype is BYTES:
+        return tuple(json.nested_string_pieces(_all_texts(tensor, style, what), shape))
     if len(shape) == 2 and shape[0] == 1:
         return (b"[", *json.written(tensor.data, datatype, style.nan, what), b"]")
     if len(shape) == 2 and 0 < tensor.elements <= _FEW:
@@ -269,13 +271,17 @@ def _bare(form: TensorForm, tensor: Tensor, count: int, lead: Shape, style: Elem
     elements = bytes_elements.unpack(tensor.data)
     if spelling is Spelling.BYTES:
         return [b'"%b"' % b64encode(each) for each in elements]
-    return [orjson.dumps(each) for each in _texts(elements, style, what)]
+    return [json.kept(orjson.dumps(each)) for each in _texts(elements, style, what)]
 
 
 def _nested_texts(tensor: Tensor, style: ElementStyle, what: str) -> Any:
     flat = np.empty(tensor.elements, object)
-    flat[:] = list(chain.from_iterable(_texts(each, style, what) for each in bytes_elements.pieces(tensor.data)))
+    flat[:] = _all_texts(tensor, style, what)
     return flat.reshape(tensor.shape).tolist()
+
+
+def _all_texts(tensor: Tensor, style: ElementStyle, what: str) -> list[str]:
+    return list(chain.from_iterable(_texts(each, style, what) for each in bytes_elements.pieces(tensor.data)))
 
 
 def _texts(elements: Iterable[bytes], style: ElementStyle, what: str) -> list[str]:
@@ -284,7 +290,7 @@ def _texts(elements: Iterable[bytes], style: ElementStyle, what: str) -> list[st
     try:
         return [each.decode() for each in elements]
     except UnicodeDecodeError as error:
-        raise invalid_input(
+        raise ElementError(
             f"{what} holds bytes that are not UTF-8, which JSON cannot carry: spell it `|bytes`, "
             "or set translate.bytes: base64 on the route"
         ) from error

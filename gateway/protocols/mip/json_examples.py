@@ -9,7 +9,7 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json import Array, number_pieces, read, read_bare, string_pieces, write
+from gateway.core.json import Array, kept, number_pieces, read, read_bare, string_pieces, write
 from gateway.core.types import Buffer, Tensor
 
 STRINGS = "strings"
@@ -43,7 +43,7 @@ def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     array = tensor.array
     if array.dtype.kind not in "biu":
         array = array.astype(np.float64, copy=False)
-    return [list(map(_alone, number_pieces(row, nan, what))) for row in array]
+    return [list(map(kept, number_pieces(row, nan, what))) for row in array]
 
 
 def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
@@ -56,20 +56,11 @@ def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
     rows, *shape = tensor.shape
     if len(shape) == 1:
         [size] = shape
-        return [list(map(_alone, string_pieces(_short_lists(texts, row * size, size)))) for row in range(rows)]
+        return [list(map(kept, string_pieces(_short_lists(texts, row * size, size)))) for row in range(rows)]
     flat = np.empty(tensor.elements, object)
     flat[:] = texts
     array = flat.reshape(tensor.shape)
-    return [[_alone(write(array[row].tolist() if shape else array[row]))] for row in range(rows)]
-
-
-_LONG = 1024
-
-
-def _alone(text: bytes) -> bytes:
-    """A copy of a short text that orjson wrote: it writes into a kilobyte, and what it does not need of that stays a
-    hole in memory for as long as the text is there. A packet has up to 65535 texts."""
-    return text if len(text) > _LONG else bytes(memoryview(text))
+    return [[kept(write(array[row].tolist() if shape else array[row]))] for row in range(rows)]
 
 
 def _short_lists(texts: list[str], start: int, size: int) -> Iterator[list[str]]:
@@ -107,7 +98,7 @@ def _as_one_array(texts: list[bytes], json_values: int) -> Array:
     Raises:
         DecodeError: they are not arrays, or not alike.
     """
-    if len(texts) > 1 and all(map(_stands_alone, texts)):
+    if len(texts) > 1 and all(map(_standskept, texts)):
         array = read_bare(_as_one_list(texts), values=json_values, literals=True)
         if array.shape[0] != len(texts):
             raise DecodeError("an example holds several values")
@@ -127,7 +118,7 @@ def _as_one_list(texts: list[bytes]) -> bytes:
     return bytes(joined)
 
 
-def _stands_alone(text: bytes) -> bool:
+def _standskept(text: bytes) -> bool:
     """Whether the text can be joined with others by commas and be read as one row of an array: it has no strings, and
     closes the brackets that it opens. Otherwise `[1` and `2]` would be read as one list."""
     if b'"' in text:

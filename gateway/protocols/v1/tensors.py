@@ -16,7 +16,7 @@ import orjson
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json import Array, Json, number_pieces, read_bare, string_pieces
+from gateway.core.json import Array, Json, kept, nested_string_pieces, number_pieces, read_bare, string_pieces
 from gateway.core.types import Tensor, Translate
 from gateway.protocols.v1 import b64
 
@@ -98,6 +98,10 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
     if write is None:
         if len(tensor.shape) == 1:
             return tuple(string_pieces(list(map(bytes.decode, each)) for each in bytes_elements.pieces(tensor.data)))
+        if tensor.shape:
+            return tuple(
+                nested_string_pieces(list(map(bytes.decode, bytes_elements.unpack(tensor.data))), tensor.shape)
+            )
         return (orjson.dumps(_nested(tensor, bytes.decode)),)
     return (_join(_nested(tensor, write)),)
 
@@ -107,7 +111,7 @@ def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> l
     if tensor.datatype is Datatype.BYTES:
         write = _element_writer(tensor, translate, what)
         if write is None:
-            return [orjson.dumps(row) for row in _nested(tensor, bytes.decode)]
+            return [kept(orjson.dumps(row)) for row in _nested(tensor, bytes.decode)]
         return [_join(row) for row in _nested(tensor, write)]
     if not tensor.elements:
         return [b"".join(number_pieces(row, nan, what)) for row in tensor.array]

@@ -34,7 +34,7 @@ from gateway.core.garbage import small_collections
 from gateway.core.protocol import Limits, Protocol
 from gateway.core.surviving import all_surviving
 from gateway.core.tasks import between_requests, spawn
-from gateway.core.transport import Connector, Listener, Select
+from gateway.core.transport import Connector, FixedFields, Listener, Select
 from gateway.observing.counters import Counters
 from gateway.observing.history import History
 from gateway.observing.payload_log.queue import PayloadLogCounts
@@ -126,8 +126,12 @@ class Gateway:
         return [*bound, *map(str, (*(one.bind for one in self.config.listeners), *binds(self.config).values()))]
 
     def _connect_over_tls(self, tls: BackendTlsConfig) -> Connect:
-        def connect_over_tls(address: str, protocol: Protocol, limits: Limits, ip: str = "") -> Connector:
-            return connect(address, protocol, limits, ip, self._certificates.client(tls, *alpn(protocol)))
+        def connect_over_tls(
+            address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
+        ) -> Connector:
+            return connect(
+                address, protocol, limits, ip, self._certificates.client(tls, *alpn(protocol)), headers=headers
+            )
 
         return connect_over_tls
 

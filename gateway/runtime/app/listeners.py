@@ -102,7 +102,7 @@ class Listeners:
         tls = None
         if config.tls is not None:
             tls = self._certificates.server(config.tls, alpn(*(protocol for protocol, _ in rows)))
-        return ListenerSettings(config.name, config.limits, config.model, tls)
+        return ListenerSettings(config.name, config.limits, config.model, tls, cross_origin=config.cross_origin)
 
     def _exchanges(self, config: ListenerConfig, serving: Serving, assembly: Assembly) -> Exchanges:
         handlers = serving.exchanges(self._ready, self._observing.recording(config, assembly.config))

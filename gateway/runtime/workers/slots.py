@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
+from gateway.core.queue_wait import LATER
 from gateway.core.types import Answer, Request, Tries
 from gateway.routing.draining import Drain
 from gateway.routing.endpoint import Endpoint
@@ -74,7 +75,7 @@ class SupervisedSlots:
             "take", self._generation, str(self.local.name), told(request), [each.address for each in tried],
             self._is_limited, unclaimed=self._return_unclaimed,
         )  # fmt: skip
-        place = 0
+        place, retry_after = 0, None
         try:
             slot, address, place = await found
         except ChannelClosedError:
@@ -82,10 +83,11 @@ class SupervisedSlots:
         except asyncio.CancelledError:
             if found.done() and not found.cancelled() and found.exception() is None:
                 self._return_unclaimed(found.result())
+            retry_after = LATER
             raise
         finally:
             if place or not found.done() or found.cancelled():
-                note_waiting(request, self.local.name, place or 1, monotonic() - began)
+                note_waiting(request, self.local.name, place or 1, monotonic() - began, retry_after)
         endpoint = next((each for each in self.local.endpoints if each.address == address), None)
         if endpoint is None:
             self._channel.tell("give_back", slot, False)

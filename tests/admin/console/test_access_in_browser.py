@@ -67,7 +67,7 @@ def test_a_principal_has_its_permissions_limits_and_keys(context: BrowserContext
     expect(permissions).to_contain_text(
         "Everybody may do everything on the listeners that ask for no credentials: http"
     )
-    expect(limits.locator("tbody tr")).to_have_text("routes[1]1,000 in 60 s1,0001,000now")
+    expect(limits.locator("tbody tr")).to_have_text("broken1,000 in 60 s1,0001,000now")
     expect(keys.locator("tbody tr")).to_contain_text("not since the start")
     assert faults_in_every_look(page) == []
     page.goto(f"{gateway.admin}/console/#/principal?of=nobody")

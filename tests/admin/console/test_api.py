@@ -29,7 +29,8 @@ backends:
   lab: {protocol: v2-rest, endpoints: ["http://127.0.0.1:PORT"], max_in_flight: 2, queue: {length: 7}}
   gone: {protocol: v2-rest, endpoints: ["http://127.0.0.1:NOTHING"]}
 routes:
-  - match: {protocol: v2-rest, model: secret, header: {x-team: "${TEAM}"}}
+  - name: team
+    match: {protocol: v2-rest, model: secret, header: {x-team: "${TEAM}"}}
     split: [{backend: lab, weight: 3}, {backend: gone, weight: 1}]
   - {match: {model: broken}, backend: gone, fallback: [lab]}
   - match: {model: "my-*"}
@@ -86,7 +87,7 @@ async def test_the_topology_says_which_leads_to_which(client: httpx.AsyncClient)
     found = Topology.model_validate_json((await client.get("/api/topology")).content)
     assert [each.name for each in found.listeners] == ["http", "science"]
     secret, broken, renamed, *_ = found.routes
-    assert (secret.place, secret.listeners) == ("routes[0]", ["http"])
+    assert (secret.name, secret.listeners) == ("team", ["http"])
     assert [(each.name, each.role, each.weight) for each in secret.backends] == [
         ("lab", "main", 3),
         ("gone", "main", 1),
@@ -132,7 +133,7 @@ async def test_the_traffic_grows_with_requests(gateway: Gateway, client: httpx.A
     await infer(gateway, "nothing")
     _, after = await traffic(client)
     counted = {(each.route, each.backend): (each.ok, each.failed, each.rejected) for each in after.paths}
-    assert counted == {("routes[3]", "lab"): (3, {}, {}), ("", ""): (0, {}, {"NOT_FOUND": 1})}
+    assert counted == {("double", "lab"): (3, {}, {}), ("", ""): (0, {}, {"NOT_FOUND": 1})}
     [path] = [each for each in after.paths if each.backend]
     assert sum(path.latencies.values()) == 3
     assert path.endpoint == after.backends["lab"].endpoints[0].address
@@ -144,7 +145,7 @@ async def test_only_what_has_changed_is_sent_and_nothing_twice(gateway: Gateway,
     first, _ = await traffic(client)
     await infer(gateway, "add_sub")
     second, changed = await traffic(client, first.headers["gateway-time"])
-    assert [each.route for each in changed.paths] == ["routes[4]"]
+    assert [each.route for each in changed.paths] == ["add_sub"]
     assert float(second.headers["gateway-time"]) > float(first.headers["gateway-time"])
     third, still = await traffic(client, second.headers["gateway-time"])
     assert still.paths == []
@@ -165,12 +166,12 @@ async def test_a_reload_changes_the_name_of_the_topology(gateway: Gateway, clien
 
 async def test_after_a_reload_all_pages_show_the_new_configuration(gateway: Gateway, client: httpx.AsyncClient) -> None:
     async def shown() -> tuple[int, int, int, int]:
-        asked = ("topology", "graphs", "configuration", "policies?place=routes[1]")
+        asked = ("topology", "graphs", "configuration", "policies?place=my-*")
         topology, graphs, configuration, policies = [(await client.get(f"/api/{each}")).json() for each in asked]
-        routes = [line for line in configuration["lines"] if line.strip().startswith("- match:")]
+        routes = [line for line in configuration["lines"] if line.strip().startswith("match:")]
         return len(topology["routes"]), len(graphs["graphs"]), len(routes), len(policies["policies"])
 
-    assert await shown() == (7, 2, 7, 0)
+    assert await shown() == (7, 2, 7, 2)
     await gateway.reload(gateway.config.model_copy(update={"routes": gateway.config.routes[1:3], "models": {}}))
     assert await shown() == (2, 0, 2, 2)
 
@@ -198,19 +199,19 @@ async def test_models_are_listed_with_the_names_that_clients_use(client: httpx.A
     double = listed["lab", "double"]
     assert double.source == "server"
     assert {(each.route, each.name) for each in double.reached_by} == {
-        ("routes[2]", "my-double"),
-        ("routes[3]", "double"),
+        ("my-*", "my-double"),
+        ("double", "double"),
     }
     broken = listed["gone", "broken"]  # its server does not answer
-    assert (broken.source, [each.route for each in broken.reached_by]) == ("configuration", ["routes[1]"])
+    assert (broken.source, [each.route for each in broken.reached_by]) == ("configuration", ["broken"])
 
 
 async def test_a_model_has_no_routes_whose_requests_an_earlier_one_takes(client: httpx.AsyncClient) -> None:
     found = ListedModels.model_validate_json((await client.get("/api/models")).content)
     reached = {each.name: {way.route for way in each.reached_by} for each in found.models if each.backend == "lab"}
-    assert reached["add_sub"] == {"routes[2]", "routes[4]"}  # routes[6] comes later
-    assert reached["broken"] == {"routes[1]", "routes[2]"}  # routes[5] asks for more than routes[1], and comes later
-    assert reached["secret"] == {"routes[0]", "routes[2]", "routes[6]"}  # routes[0] takes only some requests
+    assert reached["add_sub"] == {"my-*", "add_sub"}  # *[dc]* comes later
+    assert reached["broken"] == {"broken", "my-*"}  # broken,protocol=v2-rest asks for more than broken, and comes later
+    assert reached["secret"] == {"team", "my-*", "*[dc]*"}  # team takes only some requests
 
 
 async def test_a_signature_is_the_servers_unless_a_route_states_it(client: httpx.AsyncClient) -> None:
@@ -220,7 +221,7 @@ async def test_a_signature_is_the_servers_unless_a_route_states_it(client: httpx
 
     own, stated = await read("add_sub"), await read("double")
     assert (own.route, own.inputs[0].datatype) == (None, "INT32")
-    assert (stated.route, stated.inputs[0].shape) == ("routes[3]", [-1, 3])
+    assert (stated.route, stated.inputs[0].shape) == ("double", [-1, 3])
     assert stated.outputs[0].name == "y"  # of the server, since the route does not say
 
 
@@ -229,14 +230,14 @@ async def test_policies_have_their_settings_and_their_state(gateway: Gateway, cl
         found = await client.get("/api/policies", params={"place": place})
         return PlacedPolicies.model_validate_json(found.content).policies
 
-    [timeout, limit] = await read("routes[2]")
+    [timeout, limit] = await read("my-*")
     assert (timeout.name, timeout.settings["seconds"], timeout.states) == ("timeout", 30, [])
     assert (limit.name, limit.settings["requests"], limit.settings["by"]) == ("rate_limit", 3, "client")
     await infer(gateway, "my-double", times=5)
-    [limit] = [each for each in await read("routes[2]") if each.states]
+    [limit] = [each for each in await read("my-*") if each.states]
     assert limit.states == [{"clients": 1, "refused": 2}]
     assert await read("backends.gone") == []
-    for place in ("routes[9]", "backends.other", "listeners.http"):
+    for place in ("other", "backends.other", "listeners.http"):
         assert (await client.get("/api/policies", params={"place": place})).status_code == 404
 
 

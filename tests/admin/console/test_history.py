@@ -61,7 +61,7 @@ async def test_the_history_of_the_gateway_and_of_its_parts(gateway: Gateway) -> 
     assert (whole.requests, whole.errors) == ([3, 0], [0, 0])  # an unknown model is the caller's error
     assert whole.p99[0] is not None
     assert whole.p99[1] is None
-    route = await history(gateway, kind="route", name="routes[0]")
+    route = await history(gateway, kind="route", name="double")
     assert (route.requests, route.in_flight, whole.in_flight) == ([2, 0], [None, None], [0, 0])
     assert (await history(gateway, kind="backend", name="other")).requests == [0, 0]
 

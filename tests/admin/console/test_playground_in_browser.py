@@ -314,7 +314,7 @@ def test_a_model_that_is_made_of_others_is_tried(context: BrowserContext, tmp_pa
         page.get_by_label("Values").fill("1.5, 4")
         page.get_by_role("button", name="Explain", exact=True).click()
         way = page.locator(".stages")
-        expect(way).to_contain_text(re.compile(r"Graph: 2 steps.*step first calls double \(routes\[3\]\): "))
+        expect(way).to_contain_text(re.compile(r"Graph: 2 steps.*step first calls double \(\*\): "))
         sent(page)
         outputs = page.get_by_role("region", name="Outputs")
         expect(outputs.locator("tbody tr")).to_have_text(["yFP64[1, 2][[6.0, 16.0]]", "bothFP64[1, 2][[9.0, 24.0]]"])

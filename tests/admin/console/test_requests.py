@@ -65,7 +65,7 @@ async def test_requests_are_listed_with_what_became_of_them(gateway: Gateway) ->
     assert (found.matching, found.kept) == (4, 4)
     refused, third, lost, first = found.requests
     assert (first.model, first.route, first.backend, first.status, first.code) == (
-        "double", "routes[0]", "lab", "OK", 200,
+        "double", "double", "lab", "OK", 200,
     )  # fmt: skip
     assert 0 < first.upstream < first.seconds
     assert (third.principal, third.listener) == ("alice", "asking")
@@ -83,7 +83,7 @@ SEARCHES: list[tuple[dict[str, str], list[str]]] = [
     ({"status": "failed"}, ["refused-4", "lost-2"]),
     ({"status": "NOT_FOUND"}, ["lost-2"]),
     ({"status": "OK", "listener": "http"}, ["first-1"]),
-    ({"route": "routes[0]", "backend": "lab"}, ["third-3", "first-1"]),
+    ({"route": "double", "backend": "lab"}, ["third-3", "first-1"]),
     ({"model": "double", "status": "NOT_FOUND"}, []),
     ({"most": "1"}, ["refused-4"]),
 ]

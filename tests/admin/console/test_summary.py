@@ -10,7 +10,7 @@ from tests import records
 
 
 def record(
-    model: str, seconds: float, *, route: str = "routes[0]", failed: bool = False, rejected: bool = False
+    model: str, seconds: float, *, route: str = "route-0", failed: bool = False, rejected: bool = False
 ) -> Record:
     found = records.made(id=model, listener="http", received=10.0)
     found.model, found.operation, found.principal = model, "infer", "alice"
@@ -28,7 +28,7 @@ def record(
 def kept() -> RecentRequests:
     found = RecentRequests()
     found.keep(records.batch(*[record("double", each / 100) for each in range(1, 101)], record("dou", 2.0)))
-    found.keep(records.batch(record("double", 4.0, route="routes[1]", failed=True)))
+    found.keep(records.batch(record("double", 4.0, route="route-1", failed=True)))
     return found
 
 
@@ -37,7 +37,7 @@ def of(kept: RecentRequests, kind: SummarisedPart = "", name: str = "") -> Reque
 
 
 def test_times_are_those_of_the_part_and_its_stages(kept: RecentRequests) -> None:
-    found = of(kept, "route", "routes[0]")
+    found = of(kept, "route", "route-0")
     assert (found.requests, found.of, found.failed) == (101, 102, 0)
     assert (found.total.median, found.total.p95, found.total.p99) == (0.51, 0.96, 1.0)
     assert (found.stages["server"].median, found.stages["queue"].p99) == (0.255, 0.25)
@@ -48,7 +48,7 @@ def test_times_are_those_of_the_part_and_its_stages(kept: RecentRequests) -> Non
 def test_a_part_of_a_name_is_another_model(kept: RecentRequests) -> None:
     found = of(kept, "model", "dou")
     assert (found.requests, found.total.mean) == (1, 2.0)
-    assert of(kept, "model", "double").names["route"] == ["routes[0]", "routes[1]"]
+    assert of(kept, "model", "double").names["route"] == ["route-0", "route-1"]
     assert of(kept, "principal", "alice").names["model"] == ["double", "dou"]
 
 

@@ -59,7 +59,7 @@ async def test_the_wire_forms_are_those_of_the_protocol(gateway: Played) -> None
     assert call["request"]["head"][0] == "POST /v2/models/double/infer"
     assert orjson.loads(call["request"]["body"])["inputs"][0]["data"] == [1.0, 2.5, -3e-5]
     assert orjson.loads(call["replies"][0]["body"])["outputs"][0]["name"] == "y"
-    assert sent["facts"] == {"gateway-route": "routes[4]", "gateway-backend": "tensors", "gateway-tries": "1"}
+    assert sent["facts"] == {"gateway-route": "*", "gateway-backend": "tensors", "gateway-tries": "1"}
     forms = {each["protocol"]: each["messages"][0] for each in sent["forms"]}
     assert orjson.loads(forms["umbridge"]["body"]) == {"output": [[2.0, 5.0, -6e-5]]}
     assert forms["v2-grpc"]["body"].startswith("field 1: 6 bytes\n00000000  0a 06 64 6f 75 62 6c 65")
@@ -100,8 +100,8 @@ async def test_a_listener_with_tls_and_keys_gets_the_key_of_the_form(gateway: Pl
 
 async def test_a_request_that_is_sent_is_explained_where_the_listener_allows_it(gateway: Played) -> None:
     explanation = (await gateway.ask("send", DOUBLE))["explanation"]
-    assert (explanation["route"], explanation["backend"], explanation["status"]) == ("routes[4]", "tensors", "OK")
-    assert [name for name, _ in explanation["routes"]] == [f"routes[{at}]" for at in range(4)]
+    assert (explanation["route"], explanation["backend"], explanation["status"]) == ("*", "tensors", "OK")
+    assert [name for name, _ in explanation["routes"]] == ["posterior", "upper", HOSTILE, "double,protocol=umbridge"]
     assert (await gateway.ask("send", {**DOUBLE, "listener": "grpc", "protocol": "v2-grpc"}))["explanation"] is None
 
 
@@ -110,7 +110,7 @@ async def test_a_request_is_explained_without_being_sent(gateway: Played) -> Non
         found = await gateway.ask("explain", {**DOUBLE, "listener": listener, "protocol": protocol})
         assert found["listener"] == listener, protocol
         assert found["error"] is None, protocol
-        assert found["decision"]["route"] == ("routes[3]" if protocol == "umbridge" else "routes[4]")
+        assert found["decision"]["route"] == ("double,protocol=umbridge" if protocol == "umbridge" else "*")
         assert found["calls"][-1]["backend"] == "tensors"
     assert gateway.gateway.counters.errors == 0
     assert [*gateway.gateway.counters.paths(0)] == []

@@ -30,7 +30,7 @@ routes:
   - {match: {listener: other, model: "a*"}, backend: triton}
   - {match: {protocol: umbridge, model: echo}, backend: lab}
   - {match: {model: echo, version: "2"}, backend: triton}
-  - {match: {model: echo, header: {x-canary: "yes"}}, backend: triton}
+  - {name: by-header, match: {model: echo, header: {x-canary: "yes"}}, backend: triton}
   - {match: {model: echo, input: {name: x, datatype: UINT8}}, backend: triton}
   - {match: {model: echo, path: /v2/models/echo/infer}, backend: triton}
   - match: {model: echo}
@@ -57,21 +57,21 @@ def reasons(decision: Decision) -> dict[str, str]:
 
 async def test_each_route_says_why_it_does_not_match(parts: tuple[Config, Assembly]) -> None:
     decision = decide(asked(path="/v2/models/echo"), *parts)
-    assert decision.route == "routes[6]"
+    assert decision.route == "echo"
     assert reasons(decision) == {
-        "routes[0]": "listener is 'http', not 'other'; model 'echo' does not match 'a*'",
-        "routes[1]": "protocol is 'v2-rest', not 'umbridge'",
-        "routes[2]": "no version, not '2'",
-        "routes[3]": "header 'x-canary' is missing",
-        "routes[4]": "no input 'x' UINT8; the request has 'x' FP32 [1, 2]",
-        "routes[5]": "path is '/v2/models/echo', not '/v2/models/echo/infer'",
-        "routes[6]": "",
+        "a*,listener=other": "listener is 'http', not 'other'; model 'echo' does not match 'a*'",
+        "echo,protocol=umbridge": "protocol is 'v2-rest', not 'umbridge'",
+        "echo,version=2": "no version, not '2'",
+        "by-header": "header 'x-canary' is missing",
+        "echo,input=x:UINT8": "no input 'x' UINT8; the request has 'x' FP32 [1, 2]",
+        "echo,path=/v2/models/echo/infer": "path is '/v2/models/echo', not '/v2/models/echo/infer'",
+        "echo": "",
     }
 
 
 async def test_the_values_of_headers_are_not_repeated(parts: tuple[Config, Assembly]) -> None:
     decision = decide(asked(headers=Headers([(b"x-canary", b"secret")])), *parts)
-    assert reasons(decision)["routes[3]"] == "header 'x-canary' has another value than the route wants"
+    assert reasons(decision)["by-header"] == "header 'x-canary' has another value than the route wants"
 
 
 async def test_it_names_the_backends_with_their_names_of_the_model(parts: tuple[Config, Assembly]) -> None:
@@ -91,8 +91,8 @@ async def test_derivatives_and_versions_in_names_are_read(parts: tuple[Config, A
     assert decision.backends[0].model == "renamed.gradient"
     decision = decide(asked("echo-2", protocol="grps-rest"), *parts)
     assert decision.readings == ("model 'echo-2'", "version '2' of model 'echo'")
-    assert decision.route == "routes[2]"
-    assert reasons(decision)["routes[1]"].startswith("protocol is 'grps-rest', not 'umbridge'")
+    assert decision.route == "echo,version=2"
+    assert reasons(decision)["echo,protocol=umbridge"].startswith("protocol is 'grps-rest', not 'umbridge'")
 
 
 async def test_without_a_route_it_has_the_error_of_the_client(parts: tuple[Config, Assembly]) -> None:

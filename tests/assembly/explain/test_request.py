@@ -91,7 +91,7 @@ async def test_a_request_of_every_protocol_is_explained_up_to_the_bytes_for_the_
     is_http = protocols()[client].transport == "http"
     found = await explained(data, "" if is_http else client, path)
     assert found.error is None
-    assert (found.protocol, found.decision and found.decision.route) == (client, "routes[0]")
+    assert (found.protocol, found.decision and found.decision.route) == (client, "point")
     (change,) = found.inputs
     assert change.after is not None
     assert (change.after.name, change.after.datatype, change.after.shape) == ("a", "FP32", (1, 2))
@@ -222,7 +222,7 @@ async def test_the_text_for_people() -> None:
         "v2-rest over http at listener 'http'",
         "  pattern POST /v2/models/{model}/infer",
         "request: infer of model 'point'",
-        "  routes[0]: matches",
+        "  point: matches",
         "  backend 'lab' (v2-rest): model 'renamed'",
         "  'x' FP64 [2] -> 'a' FP32 [1, 2]",
         "    FP64 to FP32: the largest error is 1.49012e-09, element 0: 0.1 became 0.10000000149011612",

@@ -38,7 +38,7 @@ def entry(outcome: Response | GatewayError | None = None) -> Entry:
     message = Message("POST", "/v2/models/m/infer", Headers(((b"accept", b"\xe9"),)), (b"one", b"two"), query="a=b")
     answered = Response((tensor("y", np.array([[1.5]])),), "m", "1", parameters={"sequence_end": False})
     reply = Message(parts=(b"reply",), status=200)
-    return Entry("2026-01-02T03:04:05+00:00", "v2-rest", "l", "routes[0]", "b", request, message, outcome or answered,
+    return Entry("2026-01-02T03:04:05+00:00", "v2-rest", "l", "route-0", "b", request, message, outcome or answered,
                  reply, 0.25)  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     first, second = written(tmp_path / "c", entry(), entry(failed))
     expected = entry()
     assert (first.at, first.seconds, first.listener, first.route, first.backend) == (
-        expected.at, expected.seconds, "l", "routes[0]", "b",
+        expected.at, expected.seconds, "l", "route-0", "b",
     )  # fmt: skip
     assert first.request.parameters.pop("nan") != first.request.parameters.get("nan", 0)  # type: ignore[attr-defined]
     assert expected.request.parameters.pop("nan")  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ async def test_a_request_of_each_wire_form_is_recorded_with_its_reply(tmp_path: 
     async with recorded(tmp_path) as (gateway, recorder), AsyncClient(at(gateway, protocol)) as client:
         [output] = (await client.infer("posterior", THETA)).values()
     [entry] = entries(tmp_path)
-    assert (entry.protocol, entry.listener, entry.route, entry.backend) == (protocol, protocol, "routes[0]", "models")
+    assert (entry.protocol, entry.listener, entry.route, entry.backend) == (protocol, protocol, "*", "models")
     assert (entry.request.operation, entry.request.model) == (Operation.INFER, "posterior")
     assert entry.request.inputs[0].array.reshape(-1).tolist() == THETA.reshape(-1).tolist()
     assert isinstance(entry.outcome, Response)

@@ -3,17 +3,20 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 
+from gateway.assembly.forms import spoken
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.cli.probing.live import ERROR, OK, WARNING, Live, check_live
 from gateway.config import loads
+from tests.interop.processes import free_port
+from tests.test_other_servers import ModelServer, serving
 from tests.tls.running import reference
 
 HEAD = 'listeners: [{name: a, bind: "127.0.0.1:8080", protocols: [v2-rest]}]\n'
@@ -153,6 +156,42 @@ async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:
 async def test_every_wire_form_can_be_checked(backend: str) -> None:
     found = await live(backend, "posterior", route="{match: {model: posterior}, backend: b}")
     assert not found.errors
+
+
+OWN_JSON = """
+listeners: [{{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}}]
+forms:
+  own: {{infer: {{path: /predict, request: {{x: $x}}, response: {{y: $y}}}}{ready}}}
+backends:
+  own: {{protocol: json, form: own, endpoints: ["127.0.0.1:{port}"]}}
+  embeddings: {{protocol: json, form: openai-embeddings, endpoints: ["127.0.0.1:1"]}}
+routes:
+  - {{match: {{model: own}}, backend: own}}
+  - {{match: {{model: "*"}}, backend: embeddings}}
+"""
+OPENAI_MODELS = {"object": "list", "data": [{"id": "a", "object": "model"}]}
+V2_MODEL = {"name": "other", "version": "1", "extensions": []}
+
+
+@pytest.mark.parametrize(
+    ("told", "ready", "error"),
+    [
+        ({"/v1/models": OPENAI_MODELS}, "", ""),
+        ({"/v1/models": OPENAI_MODELS, "/health": {}}, ", ready: {path: /health}", ""),
+        ({"/v1/models": OPENAI_MODELS}, ", ready: {path: /health}", "speaks json:openai-embeddings, not json:own"),
+        ({"/v2": V2_MODEL}, "", "speaks v2-rest, not json:own"),
+        ({"/v2": V2_MODEL, "/health": {}}, ", ready: {path: /health}", ""),
+    ],
+)
+async def test_a_form_that_is_declared_and_answers_is_right(told: Mapping[str, object], ready: str, error: str) -> None:
+    port = free_port()
+    config = loads(OWN_JSON.format(ready=ready, port=port), "test.yaml", catalog(), {})
+    async with serving(ModelServer(told, {}), port):
+        found = await check_live(config, spoken(config), 10)
+    about_own = [each.message for each in found.errors if "'own'" in each.message]
+    assert [row.result for row in found.rows if row.backend == "own"] == [ERROR if error else OK]
+    assert bool(about_own) == bool(error)
+    assert all(error in each for each in about_own)
 
 
 async def test_a_reference_server_of_the_file_counts_as_present_though_nothing_runs() -> None:

@@ -11,8 +11,8 @@ TOPOLOGY: dict[str, Any] = {
     "listeners": [{"name": "http", "address": "127.0.0.1:80", "protocols": ["v2-rest"]}],
     "graphs": [{"name": "sum", "place": "models.sum"}],
     "routes": [
-        {"place": "routes[0]", "match": {"header": {"team": "red"}, "model": "[bold]"}},
-        {"place": "routes[1]", "match": {}},
+        {"name": "route-0", "match": {"header": {"team": "red"}, "model": "[bold]"}},
+        {"name": "route-1", "match": {}},
     ],
     "backends": [{"name": "lab", "protocol": "v2-rest"}, {"name": "far", "protocol": "umbridge"}],
 }
@@ -24,7 +24,7 @@ def endpoint(address: str, state: str, in_flight: int = 0, **more: str) -> dict[
 
 
 def way(
-    endpoint: str, requests: int, failed: int = 0, route: str = "routes[0]", backend: str = "lab", rejected: int = 0
+    endpoint: str, requests: int, failed: int = 0, route: str = "route-0", backend: str = "lab", rejected: int = 0
 ) -> dict[str, Any]:
     """A PathTraffic, all of whose requests took less than 1 ms."""
     return {

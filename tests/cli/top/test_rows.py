@@ -17,8 +17,8 @@ def test_each_kind_has_its_requests_calls_and_health() -> None:
     shown = {(each.kind, each.name): (each.about, *cells(each)) for each in found.rows}
     about = "127.0.0.1:80 v2-rest"
     assert shown["listener", "http"] == (about, "13/s", "15%", "7.7%", "0.79 ms", "1.00 ms", "3", "-", "-")
-    assert shown["route", "routes[0]"][:4] == ("[bold], header team=red", "12/s", "17%", "0%")
-    assert shown["route", "routes[1]"][:3] == ("every request", "0/s", "-")
+    assert shown["route", "route-0"][:4] == ("[bold], header team=red", "12/s", "17%", "0%")
+    assert shown["route", "route-1"][:3] == ("every request", "0/s", "-")
     assert shown["route", "models.sum"][:2] == ("sum", "0/s")
     assert shown["backend", "lab"][1:3] + shown["backend", "lab"][6:] == ("12/s", "17%", "2", "4", "1/2 up")
     assert shown["endpoint", "a:1"][1] == "10/s"

@@ -54,7 +54,7 @@ def test_one_kind_has_the_whole_screen() -> None:
 def test_names_are_shown_as_they_are_without_what_moves_the_cursor() -> None:
     found = seen([endpoint("a:1", "down", last_error="\x1b[2Jgone")], [])
     text = "\n".join(shown(found, width=120))
-    assert "routes[0] [bold], header team=red" in text
+    assert "route-0 [bold], header team=red" in text
     assert "a:1 lab: ?[2Jgone" in text
     assert "\x1b" not in text
 

@@ -14,7 +14,7 @@ def path(
 ) -> dict[str, Any]:
     """A PathTraffic."""
     return {
-        "listener": "http", "route": "routes[0]", "backend": "lab", "endpoint": endpoint, "ok": ok,
+        "listener": "http", "route": "route-0", "backend": "lab", "endpoint": endpoint, "ok": ok,
         "failed": {"internal": failed} if failed else {},
         "rejected": {"INVALID_ARGUMENT": rejected} if rejected else {},
         "latencies": latencies or {},

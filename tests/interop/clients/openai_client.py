@@ -7,6 +7,7 @@ Reads `[url, steps]` as JSON from stdin and prints a list with one result per st
     {"op": "complete", "model": M, "prompt": ..}            the text of the completion
     {"op": "stream", "model": M, "prompt": ..}              the texts of its chunks
     {"op": "models"}                                        the ids
+    {"op": "model", "model": M}                             its id
 """
 
 import json
@@ -27,6 +28,8 @@ def run(client, op, **step):
             return [each.choices[0].text for each in client.completions.create(**step, stream=True)]
         case "models":
             return [each.id for each in client.models.list()]
+        case "model":
+            return client.models.retrieve(step["model"]).id
 
 
 def tried(client, step):

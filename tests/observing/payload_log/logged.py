@@ -6,7 +6,7 @@ from gateway.core.types import tensor
 from gateway.observing.payload_log.copies import CopyBounds, copied
 from gateway.observing.payload_log.entries import CallFacts, EventForm, LoggedReply, LoggedRequest
 
-FACTS = CallFacts("id1", "", "m", "", "infer", "routes[0]", "b", "v2-rest", 1_700_000_000.0)
+FACTS = CallFacts("id1", "", "m", "", "infer", "route-0", "b", "v2-rest", 1_700_000_000.0)
 FORM = EventForm("here")
 MESSAGE = copied([tensor("x", np.array([1.0]))], {}, CopyBounds(1000))
 REQUEST = LoggedRequest(FACTS, MESSAGE)

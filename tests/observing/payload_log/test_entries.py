@@ -10,7 +10,7 @@ from tests.observing.payload_log.logged import FACTS, FAILED, FORM, REPLY, REQUE
 
 COMMON = {
     "id": "id1", "source": "here", "inferenceservicename": "m", "component": "predictor", "endpoint": "b",
-    "metadata": "{}", "operation": "infer", "route": "routes[0]", "protocol": "v2-rest",
+    "metadata": "{}", "operation": "infer", "route": "route-0", "protocol": "v2-rest",
 }  # fmt: skip
 
 

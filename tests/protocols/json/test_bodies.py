@@ -216,7 +216,7 @@ def test_alternatives_are_tried_in_their_order() -> None:
     assert body(template).write(Said(tensors=(one,))) == (b'{"inputs":[1]}',)
     assert body(template).write(Said(tensors=(one, two))) == (b'{"rows":[{"p":1,"q":2}]}',)
     with pytest.raises(DecodeError, match="3 alternatives"):
-        read(template, b'{"other":1}')
+        read(template, b"{}")
     with pytest.raises(DecodeError, match="ragged"):
         read(template, b'{"inputs":[[1],[1,2]]}')
 

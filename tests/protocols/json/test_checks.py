@@ -118,6 +118,32 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
         ("infer", "request_type"),
         "no media type",
     ),
+    (
+        "infer: {path: /p, headers: {x-a: {$any: [a, b]}}, request: $x, response: $y}",
+        ("infer", "headers", "x-a"),
+        "a word",
+    ),
+    (
+        'infer: {path: /p, request: $x, response: $y}\nmodels: {path: /m, response: {"/$model": $model, a: 1}}',
+        ("models", "response", "/$model"),
+        "they stand alone",
+    ),
+    (
+        "infer: {path: /p, request: $x, response: $y}\nmodels: {path: /m, response: {$model: $x}}",
+        ("models", "response", "$model"),
+        "they stand alone",
+    ),
+    (
+        "infer: {path: /p, request: $x, response: $y}\n"
+        'models: {path: /m, response: [$model, ...], one: {path: "/{model}", response: $x}}',
+        ("models", "one", "response"),
+        "one model has no tensors",
+    ),
+    (
+        "infer: {path: /p, request: $x, response: $y}\nfailures: [{status: 409, reason: overloaded, error: {a: $_}}]",
+        ("failures", 0, "error", "a"),
+        "nothing says what to write",
+    ),
 ]
 
 

@@ -159,6 +159,17 @@ infer:
 """
 
 
+def test_a_server_is_asked_for_the_type_of_the_request_where_it_has_two() -> None:
+    form = declared("""
+infer:
+- {path: /p, request: {x: $x}, response: {y: $y}}
+- {path: /p, request_type: application/x-npy, request: $x, response: {y: $y}}
+- {path: /p, request_type: application/x-npy, request: $x, response_type: application/x-npy, response: $y}
+""")
+    sent = written(form, infer(tensor("x", np.array([np.nan]))))
+    assert (sent.headers.get("content-type"), sent.headers.get("accept")) == ("application/x-npy", "application/x-npy")
+
+
 @pytest.mark.parametrize("element", [b"hello", b"\xff\xd8\xff", b"[1]", b""])
 def test_bytes_have_one_form_whatever_they_are(element: bytes) -> None:
     form = declared(BYTES_AND_JSON.replace("REQUEST", "$x"))

@@ -8,7 +8,7 @@ import yaml
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import Reason
 from gateway.core.types import TensorSpec
-from gateway.protocols.json.form import ABSENT, Exchange, Failure, Form, FormError, ModelListing, Probe, parse_form
+from gateway.protocols.json.form import ABSENT, Exchange, FailureReply, Form, FormError, ModelListing, Probe, parse_form
 
 
 def form(text: str) -> Form:
@@ -48,7 +48,7 @@ tensors:
         ("/models", "/v1"), ["$model", "..."], ignore_unknown=True, one_paths=("/models/{model}",), one={"id": "$model"}
     )
     assert found.failures == (
-        Failure(409, Reason.OVERLOADED), Failure(200, Reason.MODEL_ERROR, {"failed": "$message"}),
+        FailureReply(409, Reason.OVERLOADED), FailureReply(200, Reason.MODEL_ERROR, {"failed": "$message"}),
     )  # fmt: skip
     assert (found.error, found.error_type, found.ignore_unknown) == ({"detail": "$message"}, "text/plain", False)
     assert found.tensors == {

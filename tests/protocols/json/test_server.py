@@ -284,6 +284,32 @@ def test_a_head_that_is_not_as_the_form_has_it_is_refused(
         read(HEADS, PREDICT, body, query=query, **fields)
 
 
+TWICE = declared("""
+infer:
+  path: /predict
+  headers: {"x-model?": $model, "x-id?": $id, "x-top?": $param.top}
+  query: {"model?": $model, "id?": $id, "top?": $param.top}
+  request: {x: $x}
+  response: {y: $y}
+""")
+
+
+@pytest.mark.parametrize(
+    ("query", "fields", "why"),
+    [
+        ("model=iris", {"x_model": "rose"}, r"\$model is 'rose' and 'iris' in the head of the request"),
+        ("id=2", {"x_id": "1"}, r"\$id is '1' and '2' in the head of the request"),
+        ("top=2", {"x_top": "1"}, "parameter 'top' is '1' and '2' in the head of the request"),
+    ],
+)
+def test_what_is_said_twice_in_a_head_is_the_same(query: str, fields: dict[str, str], why: str) -> None:
+    """Who judges by the header must not let another model pass."""
+    with pytest.raises(DecodeError, match=why):
+        read(TWICE, PREDICT, b'{"x":[1]}', query=query, **fields)
+    one = read(TWICE, PREDICT, b'{"x":[1]}', query="model=m&id=1&top=5", x_model="m", x_id="1", x_top="5")
+    assert (one.model, one.id, one.parameters) == ("m", "1", {"top": "5"})
+
+
 STREAMS = declared("""
 infer:
 - {path: /stream, request: {x: $x}, response: {y: $y}, stream: openai}

@@ -227,7 +227,7 @@ class Fleet:
         protocol: Protocol = SCRIPTED,
     ) -> Backend:
         """Another backend of the same name, as a reload makes it."""
-        sender = Sender(Target("fleet"), protocol, endpoints, self.clock)
+        sender = self.sender = Sender(Target("fleet"), protocol, endpoints, self.clock)
         local = LocalSlots("fleet", protocol.traits.servers, endpoints, limit, queue=queue, clock=self.clock)
         placements = Placements("fleet", lambda: EndpointChoice(LeastInFlight()), self.clock)
         inventory = Inventory(protocol, sender.target_of, names)

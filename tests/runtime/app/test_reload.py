@@ -94,7 +94,8 @@ async def test_a_call_in_flight_ends_as_it_began_and_the_next_one_on_its_connect
         await server.arrived.wait()
         assert await gateway.reload(config(NO_MODEL.replace("PORT", "2"))) == (
             f"backend 'lab': endpoints + 127.0.0.1:2 - 127.0.0.1:{server.port}",
-            "routes[0] changed",
+            "route 'other' added",
+            "route 'm' removed",
         )
         server.release.set()
         assert await status(reader) == 200

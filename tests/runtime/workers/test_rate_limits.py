@@ -22,4 +22,4 @@ async def test_a_client_gets_its_requests_once_however_many_workers_there_are(tm
         statuses = await asyncio.gather(*(infer(gateway) for _ in range(60)))
         assert sorted(statuses) == [200] * 10 + [429] * 50
         found = orjson.loads((await get(gateway.ports["admin"], "/api/principal?name=guest"))[1])
-        assert [(each["place"], each["left"]) for each in found["limits"]] == [("routes[0]", 0)]
+        assert [(each["place"], each["left"]) for each in found["limits"]] == [("identity", 0)]

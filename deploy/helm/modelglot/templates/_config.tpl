@@ -268,19 +268,20 @@ left as they are: templates and constants are of any type. Takes {key, value, pa
      "cast" "certificate" "channels" "check" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail" "directory"
      "dns" "drop" "endpoints" "engine" "events" "fallback" "file" "files" "flavor" "form" "format" "forward_headers" "from"
      "header" "hide" "identity" "issuer" "jwks" "key" "labels" "layout" "level" "listener" "listeners" "load"
-     "load_url" "measures" "method" "metric" "model" "name" "namespace" "nan" "operation" "operations" "options" "otlp"
+     "load_url" "measures" "method" "metric" "model" "name" "namespace" "nan" "operation" "operations" "options" "origins" "otlp"
      "outputs" "path" "payload" "permissions" "pinned" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"
      "replace" "routes" "scale" "script" "select" "server_name" "service" "source" "srv" "state" "statuses" "stream" "tensors"
      "to" "token" "url" "version" "when" "without_redis" -}}
 {{- $keysOnly := or .keysOnly (has .path (list "config.forms" "config.models")) -}}
 {{- if kindIs "map" .value -}}
-  {{- $freeKeys := has .key (list "flavor" "header" "labels" "operations" "prefix" "settings") -}}
+  {{- $freeKeys := has .key (list "flavor" "header" "headers" "labels" "operations" "prefix" "settings") -}}
+  {{- $ofChildren := eq .key "headers" | ternary "header" .key -}}{{- /* limits.headers is a number */ -}}
   {{- range $key, $value := .value -}}
     {{- if has $key (list "true" "false") -}}
     {{- $written := eq $key "true" | ternary (list "y, yes and on" "y") (list "n, no and off" "n") -}}
     {{- fail (printf "%s: a key is the boolean %s, as which YAML 1.1 (Helm's) reads %s; quote it, such as \"%s\". If the text %s is meant, write config as a text (config: |)" $.path $key (first $written) (last $written) $key) -}}
     {{- end -}}
-    {{- include "modelglot.checkText" (dict "key" (ternary $.key $key $freeKeys) "value" $value "path" (printf "%s.%s" $.path $key) "keysOnly" $keysOnly) -}}
+    {{- include "modelglot.checkText" (dict "key" (ternary $ofChildren $key $freeKeys) "value" $value "path" (printf "%s.%s" $.path $key) "keysOnly" $keysOnly) -}}
   {{- end -}}
 {{- else if kindIs "slice" .value -}}
   {{- range $index, $value := .value -}}

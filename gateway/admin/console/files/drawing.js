@@ -26,7 +26,7 @@ export function nodesOf(model) {
     kind: "route", key: each.place, name: each.name, text: each.place, about: { ...each, policies: [] },
   }));
   const routes = [...graphs, ...topology.routes.map((each) => ({
-    kind: "route", key: each.place, name: conditions(each.match), text: each.place, about: each,
+    kind: "route", key: each.name, name: each.name, text: more(each), about: each,
   }))];
   const backends = topology.backends.map((each) => ({
     kind: "backend", key: each.name, name: each.name, text: each.protocol, about: each,
@@ -40,14 +40,20 @@ export function nodesOf(model) {
   return { listener: listeners, route: routes, backend: backends, endpoint: endpoints };
 }
 
+/** The conditions of a route, if its name does not say them already. */
+function more({ name, match }) {
+  const text = conditions(match);
+  return text === name ? "" : text;
+}
+
 /** What is connected with the node `at` (`kind:key`), or all. */
 function connected(nodes, at) {
   const [kind, key] = split(at);
   const chosen = nodes[kind]?.find((each) => each.key === key);
   if (!chosen) return { nodes, chosen: null };
   const backendName = kind === "backend" ? key : kind === "endpoint" ? chosen.backend : null;
-  const routes = nodes.route.filter(({ about }) => {
-    if (kind === "route") return about.place === key;
+  const routes = nodes.route.filter(({ key: name, about }) => {
+    if (kind === "route") return name === key;
     if (kind === "listener") return about.listeners.includes(key);
     return about.backends.some((each) => each.name === backendName);
   });
@@ -96,12 +102,12 @@ function selected(traffic, nodes) {
 function edgesOf(traffic, shown) {
   const has = Object.fromEntries(KINDS.map((kind) => [kind, new Set(shown[kind].map((each) => each.key))]));
   const edges = [];
-  for (const { about } of shown.route) {
+  for (const { key, about } of shown.route) {
     for (const name of about.listeners) {
-      if (has.listener.has(name)) edges.push({ from: `listener:${name}`, to: `route:${about.place}`, role: "main", sums: [keyOf(name, about.place)] });
+      if (has.listener.has(name)) edges.push({ from: `listener:${name}`, to: `route:${key}`, role: "main", sums: [keyOf(name, key)] });
     }
     for (const { name, role } of about.backends) {
-      if (has.backend.has(name)) edges.push({ from: `route:${about.place}`, to: `backend:${name}`, role, sums: [keyOf(about.place, name)] });
+      if (has.backend.has(name)) edges.push({ from: `route:${key}`, to: `backend:${name}`, role, sums: [keyOf(key, name)] });
     }
   }
   for (const { key, backend } of shown.endpoint) {

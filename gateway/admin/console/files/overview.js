@@ -3,7 +3,7 @@
 import { change, read, to } from "./address.js";
 import { html, setText, svg } from "./dom.js";
 import { Drawing, inFlightOf, nodesOf } from "./drawing.js";
-import { NONE, count, dateTime, rate, seconds, share } from "./format.js";
+import { NONE, conditions, count, dateTime, rate, seconds, share } from "./format.js";
 import { History } from "./history.js";
 
 const FIGURES = [
@@ -142,7 +142,9 @@ function factsOf(traffic, node) {
     if (now) facts.push(["Connections", `${count(now.connections)} open, ${count(now.refused)} refused`]);
   }
   if (node.kind === "route") {
-    facts.push(["Place", node.text], ["Listeners", node.about.listeners.join(", ") || NONE]);
+    facts.push(["Name", node.key]);
+    if (node.about.match) facts.push(["Matches", conditions(node.about.match)]);
+    facts.push(["Listeners", node.about.listeners.join(", ") || NONE]);
     facts.push(["Backends", node.about.backends.map(roleOf).join(", ")]);
     if (node.about.policies.length) facts.push(["Policies", node.about.policies.join(", ")]);
   }

@@ -134,7 +134,7 @@ function configured(kind, title, place, entries) {
 }
 
 export const route = configured("route", "Route", (name) => name, ({ topology }, name) => {
-  const found = topology.routes.find((each) => each.place === name);
+  const found = topology.routes.find((each) => each.name === name);
   return found && [
     ["Matches", conditions(found.match)],
     ["Listeners", found.listeners.join(", ") || NONE],
@@ -151,7 +151,7 @@ export const backend = configured("backend", "Backend", (name) => `backends.${na
   const routes = topology.routes.filter((each) => each.backends.some((one) => one.name === name));
   return [
     ["Protocol", [found.protocol, found.flavor].filter(Boolean).join(", ")],
-    ["Routes", list(routes.map((each) => link("route", each.place)))],
+    ["Routes", list(routes.map((each) => link("route", each.name)))],
     ["Endpoints", list(now.endpoints.map((each) => html("span", {}, html("code", {}, each.address), ` ${each.drain ?? each.state}`)))],
     ["In flight", now.slots ? `${count(inFlight)} of ${count(now.slots)}` : count(inFlight)],
     ["Waiting", now.queue ? `${count(now.waiting)} of ${count(now.queue)}` : "no limit of calls in flight"],
@@ -196,7 +196,7 @@ const figures = ({ requests, of, failed, rejected, total }) => [
 export const model = named("model", "Model", () => ({
   more: [],
   entries: ({ route: routes, backend: backends, principal: principals }) => [
-    ["Routes", list(routes.map((each) => (each.startsWith("routes[") ? link("route", each) : each)))],
+    ["Routes", list(routes.map((each) => (each.startsWith("models.") ? each : link("route", each))))],
     ["Backends", list(backends.map((each) => link("backend", each)))],
     ["Principals", list(principals.map((each) => link("principal", each)))],
   ],

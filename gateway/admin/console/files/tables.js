@@ -28,7 +28,7 @@ function number(id, title, text, value) {
   return { id, title, text, value, number: true };
 }
 
-/** A column whose cells lead to the page of the route or the backend, `of` its place or name. */
+/** A column whose cells lead to the page of the route or the backend, `of` its name. */
 function paged(id, title, kind, of) {
   return { id, title, text: of, fill: (cell, row) => cell.append(html("a", { href: to(kind, { of: of(row) }) }, of(row))) };
 }
@@ -85,11 +85,11 @@ export const listeners = view("Listeners", () => ({
 
 export const routes = view("Routes", () => ({
   rows: ({ topology, traffic }) => topology.routes.map((each, at) => ({ ...each, at, traffic })),
-  key: (row) => row.place,
+  key: (row) => row.name,
   below: ({ attempt }) => new Mirrors(attempt),
   empty: "There are no routes, so no request can be answered.",
   columns: [
-    { ...paged("place", "Place", "route", (row) => row.place), value: (row) => row.at },
+    { ...paged("name", "Name", "route", (row) => row.name), value: (row) => row.at },
     { id: "match", title: "Matches", text: (row) => conditions(row.match), wide: true },
     {
       id: "backends", title: "Backends", text: (row) => row.backends.map(roleOf).join(", "),
@@ -98,7 +98,7 @@ export const routes = view("Routes", () => ({
     },
     { id: "listeners", title: "Listeners", text: (row) => row.listeners.join(", ") || NONE },
     { id: "policies", title: "Policies", text: (row) => row.policies.join(", ") || NONE },
-    ...figures("routes", (row) => row.place),
+    ...figures("routes", (row) => row.name),
   ],
 }));
 

@@ -45,13 +45,13 @@ function changed({ before, after, cast, cast_error: error }) {
 
 function policiesOf(topology, route, backend) {
   return [
-    ...(topology?.routes.find((each) => each.place === route)?.policies ?? []).map((each) => `${each} (${route})`),
+    ...(topology?.routes.find((each) => each.name === route)?.policies ?? []).map((each) => `${each} (${route})`),
     ...(topology?.backends.find((each) => each.name === backend)?.policies ?? []).map((each) => `${each} (${backend})`),
   ];
 }
 
-function matches(topology, place) {
-  const found = topology?.routes.find((each) => each.place === place);
+function matches(topology, route) {
+  const found = topology?.routes.find((each) => each.name === route);
   return found ? `matches (${conditions(found.match)})` : "a model that is made of others";
 }
 

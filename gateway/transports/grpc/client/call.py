@@ -11,7 +11,7 @@ from gateway.core.http2.hpack import HeadersTooLargeError
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Message, reply
 from gateway.transports.grpc.client import failures, response_heads
-from gateway.transports.grpc.client.response_heads import Head
+from gateway.transports.grpc.client.response_heads import ResponseHead
 from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Received, TooLargeError, only_message
 
 
@@ -43,7 +43,7 @@ class ClientCall:
         self.replies: MutableSequence[Received] = deque() if streamed else []
         self.held = 0
         """Bytes of replies that wait to be pulled."""
-        self.end: Head | None = None
+        self.end: ResponseHead | None = None
         self.error: TransportError | None = None
         self.ends_at: float | None = None
         """When its time is over, on the loop's clock."""
@@ -163,7 +163,7 @@ class ClientCall:
         self.error = error
         self._wake()
 
-    def _finish(self, head: Head) -> None:
+    def _finish(self, head: ResponseHead) -> None:
         if head.status is None:
             if not self._has_head:
                 _check_carrier(head)
@@ -187,7 +187,7 @@ class ClientCall:
             self._waiter.set_result(None)
 
 
-def _check_carrier(head: Head) -> None:
+def _check_carrier(head: ResponseHead) -> None:
     """Raises TransportError if it is not a gRPC server that answers."""
     if not head.http_status:
         raise failures.malformed("reply has no HTTP status")

@@ -6,6 +6,7 @@ from functools import partial
 from gateway.core.frozen import replace
 from gateway.core.http2.hpack import write_repeated
 from gateway.core.protocol import Limits
+from gateway.core.transport import FixedFields
 from gateway.core.types import Buffer, Message
 from gateway.transports.errors import deadline_passed
 from gateway.transports.grpc.address import ALPN, TLS, parse_address
@@ -26,8 +27,8 @@ endpoint could be faster, and the client would get the endpoint's error text ins
 
 class GrpcConnector:
     """`address` is one that `parse_address` reads; `resolve` replaces the resolution of its host name. With `ip` there
-    is a connection to this IP address alone; the endpoint is told the host's name all the same. Connections are kept,
-    and replaced when they break. Nothing is sent twice.
+    is a connection to this IP address alone; the endpoint is told the host's name all the same. `headers` are metadata
+    of every call. Connections are kept, and replaced when they break. Nothing is sent twice.
 
     Over TLS, with `tls` or for `grpcs://`, the endpoint must offer HTTP/2 (ALPN); without `tls` the system's
     certificates verify it.
@@ -49,13 +50,14 @@ class GrpcConnector:
         timeouts: EndpointTimeouts = DEFAULT_TIMEOUTS,
         resolve: Resolve | None = None,
         tls: ClientTls | None = None,
+        headers: FixedFields = (),
     ) -> None:
         del connection_per_call  # HTTP/2 carries any number of calls on one connection
         parsed = parse_address(address)
         self._limits = limits
         parsed, is_tls = replace(parsed, scheme=""), parsed.scheme == TLS or (tls is not None and not parsed.path)
         authority = "localhost" if parsed.path else str(parsed)
-        self._heads = RequestHeadWriter(authority, secure=is_tls)
+        self._heads = RequestHeadWriter(authority, secure=is_tls, headers=headers)
         place = replace(parsed, host=ip) if ip else parsed
         secured = Secured(tls or default_tls(ALPN), parsed.host, ALPN) if is_tls else None
         self._pool = GrpcPool(resolve or partial(resolved, place), limits, timeouts, secured)

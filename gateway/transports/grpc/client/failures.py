@@ -6,7 +6,7 @@ from gateway.core.grpc_status import pause_of
 from gateway.core.http2.frames import ErrorCode, error_name
 from gateway.core.protocol import Limits
 from gateway.core.web_replies import REDIRECTS
-from gateway.transports.grpc.client.response_heads import Head
+from gateway.transports.grpc.client.response_heads import ResponseHead
 
 _MAX_SHOWN = 200
 """Characters that are shown of a header of a reply."""
@@ -56,7 +56,7 @@ OTHER_RESET = Reason.INVALID_OUTPUT
 """Any other code with which a server resets a call."""
 
 
-def http_answer(head: Head) -> TransportError:
+def http_answer(head: ResponseHead) -> TransportError:
     """The error for a reply without a gRPC status: a proxy or a server of another kind has answered.
 
     The reply counts as an answer to this call alone: other calls may get another. Only a proxy that gets no reply from
@@ -77,7 +77,7 @@ def http_answer(head: Head) -> TransportError:
     )
 
 
-def _kind_of_content(head: Head) -> str:
+def _kind_of_content(head: ResponseHead) -> str:
     content = head.content_type[:_MAX_SHOWN].decode("latin-1")
     if content.lower().startswith("text/html"):
         return " and with a web page (text/html)"

@@ -5,9 +5,11 @@ from functools import lru_cache
 from math import ceil
 
 from gateway.core.http2.hpack import Field, write
+from gateway.core.transport import HOST, FixedFields
 from gateway.core.types import Headers, Metadata
 from gateway.transports.grpc.metadata import checked, from_text, written
 
+_HOST = HOST.encode()
 _METHOD_POST, _SCHEME_HTTP, _SCHEME_HTTPS = b"\x83", b"\x86", b"\x87"  # entries of HPACK's static table
 
 _FIXED = write(
@@ -25,11 +27,15 @@ _MOST = 99_999_999
 
 
 class RequestHeadWriter:
-    """Writes header blocks of calls to `authority`; `secure`: over TLS."""
+    """Writes header blocks of calls to `authority`; `secure`: over TLS. All have the `headers`, in place of those of a
+    message with the same names; a HOST among them takes the place of `authority`."""
 
-    def __init__(self, authority: str, *, secure: bool = False) -> None:
+    def __init__(self, authority: str, *, secure: bool = False, headers: FixedFields = ()) -> None:
         self._scheme = _SCHEME_HTTPS if secure else _SCHEME_HTTP
-        self._authority = authority.encode()
+        own = dict(headers)
+        self._authority = own.pop(_HOST, authority.encode())
+        self._own = write(written(Headers(tuple(own.items()))))
+        self._left_out = own.keys()
         # Few methods of a backend are called, and mostly without metadata.
         self._begin = lru_cache(256)(self._written)
 
@@ -48,8 +54,9 @@ class RequestHeadWriter:
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:
         raw = checked(raw if is_metadata else from_text(raw))
+        raw = [field for field in raw if field[0] not in self._left_out]
         addressed = write(((b":path", path.encode()), (b":authority", self._authority)))
-        return b"".join((_METHOD_POST, self._scheme, addressed, _FIXED, write(written(Headers(raw)))))
+        return b"".join((_METHOD_POST, self._scheme, addressed, _FIXED, self._own, write(written(Headers(raw)))))
 
 
 @lru_cache(4096)

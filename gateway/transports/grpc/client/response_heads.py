@@ -27,7 +27,7 @@ _NUMBER = re.compile(rb"0|[1-9][0-9]{0,2}")
 
 
 @frozen
-class Head:
+class ResponseHead:
     """The fields of one block. `http_status` is 0 if the block has none, as in trailers. `status` is gRPC's, None if
     the block has none, as in the head of a reply with messages; `text` is the error's text, usually UTF-8."""
 
@@ -39,8 +39,8 @@ class Head:
     metadata: Headers = NO_HEADERS
 
 
-def read(block: bytes, limit: int) -> Head:
-    """The Head of a whole block.
+def read(block: bytes, limit: int) -> ResponseHead:
+    """The ResponseHead of a whole block.
 
     Raises:
         DecodeError: it is not one that HTTP/2 and gRPC allow.
@@ -49,11 +49,11 @@ def read(block: bytes, limit: int) -> Head:
     return _read_short(block, limit) if len(block) <= _MAX_SIZE else _read(block, limit)
 
 
-def _read(block: bytes, limit: int) -> Head:
+def _read(block: bytes, limit: int) -> ResponseHead:
     fields = hpack.read(block, limit)
     by_name = check_response(fields)
     status = by_name.get(b"grpc-status")
-    return Head(
+    return ResponseHead(
         _http_status(by_name),
         by_name.get(b"content-type", b""),
         by_name.get(b"grpc-encoding", b""),
@@ -66,9 +66,9 @@ def _read(block: bytes, limit: int) -> Head:
 _read_short = lru_cache(_MAX_BLOCKS)(_read)
 
 
-def plain_end(head: bytes, trailers: bytes, limit: int) -> Head | None:
-    """The Head of `trailers`, if they say that a call succeeded and `head` is that of a gRPC server's reply; None if
-    they are anything else, which has to be read one by one."""
+def plain_end(head: bytes, trailers: bytes, limit: int) -> ResponseHead | None:
+    """The ResponseHead of `trailers`, if they say that a call succeeded and `head` is that of a gRPC server's reply;
+    None if they are anything else, which has to be read one by one."""
     if len(head) > _MAX_SIZE or len(trailers) > _MAX_SIZE:
         return None
     try:

@@ -7,6 +7,7 @@ from gateway.core.deadlines import TimeLimit, wait_until
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Limits, StreamFraming
+from gateway.core.transport import FixedFields
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.errors import connector_closed, not_connected, seconds_left, unreachable
 from gateway.transports.foreign import foreign
@@ -47,7 +48,7 @@ class HttpConnector:
     `address` is as in `parse_address`. With `tls` an address without a scheme is one of https; for https without it the
     system's certificates verify the endpoint.
     `ip` is the IP address to connect to; without it all addresses of the host's name are tried. Everything that the
-    endpoint is told (the Host header, TLS's server name) has the name.
+    endpoint is told (the Host header, TLS's server name) has the name. `headers` are sent with every message.
 
     Raises:
         ValueError: `address` is no address.
@@ -62,13 +63,14 @@ class HttpConnector:
         stream_framing: StreamFraming | None = None,
         ip: str = "",
         tls: ClientTls | None = None,
+        headers: FixedFields = (),
         timeouts: ConnectorTimeouts = DEFAULT_TIMEOUTS,
     ) -> None:
         self._address = parse_address(address if tls is None else with_scheme(address, "https"))
         self._host = ip or self._address.host
         self._secured = Secured(tls or default_tls(ALPN), self._address.host) if self._address.tls else None
-        self._closing_heads = HeadWriter(self._address, close=True)
-        self._heads = self._closing_heads if connection_per_call else HeadWriter(self._address, close=False)
+        closing = self._closing_heads = HeadWriter(self._address, close=True, headers=headers)
+        self._heads = closing if connection_per_call else HeadWriter(self._address, close=False, headers=headers)
         self._limits = limits
         self._stream_framing = stream_framing
         self._connect_seconds = timeouts.connect

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil
 
+from gateway.core.transport import HOST, FixedFields
 from gateway.core.types import Headers, Message, Metadata
 from gateway.transports.http.address import HttpAddress
 
@@ -25,19 +26,25 @@ WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
 _MIN_SECONDS, _MAX_SECONDS = 0.001, 999_999_999.0
 
 _FIELD = b"%b: %b\r\n"
+_LINE = b"%b: %b".__mod__
+_HOST = HOST.encode()
 
 
 class HeadWriter:
     """Writes the heads of requests to one address; with `close` they ask the endpoint to close after its reply.
 
-    They ask for no Content-Encoding: compressing a reply costs a model server on the same machine or network more than
-    it saves.
+    All have the `headers`, in place of those of a message with the same names. They ask for no Content-Encoding:
+    compressing a reply costs a model server on the same machine or network more than it saves.
     """
 
-    def __init__(self, address: HttpAddress, *, close: bool) -> None:
+    def __init__(self, address: HttpAddress, *, close: bool, headers: FixedFields = ()) -> None:
         self._prefix = address.prefix
-        self._host = f"HTTP/1.1\r\nHost: {address.authority}" + ("\r\nConnection: close" if close else "")
-        self._fixed_lines = 3 if close else 2
+        host = dict(headers).get(_HOST, address.authority.encode())
+        own = [field for field in headers if field[0] not in _WRITTEN_HERE]
+        lines = [b"HTTP/1.1", b"Host: " + host, *([b"Connection: close"] if close else []), *map(_LINE, own)]
+        self._host = b"\r\n".join(lines).decode("ascii")
+        self._fixed_lines = len(lines)
+        self._left_out = _WRITTEN_HERE.union(name for name, _ in own)
         # Most requests to one address have one of a few paths, and the same headers.
         self._first_lines = lru_cache(64)(self._write_first_lines)
 
@@ -62,7 +69,7 @@ class HeadWriter:
     def _write_first_lines(self, method: str, path: str, query: str, raw: Sequence[tuple[bytes, bytes]]) -> bytes:
         """The request line, `Host`, `Connection`, and the headers `raw`. Raises as `write`."""
         lines = [self._request_line(method, path, query)]
-        lines += [b"%b: %b" % field for field in raw if field[0] not in _WRITTEN_HERE]
+        lines += [b"%b: %b" % field for field in raw if field[0] not in self._left_out]
         lines.append(b"")
         head = b"\r\n".join(lines)
         ends = len(lines) + self._fixed_lines - 2

@@ -60,6 +60,7 @@ _FLUSHING, _LINGERING = Phase.FLUSHING, Phase.LINGERING
 _RECEIVING = frozenset({_IDLE, _HEAD, _BODY})
 _SERVING = frozenset({_IDLE, _HEAD, _BODY, _ANSWERING, _FLUSHING})
 _UNANSWERED = frozenset({_HEAD, _BODY, _ANSWERING, _FLUSHING})
+_NONE: frozenset[bytes] = frozenset()
 
 
 class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
@@ -104,7 +105,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._context = context
         self._head_reader.limit = context.limits.headers
         if self._phase is _BODY and self._head is not None:
-            self._dispatch = Dispatch(self._head, context.table)
+            self._dispatch = Dispatch(self._head, context.table, context.cross_origin)
         return self._task
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -224,7 +225,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             reader.hold(self.sundries)
             self._head = RequestHead(reader)
             self._head.check()
-            self._dispatch = Dispatch(self._head, self._context.table)
+            self._dispatch = Dispatch(self._head, self._context.table, self._context.cross_origin)
             self._request_begun(self._head, self._dispatch)
         elif reader.size:
             reader.hold(self.sundries)
@@ -304,6 +305,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._alarm.silence()
         reply: EventualReply
         if dispatch.refused is not None:
+            if dispatch.preflight is not None:
+                self._send(dispatch.preflight)
+                return
             reply = self._error_reply(dispatch.refused)
         else:
             context, protocol, coding = self._context, dispatch.protocol, dispatch.coding
@@ -313,7 +317,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             try:
                 if dispatch.streams or (dispatch.asks_body and dispatch.body_wants_stream(message)):
                     messages = request_stream(message, coding, context.limits, self.memory)
-                    self._stream = StreamedReplyWriter(messages, context.stream, protocol, head, self._record)
+                    own = _NONE if context.cross_origin is None else context.cross_origin.names
+                    self._stream = StreamedReplyWriter(messages, context.stream, protocol, head, self._record, own)
                     self._task = spawn(self._send_stream(self._stream))
                     if self._half_close is not None:
                         self._half_close.watch()
@@ -405,7 +410,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._record.end(reply.status, size)
 
     def _connection_line(self) -> bytes:
-        """The Connection line of a head that is written now, and the lines of the request's record. It decides whether
+        """The Connection line of a head that is written now, with the lines of the request's record and those for pages
+        of other origins. It decides whether
         the connection is kept: a client that was not told to expect a close may send another request (RFC 9112 section
         9.6), which must be answered."""
         if self._context.connections.ending:
@@ -414,6 +420,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         line = head.keep_line if self._keep_alive and head is not None else reply_bytes.CLOSE
         if self._record.tells:
             line += reply_bytes.lines(self._record.reply_fields())
+        if self._context.cross_origin is not None:
+            line += self._context.cross_origin.lines(head)
         return line
 
     def _reply_written(self) -> None:

@@ -6,6 +6,7 @@ from gateway.core.patterns import PathTable
 from gateway.core.record import UNRECORDED
 from gateway.core.transport import Admit, Exchange, ExchangeStream, Refuse, StartRecord, begun, is_admitted
 from gateway.core.types import Headers, Message
+from gateway.transports.http.server.cross_origin import CrossOriginReplies
 from gateway.transports.http.server.dispatch import Dispatch, allow_header, check_length, worth_receiving
 from gateway.transports.http.server.request_head import RequestHead, UnknownExpectationError
 from gateway.transports.http.server.whole_heads import WholeHeads
@@ -25,6 +26,7 @@ class HttpContext(ConnectionContext):
     refuse: Refuse
     record: StartRecord | None
     admit: Admit | None = None
+    cross_origin: CrossOriginReplies | None = None
 
     def spoken_to(self, request: Message) -> str:
         """The listener's protocols; empty if the client of `request` may not know them."""

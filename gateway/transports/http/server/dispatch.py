@@ -6,6 +6,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import HttpForm, Protocol
 from gateway.core.types import Buffer, Message
+from gateway.transports.http.server.cross_origin import CrossOriginReplies, is_preflight
 from gateway.transports.http.server.request_head import RequestHead
 
 # The body of a refused request is received up to this size (bytes), so that the connection can be kept.
@@ -16,7 +17,8 @@ class Dispatch:
     """The `protocol` that a head belongs to, the `pattern` that it matches and what that `captures`, or why it is
     `refused`.
 
-    A refused request has a protocol as well, in whose form the error is written. `allow` holds the methods of a path
+    A refused request has a protocol as well, in whose form the error is written. `preflight` is the reply to a browser
+    that asks whether a page may send a request; in all other ways that is refused. `allow` holds the methods of a path
     that was requested with another method. `coding` is the body's content coding, `timeout` the client's, in seconds.
     `admits_first`: the client's credentials are checked before the body is received, not with it. `streams`: it is
     answered with a stream; with `asks_body` the body may ask for one, too.
@@ -29,13 +31,14 @@ class Dispatch:
         "captures",
         "coding",
         "pattern",
+        "preflight",
         "protocol",
         "refused",
         "streams",
         "timeout",
     )
 
-    def __init__(self, head: RequestHead, table: PathTable) -> None:
+    def __init__(self, head: RequestHead, table: PathTable, cross_origin: CrossOriginReplies | None = None) -> None:
         self.allow: tuple[str, ...] = ()
         self.pattern = ""
         self.protocol: Protocol
@@ -43,12 +46,18 @@ class Dispatch:
         self.refused: GatewayError | None = None
         self.coding = ""
         self.timeout: float | None = None
+        self.preflight: Message | None = None
         try:
             self._find(head, table)
         except DecodeError as error:
             self.refused = refusal(Reason.INVALID_INPUT, str(error))
         except GatewayError as error:
             self.refused = error
+        if cross_origin is not None and is_preflight(head):
+            self.refused = cross_origin.refused(head)
+            if self.refused is None:
+                self.refused = refusal(Reason.METHOD_NOT_ALLOWED, "a preflight is not a request")
+                self.preflight = cross_origin.preflight
         if not self.pattern:
             self.protocol = table.protocol_for_error(head.path)
         self.admits_first = bool(self.coding) or not worth_receiving(head)

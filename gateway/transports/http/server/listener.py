@@ -12,6 +12,7 @@ from gateway.transports.http.address import ALPN
 from gateway.transports.http.server.bounded_connection import BoundedHttpConnection
 from gateway.transports.http.server.connection import HttpServerConnection
 from gateway.transports.http.server.context import HttpContext
+from gateway.transports.http.server.cross_origin import CrossOriginReplies
 from gateway.transports.http.server.http2_refusal import Http2Refusal
 from gateway.transports.http.server.whole_heads import WholeHeads
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS, ConnectionLimit, ListenerConnections
@@ -76,16 +77,18 @@ def _context(
     connections: ListenerConnections,
 ) -> HttpContext:
     table = PathTable(protocols)
+    cross_origin = None if settings.cross_origin is None else CrossOriginReplies(settings.cross_origin)
     return HttpContext(
         settings.limits,
         timeouts,
         connections,
         table,
-        WholeHeads(table, settings.limits),
+        WholeHeads(table, settings.limits, cross_origin),
         memoryview(bytearray(_SCRATCH_BYTES)),
         exchanges.exchange,
         exchanges.stream,
         exchanges.refuse,
         exchanges.record,
         exchanges.admit,
+        cross_origin,
     )

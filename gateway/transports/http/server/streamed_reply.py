@@ -39,7 +39,8 @@ Wrap = Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
 
 
 class StreamedReplyWriter:
-    """Writes the reply to a request, given as `messages`, the client's side of the stream."""
+    """Writes the reply to a request, given as `messages`, the client's side of the stream. Headers of the names
+    `left_out` are not passed on: the listener writes its own."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class StreamedReplyWriter:
         protocol: Protocol,
         head: RequestHead,
         record: Record,
+        left_out: frozenset[bytes] = frozenset(),
     ) -> None:
         framing = protocol.http.stream_framing
         assert framing is not None
@@ -56,6 +58,7 @@ class StreamedReplyWriter:
         self._wrap = framing.wrap
         self._head = head
         self._record = record
+        self._left_out = left_out
         self.begun = False
         """Whether some of the reply is written."""
 
@@ -99,7 +102,9 @@ class StreamedReplyWriter:
             first = await anext(replies, _EMPTY_REPLY)
             second = await anext(replies, None) if first.status >= 400 else None
             body = self._body(first, is_alone=second is None)
-            head = reply_bytes.head(_end_to_end(first, self._record), body.length_line, connection_line())
+            head = reply_bytes.head(
+                _end_to_end(first, self._record, self._left_out), body.length_line, connection_line()
+            )
             if self._head.method == "HEAD" or first.status in reply_bytes.BODILESS:
                 yield head
                 return
@@ -190,12 +195,12 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
     return reply_bytes.joined(parts, reply_bytes.body_size(parts)) if parts else ()
 
 
-def _end_to_end(reply: Message, record: Record) -> Message:
+def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
     """The reply without hop-by-hop headers, of which its `Connection` header may name more, and without those that the
-    record says: a reply that is passed on may have a request id of its own."""
+    record says, or the names `left_out`: a reply that is passed on may have a request id of its own."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]
     own = [name for name, _ in record.reply_fields()] if record.tells else ()
-    fields = [field for field in reply.headers.raw if field[0].lower() not in _HOP_BY_HOP.union(options, own)]
+    fields = [field for field in reply.headers.raw if field[0].lower() not in _HOP_BY_HOP.union(options, own, left_out)]
     return replace(reply, headers=Headers(fields))

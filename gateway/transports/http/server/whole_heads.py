@@ -16,6 +16,7 @@ import httptools
 from gateway.core.errors import GatewayError
 from gateway.core.patterns import PathTable
 from gateway.core.protocol import Limits
+from gateway.transports.http.server.cross_origin import CrossOriginReplies
 from gateway.transports.http.server.dispatch import Dispatch
 from gateway.transports.http.server.request_head import END_OF_HEAD, HeadReader, RequestHead
 from gateway.transports.memory import MIN_COUNTED
@@ -52,8 +53,9 @@ class _Shape(NamedTuple):
 class WholeHeads:
     """Reads the heads of one listener."""
 
-    def __init__(self, table: PathTable, limits: Limits) -> None:
+    def __init__(self, table: PathTable, limits: Limits, cross_origin: CrossOriginReplies | None = None) -> None:
         self._table = table
+        self._cross_origin = cross_origin
         self._limits = limits
         self._lately: dict[bytes, WholeHead | None] = {}
         self._shapes: dict[tuple[bytes, ...], _Shape] = {}
@@ -114,7 +116,7 @@ class WholeHeads:
             head.check()
         except GatewayError:
             return None
-        dispatch = Dispatch(head, self._table)
+        dispatch = Dispatch(head, self._table, self._cross_origin)
         if dispatch.refused is not None:
             return None
         return head, dispatch, len(raw), len(raw) + (head.length or 0) if self._is_simple(head, dispatch) else 0

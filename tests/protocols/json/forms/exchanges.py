@@ -866,6 +866,41 @@ RAY = Exchanges(
     ready=(b"success",),
 )
 
+RAY_APPLICATIONS = Exchanges(
+    path="/double",
+    asked={
+        "a list": Asked(
+            b"[[1,2,3],[4,5,6]]",
+            (("", "INT64", [[1, 2, 3], [4, 5, 6]]),),
+            (Told(b"[[2,4,6],[8,10,12]]", (("", "INT64", [[2, 4, 6], [8, 10, 12]]),)),),
+            model="double",
+        ),
+        "an object": Asked(
+            b'{"a":[1,2],"b":[3.5]}',
+            (("a", "INT64", [1, 2]), ("b", "FP64", [3.5])),
+            (Told(b'{"a":[2,4],"b":[7.0]}', (("a", "INT64", [2, 4]), ("b", "FP64", [7.0]))),),
+            model="double",
+        ),
+        "a text": Asked(
+            b'"you"',
+            (("", "BYTES", "you"),),
+            (
+                Told(
+                    b"hello you",
+                    (("", "BYTES", ["hello you"]),),
+                    type="text/plain; charset=utf-8",
+                    writes=b'["hello you"]',
+                ),
+            ),
+            path="/text",
+            model="text",
+        ),
+    },
+    failed=RAY.failed,
+    probe="/-/healthz",
+    ready=(b"success",),
+)
+
 COG = Exchanges(
     path="/predictions",
     asked={
@@ -1032,5 +1067,6 @@ FORMS: Mapping[str, Exchanges] = {
     "bentoml": BENTOML,
     "litserve": LITSERVE,
     "ray": RAY,
+    "ray-applications": RAY_APPLICATIONS,
     "cog": COG,
 }

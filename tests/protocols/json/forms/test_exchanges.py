@@ -8,6 +8,7 @@ import pytest
 from gateway.core import http_status
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.exchange import decoded
+from gateway.core.frozen import replace
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import Operation
 from gateway.core.patterns import Match, PathTable, rows
@@ -145,6 +146,34 @@ def test_a_server_that_answers_its_probe_is_ready(protocol: Protocol, form: Exch
 @each(lambda form: ((body.decode().strip(), body) for body in form.resting))
 def test_a_server_that_says_otherwise_is_not(protocol: Protocol, form: Exchanges, found: bytes) -> None:
     assert protocol.decode_response(reply(found), Request(Operation.READY), TARGET) is False
+
+
+LISTS = {
+    "torchserve": (
+        b'{\n  "models": [\n    {\n      "modelName": "m",\n      "modelUrl": "m.mar"\n    }\n  ]\n}\n',
+        ["m"],
+    ),
+    "ray-applications": (b'{"/double":"double","/text":"text","/":"root"}', ["double", "text"]),
+    "infinity": (
+        b'{"data":[{"id":"tiny","stats":{"queue_fraction":0.0,"queue_absolute":0,"results_pending":0,"batch_size":32},'
+        b'"object":"model","owned_by":"infinity","created":1795877665,"backend":"torch","capabilities":["embed"]}],'
+        b'"object":"list"}',
+        ["tiny"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_models_of_a_server_are_read_and_listed_as_it_does(name: str) -> None:
+    protocol, (body, names) = PROTOCOLS[name], LISTS[name]
+    request = Request(Operation.MODELS)
+    asked = protocol.encode_request(request, TARGET)
+    found = protocol.decode_response(reply(body), request, TARGET)
+    assert isinstance(found, tuple)
+    assert [each.name for each in found] == names
+    told = protocol.encode_response(found, replace(request, origin=asked), LITERAL)
+    again = protocol.decode_response(reply(bytes(told.body)), request, TARGET)
+    assert again == found
 
 
 @pytest.mark.parametrize("name", FORMS)

@@ -4,32 +4,32 @@ from gateway.core.errors import DecodeError
 from gateway.core.http2.hpack import Field, HeadersTooLargeError, write
 from gateway.core.types import Headers
 from gateway.transports.grpc.client import response_heads
-from gateway.transports.grpc.client.response_heads import Head
+from gateway.transports.grpc.client.response_heads import ResponseHead
 
 OK: Field = (b":status", b"200")
 GRPC: Field = (b"content-type", b"application/grpc")
 GZIP: Field = (b"grpc-encoding", b"gzip")
 ACCEPTED: Field = (b"grpc-accept-encoding", b"identity, deflate, gzip")
 
-HEADS: dict[str, tuple[tuple[Field, ...], Head]] = {
-    "nothing": ((), Head()),
-    "a head": ((OK, GRPC, GZIP, ACCEPTED), Head(200, b"application/grpc", b"gzip")),
-    "trailers": (((b"grpc-status", b"0"),), Head(status=0)),
-    "a text": (((b"grpc-status", b"5"), (b"grpc-message", b"no model")), Head(status=5, text=b"no model")),
+HEADS: dict[str, tuple[tuple[Field, ...], ResponseHead]] = {
+    "nothing": ((), ResponseHead()),
+    "a head": ((OK, GRPC, GZIP, ACCEPTED), ResponseHead(200, b"application/grpc", b"gzip")),
+    "trailers": (((b"grpc-status", b"0"),), ResponseHead(status=0)),
+    "a text": (((b"grpc-status", b"5"), (b"grpc-message", b"no model")), ResponseHead(status=5, text=b"no model")),
     "an encoded text": (
         ((b"grpc-status", b"3"), (b"grpc-message", b"50%25 of %C3%A9%0A%zz%")),
-        Head(status=3, text=b"50% of \xc3\xa9\n%zz%"),
+        ResponseHead(status=3, text=b"50% of \xc3\xa9\n%zz%"),
     ),
     "metadata": (
         ((b"grpc-status", b"0"), (b"some", b"1"), (b"some", b"2"), (b"grpc-status-details-bin", b"CAM")),
-        Head(
+        ResponseHead(
             status=0,
             metadata=Headers(((b"some", b"1"), (b"some", b"2"), (b"grpc-status-details-bin", b"\x08\x03"))),
         ),
     ),
     "padded, unpadded and joined binary metadata": (
         ((b"a-bin", b"AP8="), (b"a-bin", b"AP8"), (b"a-bin", b"AA, AQ==,"), (b"b", b"1,2")),
-        Head(
+        ResponseHead(
             metadata=Headers(
                 (
                     (b"a-bin", b"\x00\xff"),
@@ -42,15 +42,15 @@ HEADS: dict[str, tuple[tuple[Field, ...], Head]] = {
             )
         ),
     ),
-    "a status that gRPC lacks": (((b"grpc-status", b"17"),), Head(status=2)),
-    "a status that is no number": (((b"grpc-status", b"OK"),), Head(status=2)),
-    "a status that only looks like one": (((b"grpc-status", "٣".encode()),), Head(status=2)),
-    "a negative status": (((b"grpc-status", b"-1"),), Head(status=2)),
+    "a status that gRPC lacks": (((b"grpc-status", b"17"),), ResponseHead(status=2)),
+    "a status that is no number": (((b"grpc-status", b"OK"),), ResponseHead(status=2)),
+    "a status that only looks like one": (((b"grpc-status", "٣".encode()),), ResponseHead(status=2)),
+    "a negative status": (((b"grpc-status", b"-1"),), ResponseHead(status=2)),
 }
 
 
 @pytest.mark.parametrize(("fields", "head"), HEADS.values(), ids=HEADS)
-def test_a_block_is_a_head(fields: tuple[Field, ...], head: Head) -> None:
+def test_a_block_is_a_head(fields: tuple[Field, ...], head: ResponseHead) -> None:
     assert response_heads.read(write(fields), 10_000) == head
 
 

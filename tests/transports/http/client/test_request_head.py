@@ -40,6 +40,18 @@ HEADS = [
         b"GET /base/ HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n",
     ),
 ]
+OWN = ((b"host", b"iris.example.com"), (b"x-tenant", b"a"), (b"accept", b"text/csv"), (b"connection", b"upgrade"))
+
+
+@pytest.mark.parametrize("close", [False, True])
+def test_own_headers_take_the_place_of_those_of_the_message(close: bool) -> None:
+    message = Message("POST", "/v2", Headers([(b"x-tenant", b"b"), (b"accept", b"*/*"), (b"x-other", b"c")]))
+    head = HeadWriter(parse_address("http://127.0.0.1:8000"), close=close, headers=OWN).write(message, 2, 1.5)
+    assert head == (
+        b"POST /v2 HTTP/1.1\r\nHost: iris.example.com\r\n"
+        + (b"Connection: close\r\n" if close else b"")
+        + b"x-tenant: a\r\naccept: text/csv\r\nx-other: c\r\nContent-Length: 2\r\nRequest-Timeout: 1.500\r\n\r\n"
+    )
 
 
 @pytest.mark.parametrize(("writer", "message", "size", "remaining", "head"), HEADS)

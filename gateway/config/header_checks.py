@@ -1,0 +1,49 @@
+"""Checks of headers: those that backends always get (`headers`), and what pages in browsers may do (`cors`)."""
+
+import re
+from collections.abc import Iterator
+
+from gateway.config.catalog import Catalog
+from gateway.config.document import Location
+from gateway.config.fields import VALUE
+from gateway.config.partial import Parts
+from gateway.config.problems import Finding
+from gateway.core.protocol import ANY_ORIGIN, GrpcForm, HttpForm, StreamForm
+from gateway.core.transport import HOST
+
+# "gRPC over HTTP2": Custom-Metadata is of these characters; names that begin with grpc- are reserved, and the gateway
+# writes user-agent itself.
+_METADATA = re.compile(r"(?!grpc-|user-agent$)[0-9a-z_.-]+")
+
+
+def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """Headers that the protocol of a backend cannot carry, or that clients send as well."""
+    for key, backend in parts.backends.items():
+        protocol = catalog.protocols.get(backend.protocol)
+        if protocol is None or not backend.headers:
+            continue
+        location: Location = ("backends", key, "headers")
+        if isinstance(protocol.carrier, StreamForm):
+            yield Finding(location, f"messages of {protocol.name} have no headers; remove the key", at_key=True)
+            continue
+        for name in backend.headers:
+            if isinstance(protocol.carrier, GrpcForm) and name != HOST and not _METADATA.fullmatch(name):
+                yield Finding(location, f"gRPC cannot carry {name!r} as metadata; remove it", at_key=True)
+            if name in backend.forward_headers:
+                at = backend.forward_headers.index(name)
+                text = f"{VALUE} is in `headers` as well, and the value there is always sent; remove one of them"
+                yield Finding(("backends", key, "forward_headers", at), text)
+
+
+def cross_origin(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
+    """`cors` where no client speaks HTTP, or where any page could use the credentials of a browser."""
+    for at, listener in parts.listeners.items():
+        if listener.cors is None:
+            continue
+        location: Location = ("listeners", at, "cors")
+        spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
+        if spoken and not any(isinstance(each.carrier, HttpForm) for each in spoken):
+            yield Finding(location, "browsers speak HTTP, and no protocol of the listener does", at_key=True)
+        if ANY_ORIGIN in listener.cors.origins and listener.has_credentials:
+            text = f"clients of this listener have credentials (`auth`, or `tls.client`): name the origins, got {VALUE}"
+            yield Finding((*location, "origins", listener.cors.origins.index(ANY_ORIGIN)), text)

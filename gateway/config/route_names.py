@@ -1,0 +1,74 @@
+"""The names of routes: those in the configuration, and a short text of the match of each other route."""
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from gateway.config.fields import VALUE, refusal
+from gateway.config.matching import ANY_VALUE, InputMatchConfig, MatchConfig
+
+OF_GRAPHS, OF_BACKENDS = "models.", "backends."
+"""What the names of graphs and backends begin with where names of routes stand, too."""
+LONGEST = 80
+"""Characters of a route's name."""
+EVERY_REQUEST = "any"
+"""The name of a route with `match: {}`."""
+
+_DIGITS = 6
+
+
+def _usable(name: str) -> str:
+    if name.startswith((OF_GRAPHS, OF_BACKENDS)):
+        raise refusal(f"names that begin with {OF_GRAPHS} or {OF_BACKENDS} are those of other parts, got {VALUE}")
+    if not name.isprintable() or name != name.strip():
+        raise refusal(f"expected printable characters, without spaces at the beginning and the end, got {VALUE}")
+    return name
+
+
+RouteName = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(_usable)]
+
+
+def name_of_match(match: MatchConfig) -> str:
+    """The name of a route with this match and no `name`: the model first, then the other conditions, such as
+    `iris,protocol=v2-rest`.
+
+    It depends on the match alone, so that it stays when routes are added above. Clients can see names, and values of
+    headers may be secrets: digits of a hash stand for them. The digits also end a text that is too long for a name, or
+    that has characters which cannot be printed.
+    """
+    whole = ",".join(_parts(match)) or EVERY_REQUEST
+    if whole.startswith((OF_GRAPHS, OF_BACKENDS)):
+        whole = f"model={whole}"
+    values = {name: value for name, value in match.header.items() if value != ANY_VALUE}
+    text = "".join(each if each.isprintable() else "?" for each in whole)
+    if not values and text == whole and len(text) <= LONGEST:
+        return text
+    digits = sha256(json.dumps([whole, values], sort_keys=True).encode()).hexdigest()[:_DIGITS]
+    return f"{text[: LONGEST - _DIGITS - 1]}~{digits}"
+
+
+def _parts(match: MatchConfig) -> Iterator[str]:
+    operation = None if match.operation is None else match.operation.value
+    if match.model is not None:
+        yield match.model
+    for key, value in (
+        ("listener", match.listener),
+        ("protocol", match.protocol),
+        ("path", match.path),
+        ("version", match.version),
+        ("operation", operation),
+        ("header", "+".join(match.header) or None),
+        ("input", None if match.input is None else _input(match.input)),
+    ):
+        if value is not None:
+            yield f"{key}={value}"
+
+
+def _input(wanted: InputMatchConfig) -> str:
+    """Such as `image:UINT8[-1,3]`, without the parts that are not given."""
+    datatype = "" if wanted.datatype is None else wanted.datatype.value
+    shape = "" if wanted.shape is None else f"[{','.join(map(str, wanted.shape))}]"
+    return ":".join(filter(None, (wanted.name, f"{datatype}{shape}")))

@@ -1,0 +1,74 @@
+"""Cross-origin requests of pages in browsers (CORS), by the Fetch standard of the WHATWG, section 3.2.
+
+A browser shows a page the reply of another origin only if the reply allows it. Before a request with a JSON body or
+credentials it asks by a *preflight*: OPTIONS with the header Access-Control-Request-Method, and never with credentials.
+"""
+
+from gateway.core.errors import GatewayError, Reason, refusal
+from gateway.core.protocol import ANY_ORIGIN, CrossOrigin
+from gateway.core.types import Headers, Message
+from gateway.transports.http.server.request_head import RequestHead
+
+_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
+"""Any that some path may have: the page reads an error of the request itself better than that of its preflight."""
+_SHOWN = (
+    "x-request-id", "gateway-reason", "retry-after", "gateway-route", "gateway-backend", "gateway-tries",
+    "gateway-cache", "gateway-explanation", "gateway-derivative", "inference-header-content-length", "ce-specversion",
+    "ce-id", "ce-source", "ce-type", "allow",
+)  # fmt: skip
+"""The headers of replies that a page may read, besides those that all pages may (`content-type` is one)."""
+_NO_CONTENT = 204
+
+
+class CrossOriginReplies:
+    """What replies of one listener say to pages."""
+
+    names = frozenset(
+        (
+            b"access-control-allow-origin", b"access-control-allow-credentials", b"access-control-expose-headers",
+            b"access-control-allow-methods", b"access-control-allow-headers", b"access-control-max-age",
+        )
+    )  # fmt: skip
+    """The names of the headers in which it is said. Browsers refuse a reply that has one twice."""
+
+    def __init__(self, settings: CrossOrigin) -> None:
+        self._settings = settings
+        self._origins = frozenset(each.encode() for each in settings.origins)
+        self._any = ANY_ORIGIN.encode() in self._origins
+        credentials = b"Access-Control-Allow-Credentials: true\r\n" if settings.credentials else b""
+        self._others = b"%bAccess-Control-Expose-Headers: %b\r\n" % (credentials, ", ".join(_SHOWN).encode())
+        self.preflight = Message(
+            headers=Headers(
+                (
+                    (b"Access-Control-Allow-Methods", _METHODS),
+                    (b"Access-Control-Allow-Headers", ", ".join(settings.headers).encode()),
+                    (b"Access-Control-Max-Age", b"%d" % settings.max_age),
+                )
+            ),
+            status=_NO_CONTENT,
+        )
+        """The reply to each preflight that is not `refused`."""
+
+    def lines(self, head: RequestHead | None) -> bytes:
+        """The header lines of each reply to a request with this head."""
+        origin = None if head is None else head.headers.first.get(b"origin")
+        if self._any:
+            return b"" if origin is None else b"Access-Control-Allow-Origin: *\r\n" + self._others
+        # Also without an origin: a cache on the way must not give the reply to a page.
+        allowed = b"Access-Control-Allow-Origin: %b\r\n%b" % (origin, self._others) if origin in self._origins else b""
+        return b"Vary: Origin\r\n" + allowed
+
+    def refused(self, head: RequestHead) -> GatewayError | None:
+        """Why a preflight is refused; None if it is not."""
+        origin = head.headers.first[b"origin"]
+        if self._any or origin in self._origins:
+            return None
+        shown = origin.decode("latin-1")[:200]
+        text = f"requests of pages from {shown!r} are not allowed here (`cors` of the listener)"
+        return refusal(Reason.PERMISSION_DENIED, text)
+
+
+def is_preflight(head: RequestHead) -> bool:
+    """Whether a browser asks if a page may send a request."""
+    fields = head.headers.first
+    return head.method == "OPTIONS" and b"origin" in fields and b"access-control-request-method" in fields

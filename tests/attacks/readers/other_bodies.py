@@ -1,0 +1,242 @@
+"""Bodies that are no JSON, and make many objects of few bytes: protobuf, flatbuffers, packets, tables and files."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+Make = Callable[[int], bytes]
+Bodies = Iterator[tuple[str, Make]]
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_UNKNOWN = 15
+"""The number of a field that most messages do not have."""
+_NESTED = 4
+
+
+def varint(number: int) -> bytes:
+    octets = bytearray()
+    while number > 127:
+        octets.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*octets, number])
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of protobuf that has a length."""
+    return varint(number << 3 | _LENGTH) + varint(len(content)) + content
+
+
+def fields_of(message: bytes) -> list[tuple[int, int, bytes]] | None:
+    """The number, the type and the content of each field; None if it is no message."""
+    found, at = [], 0
+    try:
+        while at < len(message):
+            key, at = _read(message, at)
+            kind = key & 7
+            if kind == _LENGTH:
+                size, at = _read(message, at)
+                end = at + size
+            elif kind == _VARINT:
+                _, end = _read(message, at)
+            else:
+                end = at + {_FIXED64: 8, _FIXED32: 4}[kind]
+            if end > len(message) or key < 8:
+                return None
+            found.append((key >> 3, kind, message[at:end]))
+            at = end
+    except (IndexError, KeyError):
+        return None
+    return found
+
+
+def _read(octets: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while octets[at] > 127:
+        number |= (octets[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+    return number | octets[at] << shift, at + 1
+
+
+def protobuf(valid: bytes, within: Callable[[bytes], bytes] = bytes, path: str = "") -> Bodies:
+    """`valid` with more of each field at its end, and the same of the messages in it."""
+    fields = fields_of(valid) or []
+    for number in sorted({_UNKNOWN, *(number for number, _, _ in fields)}):
+        where = f"field {path}{number}"
+        yield f"empty {where}", _repeated(within, valid, field(number, b""))
+        yield f"digits as {where}", _repeated(within, valid, varint(number << 3) + b"\1")
+        yield f"octets in {where}", lambda size, number=number: within(valid + field(number, b"\1" * size))  # type: ignore[misc]
+    seen = set()
+    for number, kind, content in fields:
+        whole = field(number, content)
+        if kind != _LENGTH or number in seen or not content:
+            continue
+        seen.add(number)
+        yield f"its own field {path}{number}", _repeated(within, valid, whole)
+        if fields_of(content) is not None and path.count(".") < _NESTED and valid.count(whole) == 1:
+            before, _, after = valid.partition(whole)
+
+            def inside(changed: bytes, number: int = number, before: bytes = before, after: bytes = after) -> bytes:
+                return within(before + field(number, changed) + after)
+
+            yield from protobuf(content, inside, f"{path}{number}.")
+
+
+def _repeated(within: Callable[[bytes], bytes], valid: bytes, piece: bytes) -> Make:
+    return lambda size: within(valid + piece * (size // len(piece)))
+
+
+def brpc(header: bytes, rest: bytes) -> Bodies:
+    """Frames of baidu_std with the payloads of `protobuf`."""
+    meta_size = int.from_bytes(header[8:12])
+    meta, payload = rest[:meta_size], rest[meta_size:]
+
+    def framed(meta: bytes, payload: bytes) -> bytes:
+        return struct.pack("!4s2I", b"PRPC", len(meta) + len(payload), len(meta)) + meta + payload
+
+    yield from protobuf(payload, lambda changed: framed(meta, changed))
+
+
+def mip(header: bytes, rest: bytes) -> Bodies:
+    """Packets of examples: text, JSON and others."""
+
+    def packet(rows: int, tlvs: bytes) -> bytes:
+        payload = struct.pack("!2BH", *((0, 1) if header[2] else (1, 0)), min(rows, 0xFFFF)) + tlvs
+        return header[:4] + struct.pack("!L", len(payload)) + payload
+
+    def tlvs(kind: int, content: bytes) -> Make:
+        tlv = struct.pack("!2L", kind, len(content)) + content
+        return lambda size: packet(size // len(tlv), tlv * (size // len(tlv)))
+
+    for kind in (1, 2, 3, 0x4E505900, 7):
+        yield f"empty examples of type {kind:#x}", tlvs(kind, b"")
+    for content in (b"1", b"[]", b"{}", b'""', b"[1]"):
+        yield f"examples {content.decode()}", tlvs(2, content)
+        yield f"one example of {content.decode()}", _one_example(tlvs, content)
+    yield "an .npy of octets", lambda size: tlvs(0x4E505900, npy_file(np.zeros(size, np.uint8)))(size + 1000)
+    yield "an .npy of booleans", lambda size: tlvs(0x4E505900, npy_file(np.zeros((1, size), np.bool_)))(size + 1000)
+
+
+def _one_example(tlvs: Callable[[int, bytes], Make], content: bytes) -> Make:
+    def make(size: int) -> bytes:
+        listed = b"[" + (content + b",") * (size // (len(content) + 1)) + content + b"]"
+        return tlvs(2, listed)(len(listed) + 8)
+
+    return make
+
+
+def npy_file(array: np.ndarray[Any, Any]) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def npy() -> Bodies:
+    """Files of numpy."""
+    yield "octets", lambda size: npy_file(np.zeros(size, np.uint8))
+    yield "booleans", lambda size: npy_file(np.zeros(size, np.bool_))
+    yield "big-endian numbers", lambda size: npy_file(np.zeros(size // 8, ">f8"))
+    yield "columns first", lambda size: npy_file(np.zeros((2, size // 8), "<f4", order="F"))
+    yield "a long head", lambda size: b"\x93NUMPY\2\0" + struct.pack("<L", size) + b"(" * size
+    yield (
+        "a head of sizes",
+        lambda size: (
+            b"\x93NUMPY\2\0"
+            + struct.pack("<L", size + 60)
+            + (b"{'descr':'|u1','fortran_order':False,'shape':(" + b"1," * (size // 2) + b")}").ljust(size + 59)
+            + b"\n"
+        ),
+    )
+
+
+def flatbuffers(valid: bytes) -> Bodies:
+    """`valid` with other counts, whose elements are all the same."""
+
+    yield "its own bytes, then zeros", lambda size: valid + bytes(size)
+    for at in range(0, len(valid) - 4, 4):
+        (number,) = struct.unpack_from("<I", valid, at)
+        if 0 < number < 64:
+            yield (
+                f"a count at byte {at}",
+                lambda size, at=at: valid[:at] + struct.pack("<I", size // 4) + valid[at + 4 :] + bytes(size),  # type: ignore[misc]
+            )
+
+
+_CELLS = {
+    "rows of an empty text": b'""\n',
+    "rows of a quote": b'""""\n',
+    "rows of a line feed": b'"\n"\n',
+    "rows of a digit": b"1\n",
+    "rows of a letter": b"a\n",
+    "rows of a blank": b" \n",
+    "rows of a truth": b"true\n",
+}
+
+
+def csv(columns: int = 1, header: bytes = b"") -> Bodies:
+    """Tables."""
+    for name, row in _CELLS.items():
+        wide = b",".join([row[:-1]] * columns) + b"\n"
+        yield name, lambda size, wide=wide: header + wide * (size // len(wide))  # type: ignore[misc]
+    yield "a cell of quotes", lambda size: header + b'"' + b'""' * (size // 2) + b'"' + b',""' * (columns - 1) + b"\n"
+    yield "one row of commas", lambda size: header + b"," * size + b"\n"
+    yield "one row of empty texts", lambda size: header + b'"",' * (size // 3) + b'""\n'
+    late = ",".join(["1"] * columns).encode() + b"\n"
+    yield (
+        "digits, then a letter beyond ASCII",
+        lambda size: header + late * (size // len(late)) + ",".join(["é"] * columns).encode() + b"\n",
+    )
+
+
+def _lines_of(item: bytes) -> Make:
+    return lambda size: (item + b"\n") * (size // (len(item) + 1))
+
+
+def lines() -> Bodies:
+    """Documents in lines."""
+    for item in (b"{}", b"[]", b'""', b"1", b"[1]", b"null", b'{"a":1}', b"NaN", b""):
+        yield f"lines of {item.decode() or 'nothing'}", _lines_of(item)
+    yield "one line of empty lists", lambda size: b"[" + b"[]," * (size // 3) + b"[]]\n"
+
+
+def form_data(boundary: bytes, names: tuple[str, ...]) -> Bodies:
+    """Parts of form data."""
+    end = b"--%b--\r\n" % boundary
+
+    def part(name: str, content: bytes, more: bytes = b"") -> bytes:
+        head = f'Content-Disposition: form-data; name="{name}"\r\n'.encode()
+        return b"--%b\r\n%b%b\r\n%b\r\n" % (boundary, head, more, content)
+
+    others = tuple(names)
+    yield "empty parts", lambda size: part("a", b"") * (size // len(part("a", b""))) + end
+    for name in others:
+        rest = b"".join(part(other, b"1") for other in others if other != name)
+        for text in (b"\0", b'"', b"\xff", b"a"):
+            yield (
+                f"a part of {text!r} at {name}",
+                lambda size, name=name, text=text, rest=rest: rest + part(name, text * size) + end,  # type: ignore[misc]
+            )
+        for item in (b"{}", b"[]", b'""', b"1", b"[1]"):
+            yield (
+                f"a part of {item.decode()} at {name}",
+                lambda size, name=name, item=item, rest=rest: (  # type: ignore[misc]
+                    rest + part(name, b"[" + (item + b",") * (size // (len(item) + 1)) + item + b"]") + end
+                ),
+            )
+        yield (
+            f"parts of the name {name}",
+            lambda size, name=name: part(name, b"1") * (size // len(part(name, b"1"))) + end,  # type: ignore[misc]
+        )
+    yield "heads of parts", lambda size: part("x", b"1", b"a:\r\n" * (size // 4)) + end
+    yield "line ends", lambda size: part("x", b"\r\n" * (size // 2)) + end
+    yield "dashes", lambda size: part("x", b"\r\n--" * (size // 4)) + end
+
+
+def octets() -> Bodies:
+    """Bytes as they are."""
+    for text in (b"\0", b"\xff", b"a", "é".encode()):
+        yield f"bytes {text!r}", lambda size, text=text: text * (size // len(text))  # type: ignore[misc]

@@ -1,0 +1,119 @@
+"""StartedSlots by themselves, with a starter that starts nothing."""
+
+import asyncio
+
+import pytest
+
+from gateway.core.errors import GatewayError, Reason, Status, TransportError
+from gateway.core.operations import Operation
+from gateway.core.protocol import Servers
+from gateway.core.types import Request
+from gateway.routing.endpoint import Endpoint
+from gateway.routing.on_demand import TRIES, ServerFailure, StartedSlots
+from gateway.routing.queue import QueueSettings
+from gateway.routing.slots import LocalSlots
+from tests.routing.fakes import Wire, settle
+
+CALL, QUESTION = Request(Operation.INFER, "m"), Request(Operation.METADATA, "m")
+LOST = TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, "refused", sent=False)
+
+
+class Nobody:
+    """A Starter that counts the calls that wait."""
+
+    starts = failures = 0
+    can_serve = True
+
+    def __init__(self) -> None:
+        self.waited = 0
+        self.failure: ServerFailure | None = None
+
+    def reports(self) -> list[object]:
+        return []
+
+    def call_waits(self) -> None:
+        self.waited += 1
+
+    async def failure_at(self, address: str) -> ServerFailure | None:
+        return self.failure
+
+
+class Lab:
+    def __init__(self, limit: int = 1, length: int = 10) -> None:
+        self.local = LocalSlots("lab", Servers(), [], limit, queue=QueueSettings(length), clock=lambda: 0.0)
+        self.slots = StartedSlots(self.local)
+        self.starter = Nobody()
+        self.endpoint = Endpoint("lab:1", Wire(), lambda: 0.0)
+
+    def begin(self) -> "Lab":
+        self.slots.start_by(self.starter)
+        return self
+
+
+async def test_without_a_starter_calls_fail_at_once() -> None:
+    lab = Lab()
+    assert lab.slots.free(CALL) is None
+    with pytest.raises(TransportError, match="has no endpoint"):
+        await lab.slots.wait(CALL)
+    assert await lab.slots.is_ready() is False
+
+
+async def test_calls_wait_in_the_queue_and_questions_beside_it_until_a_server_is_there() -> None:
+    lab = Lab().begin()
+    call, question = (asyncio.ensure_future(lab.slots.wait(each)) for each in (CALL, QUESTION))
+    await settle()
+    assert (lab.starter.waited, len(lab.local.queue), lab.local.waiting) == (2, 1, 2)
+    assert await lab.slots.is_ready() is True
+    lab.local.add(lab.endpoint)
+    assert set(await asyncio.gather(call, question)) == {lab.endpoint}
+    assert (lab.endpoint.in_flight, lab.local.waiting) == (1, 0)
+    assert await lab.slots.is_ready() is None
+
+
+async def test_a_call_that_waits_for_the_answer_to_another_one_wants_a_server_as_well() -> None:
+    lab = Lab().begin()
+    lab.local.count_joined(1)
+    assert (lab.starter.waited, lab.local.waiting) == (1, 1)
+
+
+async def test_no_more_questions_wait_than_the_queue_is_long() -> None:
+    lab = Lab(length=1).begin()
+    first = asyncio.ensure_future(lab.slots.wait(QUESTION))
+    await settle()
+    with pytest.raises(GatewayError, match="1 calls wait for a server"):
+        await lab.slots.wait(QUESTION)
+    lab.slots.fail_waiting("it cannot be started", "its last words")
+    with pytest.raises(TransportError, match="backend 'lab': it cannot be started"):
+        await first
+
+
+async def test_calls_go_on_waiting_when_the_last_server_has_gone() -> None:
+    lab = Lab().begin()
+    lab.local.add(lab.endpoint)
+    assert lab.slots.free(CALL) is lab.endpoint
+    waiting = asyncio.ensure_future(lab.slots.wait(CALL))
+    await settle()
+    lab.local.remove(lab.endpoint)
+    await settle()
+    assert (waiting.done(), lab.local.waiting) == (False, 1)
+    lab.slots.fail_waiting("over", "")
+    with pytest.raises(TransportError, match="over"):
+        await waiting
+
+
+async def test_a_call_whose_server_is_gone_is_sent_to_another_a_few_times_and_then_told_why() -> None:
+    lab = Lab().begin()
+    lab.local.add(lab.endpoint)
+    with pytest.raises(TransportError, match=r"^refused$"):
+        await lab.slots.again(CALL, LOST, [lab.endpoint], 0)
+    lab.starter.failure = ServerFailure("it ended with status 3", "its last words")
+    for rounds in range(TRIES - 1):
+        assert await lab.slots.again(CALL, LOST, [lab.endpoint], rounds) is CALL
+    with pytest.raises(TransportError, match="refused: it ended with status 3"):
+        await lab.slots.again(CALL, LOST, [lab.endpoint], TRIES - 1)
+
+
+async def test_it_is_known_when_no_call_will_come_any_more() -> None:
+    lab = Lab().begin()
+    lab.slots.close()
+    assert lab.slots.closed.is_set()
