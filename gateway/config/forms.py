@@ -137,8 +137,9 @@ class FormConfig(Keys):
     ignore_unknown: Flag = False
     """Members of requests and replies beyond the templates are ignored; without it they are refused by name."""
     nan: NanKey = None
-    """The default of [`translate.nan`](#routes.translate.nan) for routes of the form: how NaN and infinities are
-    written, and with `null` also read. Without it JSON refuses them, and CSV has `NaN` and `Infinity`."""
+    """The default of [`translate.nan`](configuration/routes.md#routes.translate.nan) for routes of the form: how the
+    gateway writes NaN and infinities; with `null` it also reads null as NaN. Without this key JSON refuses them, and
+    CSV has `NaN` and `Infinity`."""
 
     def document(self) -> dict[str, Any]:
         """The form as it is written, its exchanges and failures as lists, for the wire form to read."""
