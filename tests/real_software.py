@@ -20,8 +20,8 @@ from tests.peers.build import PEERS, ROOT
 from tests.peers.system import PATH
 
 SHELL = """
-awk basename bash cat chmod cp cut date dirname echo env expr false git grep head kill ln ls make mkdir mkfifo mktemp mv
-ps pwd readlink rm sed seq sh sha256sum sleep sort stty tail tee test touch tr true uname unshare wc
+awk basename bash cat chmod cp cut date dirname echo env expr false git grep head kill ln ls make mkdir mkfifo mktemp
+mount mv ps pwd readlink rm sed seq sh sha256sum sleep sort stty tail tee test touch tr true umount uname unshare wc
 """
 """What a machine has on which `make` and `git` run."""
 

@@ -18,6 +18,9 @@ SHIPPED = [ROOT / "config/gateway.yaml", *sorted((ROOT / "config/examples").glob
 def test_shipped_configurations_are_valid(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lab").symlink_to(ROOT / "config/examples/hpc")
     monkeypatch.setenv("HOME", str(tmp_path))
+    for command in ("sbatch", "squeue", "scontrol", "scancel"):  # SLURM's, which `check` looks for
+        (tmp_path / command).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     for named in ([str(path)], ["--config", str(path)]):
         result = gateway("check", *named)
         assert (result.exit_code, result.output) == (0, "")

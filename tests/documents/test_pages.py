@@ -59,18 +59,24 @@ def by_place(found: list[Block] | list[Link]) -> pytest.MarkDecorator:
 OTHER_PROGRAMS = re.compile(r"(?<!\S)(curl|jq|openssl) ")
 
 
-def example_parameter(example: Example) -> Any:
-    programs = set() if is_program(example) else set(OTHER_PROGRAMS.findall(example.block.text))
-    needs = programs or runnable.needs_peer(example)
-    marks = [pytest.mark.real(*sorted(programs))] if needs else []
-    return pytest.param(example, id=example.block.place, marks=marks)
+def example_parameters() -> Iterator[Any]:
+    """Commands may rely on those above them on their page, and need what these need."""
+    above: dict[Path, set[str]] = {}
+    for example in EXAMPLES:
+        programs: set[str] = set()
+        if not is_program(example):
+            programs = above.setdefault(example.block.page, set())
+            programs.update(OTHER_PROGRAMS.findall(example.block.text))
+        needs = programs or runnable.needs_peer(example)
+        marks = [pytest.mark.real(*sorted(programs))] if needs else []
+        yield pytest.param(example, id=example.block.place, marks=marks)
 
 
 def is_program(example: Example) -> bool:
     return example.block.language == "python"
 
 
-@pytest.mark.parametrize("example", [example_parameter(each) for each in EXAMPLES])
+@pytest.mark.parametrize("example", [*example_parameters()])
 def test_each_example_prints_what_the_page_shows(gateways: Gateways, example: Example) -> None:
     """In the order of the pages, so that a page's commands and programs have the same gateway."""
     if is_program(example):
