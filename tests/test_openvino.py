@@ -190,11 +190,13 @@ async def test_a_configuration_is_written_from_metadata() -> None:
         "max_batch_size": 4096,
         "input": [{"name": "0", "data_type": "TYPE_FP32", "dims": [224, 224, 3]}],
         "output": [{"name": "1463", "data_type": "TYPE_FP32", "dims": [2]}],
+        "parameters": {"gateway_from_metadata": {"string_value": "true"}},
     }
     assert await get(v1(), "v2-rest", "/v2/models/resnet/config") == expected
     asked = Message("", "/inference.GRPCInferenceService/ModelConfig", Headers(), (b"\n\x06resnet",))
     config = ModelConfigResponse.FromString(bytes((await v1().send("v2-grpc", asked)).body)).config
     assert (config.name, config.max_batch_size, list(config.input[0].dims)) == ("resnet", 4096, [224, 224, 3])
+    assert config.parameters["gateway_from_metadata"].string_value == "true"
 
 
 async def test_a_configuration_without_a_common_batch_has_whole_shapes() -> None:
@@ -211,4 +213,5 @@ async def test_a_configuration_without_a_common_batch_has_whole_shapes() -> None
             {"name": "y", "data_type": "TYPE_FP64", "dims": [-1, 2]},
             {"name": "z", "data_type": "TYPE_BF16", "dims": [4]},
         ],
+        "parameters": {"gateway_from_metadata": {"string_value": "true"}},
     }

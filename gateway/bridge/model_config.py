@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from gateway.bridge import shapes
 from gateway.core.datatypes import Datatype
+from gateway.core.operations import CONFIG_FROM_METADATA
 from gateway.core.types import Signature, TensorSpec
 
 
@@ -23,6 +24,7 @@ def written(name: str, signature: Signature, max_rows: int) -> Mapping[str, obje
         "max_batch_size": max_rows if batches else 0,
         "input": [_tensor(each, batches=batches) for each in signature.inputs],
         "output": [_tensor(each, batches=batches) for each in signature.outputs],
+        "parameters": {CONFIG_FROM_METADATA: {"string_value": "true"}},
     }
 
 

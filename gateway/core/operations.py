@@ -94,3 +94,8 @@ def split_companion(model: str) -> tuple[str, Operation] | None:
     name, dot, suffix = model.rpartition(".")
     operation = COMPANION_SUFFIXES.get(dot + suffix)
     return (name, operation) if name and operation else None
+
+
+CONFIG_FROM_METADATA = "gateway_from_metadata"
+"""The parameter of a model's configuration (Operation.CONFIG) that a gateway has written from the model's metadata. Its
+`max_batch_size` says that first dimensions are batches, but not, as Triton's does, that rows are independent."""

@@ -29,7 +29,7 @@ from gateway.core.documented import Documented
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_output
 from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
-from gateway.core.operations import Operation
+from gateway.core.operations import CONFIG_FROM_METADATA, Operation
 from gateway.core.protocol import Rows
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.tasks import spawn
@@ -610,8 +610,11 @@ def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
 
 
 def max_batch_size(config: Mapping[str, object]) -> int | None:
-    """The `max_batch_size` in the configuration of a model (KServe's V2 extension "model configuration"); None if
-    nothing."""
+    """The `max_batch_size` in the configuration of a model (KServe's V2 extension "model configuration"). None if there
+    is none, and if a gateway has written the configuration, which does not know whether rows are independent."""
+    parameters = config.get("parameters")
+    if isinstance(parameters, Mapping) and CONFIG_FROM_METADATA in parameters:
+        return None
     most = config.get("max_batch_size")
     return most if isinstance(most, int) and most >= 0 else None
 

@@ -466,6 +466,7 @@ async def test_the_config_of_a_model_is_written_and_that_of_none_is_not_found() 
         "max_batch_size": 4096,
         "input": [{"name": "input0", "data_type": "TYPE_FP64", "dims": [2]}],
         "output": [{"name": "output0", "data_type": "TYPE_FP64", "dims": [3]}],
+        "parameters": {"gateway_from_metadata": {"string_value": "true"}},
     }
     backend.ready = False
     with pytest.raises(GatewayError, match="model 'm' is not ready"):
