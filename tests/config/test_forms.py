@@ -208,6 +208,7 @@ WHOLE: dict[str, Any] = {
     "failures": [{"status": 409, "reason": "overloaded", "error": {"busy": "$message"}}],
     "tensors": {"x": "FP64 [2]", "y": "FP64 [2]"},
     "ignore_unknown": True,
+    "nan": "null",
 }  # fmt: skip
 
 

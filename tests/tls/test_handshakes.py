@@ -190,6 +190,7 @@ async def test_ciphers_beyond_the_profile_are_refused(files: Files, caplog: pyte
     assert "it has none of the ciphers" in caplog.text
 
 
+@pytest.mark.real("openssl")
 async def test_renegotiation_is_refused(files: Files) -> None:
     async with listening(files) as listener:
         command = ["openssl", "s_client", "-connect", f"127.0.0.1:{port(listener)}", "-tls1_2", "-legacy_renegotiation"]
