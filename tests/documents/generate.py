@@ -49,18 +49,18 @@ def generated() -> dict[Path, str]:
 COMMANDS_HEAD = """\
 # Commands
 
-Every command of `gateway`, from its own help (`gateway COMMAND --help`). `make pages` writes this page.
+All commands of `gateway`, from their help (`gateway COMMAND --help`). `make pages` writes this page.
 
 | exit code | meaning |
 | --- | --- |
-| 0 | success, or yes |
-| 1 | a negative answer: something failed, differs, or is not as it should be; the text tells it |
-| 2 | wrong usage: an option, an argument or an address, or a file that cannot be read; `init`: the file exists |
+| 0 | success, or a positive result |
+| 1 | a negative result: a failure, a difference or a problem, described in the output |
+| 2 | wrong usage: an invalid option, argument or address, or an unreadable file; `init`: the file exists |
 | 3 | the server cannot be reached |
-| 4 | no answer in time |
+| 4 | no response in time |
 | 130 | interrupted by Ctrl-C |
 
-[probe.md](probe.md#completion) has the completion for shells.
+[probe.md](probe.md#completion) describes shell completion.
 
 In a clone of the repository the command is `.venv/bin/gateway` after `make setup`. `gateway --version` prints the
 version.
