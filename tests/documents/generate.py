@@ -299,11 +299,11 @@ def _ready_form(name: str) -> str:
 EXAMPLES_HEAD = """\
 # Examples
 
-A configuration for each common use. The texts are the comments at the start of the files; `make pages` writes this
-page. `gateway check --config FILE` checks a file, and [the configuration's pages](../../docs/configuration/README.md)
-have every key.
+A configuration for each common use. The descriptions are the comments at the start of the files; `make pages` writes
+this page. `gateway check --config FILE` checks a file. [The configuration pages](../../docs/configuration/README.md)
+list all keys.
 
-| file | what it does |
+| file | description |
 | --- | --- |
 """
 
