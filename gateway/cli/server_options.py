@@ -61,7 +61,7 @@ Casting = Annotated[
     Cast, typer.Option("--cast", metavar="HOW", help="For inexact conversions: refuse, round or saturate.")
 ]
 Flavor = Annotated[str, typer.Option("--flavor", metavar="NAME", help="Server type. Default: detected.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, also on a terminal.")]
 
 
 @dataclass(frozen=True, kw_only=True)

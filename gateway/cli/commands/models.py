@@ -56,8 +56,8 @@ class ModelsOptions:
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Instead of ADDRESS: list all backends of a configuration. A backend gets the headers in its "
-            "forward_headers, and a key as Authorization.",
+            help="Instead of ADDRESS: list all backends of a configuration. Backends get only the headers in "
+            "their forward_headers; the key counts as Authorization.",
             exists=True,
             dir_okay=False,
         ),
@@ -78,9 +78,10 @@ class ModelsOptions:
 
 @grouped(ModelsOptions)
 def models(options: ModelsOptions) -> None:
-    """List the models of a server, or of all backends. With --config, list the backends of a configuration. Shows the
-    versions, state and signatures of models. For backends with `placement`, print a table of models by server, from the
-    running gateway or else from the servers. The command prints tables on a terminal, and JSON otherwise."""
+    """List the models of a server, or of all backends. With --config, list the models of all backends of a
+    configuration. Shows the versions, state and signatures of models. For backends with `placement`, print a table of
+    models by server, from the running gateway or else from the servers. The command prints tables on a terminal, and
+    JSON otherwise."""
     if bool(options.address) == bool(options.config):
         end(USAGE, "expected either ADDRESS or --config FILE")
     access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()

@@ -31,8 +31,8 @@ class ProbeOptions:
         str,
         typer.Argument(
             metavar="ADDRESS",
-            help="HOST:PORT; or a URL, http://HOST:PORT/PATH; or unix:///SOCKET; or PROTOCOL://HOST:PORT to ask about "
-            "one protocol alone.",
+            help="HOST:PORT; or a URL, http://HOST:PORT/PATH; or unix:///SOCKET; or PROTOCOL://HOST:PORT to check only "
+            "one protocol.",
         ),
     ]
     models: server_options.ModelNames = field(default_factory=list)

@@ -25,9 +25,9 @@ def record(
     ] = ["*"],  # noqa: B006 - typer copies it
     share: Annotated[float, typer.Option(metavar="SHARE", help="Share of the requests to record.", min=0, max=1)] = 1.0,
 ) -> None:
-    """Serve a configuration, and record requests and responses. Works like `gateway serve`, and also writes the
-    requests to a file. Replay the file with `gateway replay`. When a limit is reached, recording stops and the gateway
-    continues to serve. The file contains all inputs of models, but no credentials."""
+    """Serve a configuration, and record requests and responses. Works like `gateway serve`, and also writes requests
+    and responses to a file. Replay the file with `gateway replay`. When a limit is reached, recording stops and the
+    gateway continues to serve. The file contains all inputs of models, but no credentials."""
     from gateway.cli.cassettes.entries import CassetteError
     from gateway.cli.cassettes.files import CassetteFile
     from gateway.cli.cassettes.recorder import Bounds, Recorder
