@@ -1,1 +1,1 @@
-"""The ports for operators: health and metrics, and the status API."""
+"""The operators' ports: health and metrics, and the status API."""

@@ -161,7 +161,7 @@ def _verifier(issuers: "Mapping[str, IssuerKeys]") -> Callable[[bytes], Verified
 
 
 class Guard:
-    """Finds out who the clients of one listener are, before the exchange has their messages."""
+    """Authenticates the clients of one listener, before the exchange gets their messages."""
 
     def __init__(self, listener: str, access: Access, authenticator: Authenticator) -> None:
         self._listener = listener

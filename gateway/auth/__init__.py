@@ -1,4 +1,4 @@
-"""Who clients are: API keys, tokens and certificates, and the principals that they stand for.
+"""Authentication of clients: API keys, tokens and certificates, and their principals.
 
 Everything here is pure but for reading files: nothing opens a socket or writes. `gateway/assembly/guard.py` joins it
 to listeners.

@@ -36,7 +36,7 @@ VerifyToken: TypeAlias = Callable[[bytes], VerifiedToken | None]
 
 
 class Credentials:
-    """The API keys, tokens and certificates by which clients of one configuration prove who they are.
+    """The API keys, tokens and certificates that authenticate the clients of one configuration.
 
     - `principals`: makes principals of names.
     - `verify`: verifies tokens; None if there is no issuer.

@@ -1,1 +1,2 @@
-"""Fitting a client's tensors to what a backend takes, and the backend's to what the client can read."""
+"""Converts a client's tensors to the backend's names, datatypes and shapes, and the backend's tensors back for the
+client."""

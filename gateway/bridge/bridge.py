@@ -49,7 +49,8 @@ _HINT = "for a model that streams, `translate: {stream: last}` or `{stream: coll
 
 
 class Bridge:
-    """Fits the requests of one client protocol to one backend of a route, and its responses back."""
+    """Converts the requests of one client protocol for one backend of a route, and the backend's responses for the
+    client."""
 
     def __init__(self, settings: RouteSettings, client: Protocol, backend: BackendSide) -> None:
         if Datatype.BYTES not in client.traits.wire.datatypes:

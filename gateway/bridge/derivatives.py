@@ -1,5 +1,5 @@
-"""Companion models such as `M.gradient`, which compute a derivative of `M` for protocols without operations for it:
-their signatures, and index tensors.
+"""Signatures and index tensors of derivative models (companion models) such as `M.gradient`, which compute a derivative
+of `M` for protocols without derivative operations.
 
 UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. Elsewhere the derivative of a model `M` is a
 model of its own, its companion (`M.gradient`, ...). A companion takes the inputs of `M` and the derivative's own

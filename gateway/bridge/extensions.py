@@ -1,4 +1,4 @@
-"""V2's extensions that only some servers have: a model's configuration and statistics, loading and unloading, trace and
+"""V2 extensions that only some servers implement: model configuration and statistics, loading and unloading, trace and
 log settings. The gateway passes such requests on with the backend's model names.
 """
 

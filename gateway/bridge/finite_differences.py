@@ -1,4 +1,5 @@
-"""Derivatives by finite differences: the points where a function is evaluated, and what its values there give.
+"""Derivatives by finite differences: the points where a function is evaluated, and the derivative computed from its
+values.
 
 A stencil is a list of offsets in steps, such as -1 and 1. For a function f of one variable with values at x + t_k, the
 derivative is the sum of w_k f(x + t_k), where the weights w_k are those of the polynomial through these points. The

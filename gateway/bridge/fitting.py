@@ -63,7 +63,7 @@ class Expected:
 
 @frozen
 class Fitting:
-    """Everything that a request is fitted with: both sides, the route's settings and the model's signature."""
+    """The settings of a conversion: client side, upstream side, the route's settings and the model's signature."""
 
     client: Protocol
     backend: BackendSide

@@ -1,6 +1,7 @@
-"""The command line `gateway`: one module per command in `commands`, which is imported when the command is used.
+"""The command line `gateway`: one module per command in `commands`, imported only when the command runs.
 
-Beside it, what larger commands are made of: `bench`, `cassettes` (record and replay), `conformance`, `probing`, `top`.
+The parts of larger commands have their own packages: `bench`, `cassettes` (record and replay), `conformance`,
+`probing`, `top`.
 """
 
 import sys
@@ -19,30 +20,30 @@ GROUPS = {
         "serve": "Serve a configuration.",
         "demo": "Serve the configuration that comes with the package.",
         "reference": "Serve bundled models or Python callables.",
-        "record": "Serve a configuration, and record requests and replies.",
+        "record": "Serve a configuration, and record requests and responses.",
     },
-    "Write a configuration, and look into it": {
+    "Write and check a configuration": {
         "init": "Write a configuration file with comments.",
         "check": "Check a configuration.",
-        "route": "Print which route a request takes.",
-        "explain": "Explain what becomes of a request.",
-        "graph": "Print a model that is made of others.",
-        "openapi": "Print the OpenAPI document of a listener over HTTP.",
+        "route": "Print the route of a request.",
+        "explain": "Explain how the gateway handles a request.",
+        "graph": "Print a model graph.",
+        "openapi": "Print the OpenAPI document of an HTTP listener.",
         "schema": "Print the JSON Schema of a configuration.",
     },
-    "Ask servers": {
-        "probe": "Find out which protocols a server speaks.",
+    "Query model servers": {
+        "probe": "Detect the protocols of a server.",
         "models": "List the models of a server, or of all backends.",
         "call": "Send one inference to a model server.",
-        "bench": "Put load on a model server, and print latencies.",
-        "replay": "Send recorded requests, and compare the answers.",
+        "bench": "Load-test a model server, and print latencies.",
+        "replay": "Send recorded requests, and compare the responses.",
         "conformance": "Check a server against the specification of its protocol.",
     },
     "Operate": {
-        "top": "Show what a running gateway does.",
-        "doctor": "Print what a report of a problem should have.",
+        "top": "Show the activity of a running gateway.",
+        "doctor": "Print diagnostic information for a bug report.",
         "drain": "Drain an endpoint for maintenance of its server.",
-        "keys": "Make, list and revoke API keys.",
+        "keys": "Create, list and revoke API keys.",
         "completion": "Print the completion script of a shell.",
     },
 }

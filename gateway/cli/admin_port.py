@@ -27,7 +27,7 @@ ASKED = "is this the admin port of a gateway?"
 """The end of an error about a reply that no gateway gives."""
 
 AdminUrl = Annotated[
-    str, typer.Option("--admin", metavar="URL", help="The admin port of a running gateway: http://HOST:PORT.")
+    str, typer.Option("--admin", metavar="URL", help="Admin port of a running gateway: http://HOST:PORT.")
 ]
 
 

@@ -20,14 +20,14 @@ from gateway.transports.certificates import faults
 from gateway.transports.http.address import HttpAddress
 
 ConfigFile = Annotated[
-    Path, typer.Option("--config", metavar="FILE", help="The YAML file.", exists=True, dir_okay=False)
+    Path, typer.Option("--config", metavar="FILE", help="The configuration (YAML).", exists=True, dir_okay=False)
 ]
 
 OptionalConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="FILE, as an option.", exists=True, dir_okay=False)
+    Path | None, typer.Option("--config", metavar="FILE", help="Same as FILE.", exists=True, dir_okay=False)
 ]
 ConfigArgument = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help="The YAML file.", exists=True, dir_okay=False)
+    Path | None, typer.Argument(metavar="FILE", help="The configuration (YAML).", exists=True, dir_okay=False)
 ]
 
 

@@ -1,4 +1,4 @@
-"""How `gateway serve` reads its configuration again: on SIGHUP, when a file has changed, and by `POST /reload`.
+"""Reload of the configuration of `gateway serve`: on SIGHUP, when a file has changed, and by `POST /reload`.
 
 The file is checked first, as by `gateway check`. If it has errors, each is logged, and the gateway keeps the
 configuration that it has. If the errors are about other files, such as certificates, the configuration is read again

@@ -17,42 +17,51 @@ from gateway.cli.probing.asking import ServerAccess
 from gateway.client.address import named_protocol
 from gateway.client.settings import Tls
 
-Headers = Annotated[list[str], typer.Option("--header", metavar="NAME=VALUE", help="A header to send. Repeatable.")]
+Headers = Annotated[list[str], typer.Option("--header", metavar="NAME=VALUE", help="Header to send. Repeatable.")]
 Key = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", envvar="GATEWAY_KEY", help="An API key to send.", show_envvar=True)
+    str | None, typer.Option("--key", metavar="KEY", envvar="GATEWAY_KEY", help="API key to send.", show_envvar=True)
 ]
-Ca = Annotated[str | None, typer.Option("--ca", metavar="FILE", help="The CA of the server's certificate (PEM).")]
-Certificate = Annotated[str | None, typer.Option("--certificate", metavar="FILE", help="A client certificate (PEM).")]
-CertificateKey = Annotated[str | None, typer.Option("--certificate-key", metavar="FILE", help="Its key (PEM).")]
-ServerName = Annotated[str | None, typer.Option("--server-name", metavar="NAME", help="The name in the certificate.")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Accept any certificate of the server.")]
-Seconds = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Wait so long for each reply.", min=0.01)]
+Ca = Annotated[str | None, typer.Option("--ca", metavar="FILE", help="CA of the server's certificate (PEM).")]
+Certificate = Annotated[str | None, typer.Option("--certificate", metavar="FILE", help="Client certificate (PEM).")]
+CertificateKey = Annotated[
+    str | None, typer.Option("--certificate-key", metavar="FILE", help="Private key of the client certificate (PEM).")
+]
+ServerName = Annotated[
+    str | None, typer.Option("--server-name", metavar="NAME", help="Name in the server's certificate.")
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Accept any server certificate.")]
+Seconds = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="Timeout for each response, in seconds.", min=0.01)
+]
 ModelNames = Annotated[
     list[str],
-    typer.Option("--model", metavar="NAME", help="A model that the server may have, if it lists none. Repeatable."),
+    typer.Option(
+        "--model", metavar="NAME", help="Model to look for if the server does not list its models. Repeatable."
+    ),
 ]
 DeclaringFile = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
-        help="The configuration that declares the form, for an ADDRESS json:FORM://HOST:PORT.",
+        help="Configuration that declares the form, for an ADDRESS json:FORM://HOST:PORT.",
         exists=True,
         dir_okay=False,
     ),
 ]
-ModelVersion = Annotated[str, typer.Option("--model-version", metavar="VERSION", help="The model's version.")]
+ModelVersion = Annotated[str, typer.Option("--model-version", metavar="VERSION", help="Version of the model.")]
 Parameters = Annotated[
-    list[str], typer.Option("--parameter", metavar="NAME=VALUE", help="A parameter; VALUE is JSON or text. Repeatable.")
+    list[str],
+    typer.Option("--parameter", metavar="NAME=VALUE", help="Request parameter; VALUE is JSON or text. Repeatable."),
 ]
 Selected = Annotated[
-    list[str], typer.Option("--select", metavar="NAME", help="An output to ask for, instead of all. Repeatable.")
+    list[str], typer.Option("--select", metavar="NAME", help="Output to request, instead of all. Repeatable.")
 ]
-Casting = Annotated[Cast, typer.Option("--cast", metavar="HOW", help="Inexact conversions: refuse, round or saturate.")]
-Flavor = Annotated[
-    str, typer.Option("--flavor", metavar="NAME", help="The kind of server, if it is not to be detected.")
+Casting = Annotated[
+    Cast, typer.Option("--cast", metavar="HOW", help="For inexact conversions: refuse, round or saturate.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
+Flavor = Annotated[str, typer.Option("--flavor", metavar="NAME", help="Server type. Default: detected.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, also on a terminal.")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,5 @@
-"""How commands that run a server stop: a first SIGTERM or SIGINT drains it, so that it reports not ready for a while
-and then finishes the requests in flight; a second one ends it at once."""
+"""Shutdown of commands that run a server: the first SIGTERM or SIGINT drains the server, which reports not ready for
+some time and then finishes the requests in flight; the second signal stops it immediately."""
 
 import asyncio
 import logging

@@ -1,5 +1,5 @@
-"""A client for model servers of every protocol: `Client`, `AsyncClient` and their errors. `docs/client.md` shows how to
-use it.
+"""The Python client for model servers of all protocols: `Client`, `AsyncClient` and their errors. `docs/client.md`
+shows how to use it.
 
 It is made of the parts that face backends in the gateway (codecs, connectors, bridge), and opens no port.
 """

@@ -1,4 +1,4 @@
-"""The configuration: from one YAML file to a Config, or to a list of all its problems."""
+"""The configuration: reads one YAML file and returns a Config, or all errors of the file."""
 
 from gateway.config.catalog import Catalog, Place
 from gateway.config.keys import Config

@@ -1,3 +1,3 @@
-"""The values that everything uses (Message, Request, Response, Tensor, errors, operations), the description of a wire
-form (`protocol`), and the answer to a request (`exchange`, `streaming`). Pure.
+"""The values that all packages use (Message, Request, Response, Tensor, errors, operations), the description of a
+protocol (`protocol`), and the functions that answer a request (`exchange`, `streaming`). Pure.
 """

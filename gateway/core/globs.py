@@ -38,8 +38,8 @@ class _Part:
 
 
 class ModelRenaming:
-    """Makes the backend's name of the clients' name by captures: `{1}`, `{2}`, ... in `template` are what the first,
-    second, ... wildcard of `glob` matched, `{0}` is the whole name.
+    """Converts the clients' model name to the backend's name: `{1}`, `{2}`, ... in `template` are the texts that the
+    first, second, ... wildcard of `glob` matched, `{0}` is the whole name.
 
     Raises:
         ValueError: `template` has the number of a wildcard that `glob` does not have.

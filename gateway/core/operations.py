@@ -4,8 +4,8 @@ from enum import Enum
 
 
 class Operation(Enum):
-    """Something that a request asks for: `infer`, `metadata`, `gradient`, ... The values are the words used in logs,
-    metrics and YAML."""
+    """The type of a request: `infer`, `metadata`, `gradient`, ... The values are the words used in logs, metrics and
+    YAML."""
 
     INFER = "infer"
     EXPLAIN = "explain"

@@ -37,8 +37,7 @@ _MOST_REMEMBERED = 4096
 
 @frozen
 class Grant:
-    """Permits operations on the models that one of the globs matches, on the listeners that one of the globs
-    matches."""
+    """Permits operations on models, on listeners. Models and listeners are selected by globs."""
 
     permissions: frozenset[Permission]
     models: tuple[str, ...] = ("*",)
@@ -58,7 +57,7 @@ def _matches(globs: Iterable[str], name: str) -> bool:
 
 
 class Principal:
-    """A person or program that clients identify themselves as, with what it may do."""
+    """An authenticated identity (a person or a program), with its permissions."""
 
     __slots__ = ("_decisions", "_unrestricted", "grants", "name")
 

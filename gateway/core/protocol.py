@@ -137,7 +137,7 @@ class Target:
 
 
 class Rows(Enum):
-    """How the tensors of one call hold the rows of a batch, each of which is what a model takes as one example."""
+    """The layout of a batch in the tensors of one call. Each row is one example for the model."""
 
     FREE = "in the batch dimension, if the model's signature has one"
     FIRST = "in the first dimension of every tensor, whatever the model"
@@ -146,7 +146,7 @@ class Rows(Enum):
 
 @frozen
 class Flavors:
-    """The kinds of servers that speak a protocol, each with deviations of its own.
+    """The server types of a protocol, each with its own deviations from the specification.
 
     `detect` returns the flavor of a server by its metadata, or by None if it has no metadata.
     """
@@ -286,7 +286,7 @@ class Traits:
 
 @frozen
 class Framing:
-    """Where messages begin and end on a byte stream.
+    """Finds the start and the end of messages on a byte stream.
 
     The transport reads `header_size` bytes, checks `size(header)` against the limit, allocates one buffer of that size
     and receives the rest into it. A Message has two parts: the header and the rest. `size` raises DecodeError for
@@ -320,7 +320,7 @@ class Framing:
 
 
 class Cutter(typing.Protocol):
-    """Cuts one streamed body into messages as it arrives."""
+    """Splits a streamed body into messages as it arrives."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """The messages that `data` completes. Raises DecodeError if malformed, GatewayError beyond the limit."""
@@ -363,7 +363,8 @@ class HttpForm:
     stream_framing: StreamFraming | None = None
     """Where messages begin and end in a streamed body; None if bodies are never streamed."""
     passthrough: "Protocol | None" = None
-    """The wire form for the paths of `passthrough` routes: it reads no content and treats every request as a stream."""
+    """The protocol variant for the paths of `passthrough` routes: it does not read content, and treats every request as
+    a stream."""
     is_passthrough: bool = False
     """This is the `passthrough` of another wire form."""
     pages: tuple[str, ...] = ()
@@ -400,7 +401,7 @@ class StreamForm:
 
 
 Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm
-"""The transport of a wire form, with what that transport alone needs to know of it."""
+"""The transport binding of a protocol: its transport, and the details that only this transport needs."""
 NO_HTTP = HttpForm()
 
 
@@ -460,8 +461,8 @@ class OwnSettings:
 
 @frozen
 class Protocol:
-    """One wire form, a protocol over one transport and encoding such as `v2-rest`: its codec, which is five pure
-    functions, and its properties.
+    """One wire form, which is a protocol over one transport with one encoding, such as `v2-rest`: its codec (five pure
+    functions) and its properties.
 
     | function | from | to | raises |
     |---|---|---|---|
@@ -499,8 +500,8 @@ class Protocol:
     """How many bytes of a message are parsed, as opposed to raw tensor data that is only referred to. A message is
     decoded in a thread only if these are many. None: all bytes are parsed."""
     faces: Mapping[str, "Protocol"] = field(default_factory=dict)
-    """The values of a listener's `flavor`, each with the wire form that imitates that server towards clients. A
-    listener without `flavor` uses this wire form itself."""
+    """The values of a listener's `flavor`, each with the protocol variant that emulates this server for clients. A
+    listener without `flavor` uses this protocol itself."""
 
     describer: "Callable[[], DescribeOperation] | None" = None
     """Makes what describes its paths for OpenAPI documents, if no module `openapi` in the protocol's folder does."""

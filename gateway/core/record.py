@@ -69,8 +69,8 @@ CAST_ROUNDED = "cast rounded"
 """A loss: a tensor was converted, as the route's `cast` allows, to a datatype that does not hold one of its values."""
 
 Observer: TypeAlias = "Callable[[Record], None]"
-"""Called with each Record when its request has ended, such as the access log. It must be quick, since the next reply
-waits for it: it adds to a counter, or appends to a list that something else reads later."""
+"""A function that is called with each Record when its request has ended, for example the access log. It must be quick,
+since the next reply waits for it: it adds to a counter, or appends to a list that something else reads later."""
 
 Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 """The headers of a reply that explain what became of the request so far."""
@@ -101,8 +101,8 @@ _NO_LISTENER = ListenerRecords()
 
 
 class Record(Struct, gc=False, eq=False):
-    """The record of one request: how it came, what it was, what was done with it, how it ended. Texts are empty and
-    numbers 0 where nothing is known.
+    """The record of one request: its arrival, contents, processing and result. Texts are empty and numbers 0 where
+    nothing is known.
 
     How it came:
 

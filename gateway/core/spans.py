@@ -116,10 +116,10 @@ class Repeated:
 
 @frozen
 class TraceContext:
-    """A request's place in its trace, which has the spans of one request in all services that it passes. `parent` is 0
-    at the root; `id` is the span of the request itself. `state` is the value of `tracestate`, which is passed on as it
-    came. `observe` is told of records in the trace that have ended, if it is sampled: also of calls that go on after
-    the request itself."""
+    """The position of a request in its trace. A trace has the spans of one request in all services on its path.
+    `parent` is 0 at the root; `id` is the span of the request itself. `state` is the value of `tracestate`, which is
+    passed on as it came. `observe` is told of records in the trace that have ended, if it is sampled: also of calls
+    that go on after the request itself."""
 
     trace: int
     parent: int

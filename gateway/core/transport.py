@@ -13,14 +13,14 @@ from gateway.core.record import UNRECORDED, Record
 from gateway.core.types import Answer, Headers, Message, Request, Response, Translate
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
-"""Answers a Request: a backend, a bridge, or either within policies."""
+"""Answers a Request: a backend, a bridge, or policies around a backend or bridge."""
 StreamHandler: TypeAlias = Callable[[Request], AsyncGenerator[Response, None]]
 """Answers one Request with any number of Responses."""
 
 
 @frozen
 class Destination:
-    """The function that answers a Request: `local` at once, `handler` after a wait, `stream` with any number of
+    """The function that answers a Request: `local` immediately, `handler` asynchronously, `stream` with any number of
     Responses.
 
     `translate` are the settings that the answer is encoded with. `route` is the route's name (`models.NAME` for a

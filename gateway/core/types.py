@@ -259,8 +259,8 @@ class TensorSpec:
 
 @frozen
 class Signature:
-    """A model's inputs, outputs and other metadata: the answer to `metadata`. Fields that were not asked for, or that
-    the server does not report, are empty. `operations` are those that the model supports."""
+    """A model's inputs, outputs and other metadata: the response to `metadata`. Fields that were not requested, or that
+    the server does not report, are empty. `operations`: the operations that the model supports."""
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -411,8 +411,8 @@ DEFAULT_TRANSLATE = Translate()
 
 @frozen
 class Tries:
-    """How a call is tried at endpoints; a try is one sending of it to one of them. Policies set it, the Backend obeys
-    it."""
+    """The rules for the attempts of a call; an attempt sends the call to one endpoint. Policies set the rules, the
+    Backend follows them."""
 
     seconds: float | None = None
     """The longest that one try may take at its endpoint: connecting included, waiting in a queue not."""
@@ -494,7 +494,7 @@ class MissingNumbers(str):
 
 
 class Request(Struct, frozen=True):
-    """One request of a client, in the same form whatever protocol it came in.
+    """One client request, independent of its protocol.
 
     Three groups of fields: up to `flaw` the codec reads them from the message; `listener` to `peer` say how the message
     came and are set for all protocols by `exchange.decoded`; `translate` and what follows are set by the route and its
@@ -574,7 +574,7 @@ class ControlRequest(Request, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """The answer to `infer` and to the derivatives. `origin` and `schemaless` are as in Request, with outputs for
+    """The response to `infer` and to the derivatives. `origin` and `schemaless` are as in Request, with outputs for
     inputs.
 
     `unread`: the whole reply to the client of an `unread` Request. Then nothing else of the Response is known.

@@ -1,5 +1,5 @@
-"""Policies wrap a Handler and add one behaviour each, such as `timeout`. The name of a policy's module is its key under
-`policies:` of routes and backends.
+"""Policies: each wraps a Handler and adds one feature, such as `timeout`. The name of a policy's module is its key
+under `policies:` of routes and backends.
 
 A policy module has
 

@@ -10,8 +10,8 @@ _LOOK = 8
 
 
 class Budget:
-    """How many further calls a policy may add to those of clients: at most `share` for each call of the last 10 to 20
-    s, and `least` on top of that.
+    """The number of additional calls that a policy can make: at most `share` for each client call of the last 10 to 20
+    s, plus `least`.
 
     Without it, a server that fails because it is overloaded would get several times as many calls.
     """

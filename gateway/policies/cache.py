@@ -99,9 +99,9 @@ class Settings(Documented):
 
 
 class Flight:
-    """A call that a cache makes for all who ask for the same while it is on its way. `leader`: the request that is
-    sent. `waiting`: those who wait for the answer, or for the error as a value, in the order in which they came. Each
-    has a future of its own, which costs less than `asyncio.shield`."""
+    """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that is sent.
+    `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
+    arrival. Each call has its own future, which costs less than `asyncio.shield`."""
 
     __slots__ = ("leader", "task", "waiting")
 
@@ -137,7 +137,7 @@ class Flight:
 
 
 class Cache(PolicyState):
-    """The answers that a policy `cache` keeps and gives to equal calls, and its calls in flight."""
+    """The responses that a policy `cache` stores for equal calls, and its calls in flight."""
 
     keeps_answers = True
 

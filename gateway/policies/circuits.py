@@ -38,7 +38,7 @@ class CircuitRules:
 
 
 class Circuit:
-    """The state of one model under `circuit_breaker`: it gets calls (closed), none (open), or one as a trial
+    """The state of one model under `circuit_breaker`: it gets all calls (closed), no calls (open), or one trial call
     (half-open).
 
     `epoch` counts the changes of state. A call that began before the last change says nothing about the time since.

@@ -80,7 +80,7 @@ class PolicyContext:
     """The place of a list of `policies`: a backend or a route.
 
     - `owner`: how log lines name it, such as `backend 'triton'`.
-    - `safe`: calls that run a model may be repeated, because they have no side effects.
+    - `safe`: calls that run a model have no side effects (are idempotent), so the gateway may repeat them.
     - `endpoints`: the number of endpoints that a call can go to.
     - `clock`: seconds, for intervals.
     - `reach`: what of a client's message gets to the servers beside the canonical request.

@@ -1,4 +1,5 @@
-"""The policy `gather: {rows: 64, wait: 0.002}`: requests that come while others are computed become one batch.
+"""The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching; requests that arrive while others are computed become
+one batch.
 
 A request is sent at once, as it came, if no other of its kind is in flight. Those that come meanwhile wait. They are
 sent as one when the calls in flight have ended, when the first has waited `wait` seconds, or when they have `rows`

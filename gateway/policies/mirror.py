@@ -1,5 +1,5 @@
-"""The policy `mirror: {backend: next, share: 0.1, tolerance: {rtol: 1e-5}}`: a share of the calls is made to a second
-backend as well, and the two answers are compared.
+"""The policy `mirror: {backend: next, share: 0.1, tolerance: {rtol: 1e-5}}`: sends a share of the calls to a second
+backend too, and compares the two responses.
 
 The client has its answer first: only then is the request sent to the mirror's backend, in a task of its own. It is
 fitted to that backend as to any backend of the route. What the mirror's backend does changes nothing for clients: its

@@ -1,4 +1,4 @@
-"""Reference model servers for tests and demos: bundled models, and any Python callable as a model."""
+"""Sample model servers for tests and demos: bundled models, and any Python callable as a model."""
 
 from gateway.reference.bundled import BUNDLED
 from gateway.reference.callables import from_callable

@@ -1,4 +1,4 @@
-"""From a Request to the endpoint that answers it.
+"""Chooses the route, the backend and the endpoint of a Request.
 
     Router (router) ──▶ Backend (backend) ──▶ Endpoint (endpoint) ──▶ Connector of a transport
       conditions          queue                 health

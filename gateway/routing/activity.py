@@ -11,8 +11,8 @@ from gateway.core.types import Answer, Request, Response
 
 
 class Activity:
-    """The calls of one backend that wait or are in flight, and when the last one ended. Requests that are not worth the
-    start of a server (`WAKING`) do not count."""
+    """The calls of one backend that wait or are in flight, and the time when the last call ended. Requests that are not
+    worth the start of a server (`WAKING`) do not count."""
 
     __slots__ = ("_clock", "_ended_at", "_waiters", "calls")
 

@@ -54,8 +54,7 @@ _NOTHING = Done()
 
 @final
 class Backend:
-    """A named group of model servers that speak one wire form: a Handler that sends each Request to one of its
-    endpoints.
+    """A named group of model servers with the same protocol: a Handler that sends each Request to one of its endpoints.
 
     `sender` sends the attempts, `slots` say where to and when.
     """

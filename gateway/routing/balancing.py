@@ -46,8 +46,8 @@ class Strategy(Protocol):
 
 
 class Weights:
-    """The weights of endpoints, their shares of the calls relative to each other; 1 for those that have none of their
-    own. `given` may change, but not from equal weights to others.
+    """The weights of endpoints, which set their relative shares of the calls; the default is 1. `given` may change, but
+    not from equal weights to others.
 
     In the first `slow_start` seconds after `Candidate.since` a weight grows linearly from SMALLEST_SHARE of it to the
     whole.

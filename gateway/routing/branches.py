@@ -38,7 +38,7 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 
 @frozen
 class Branch:
-    """One backend of a route that may have several, as it answers the clients of one protocol.
+    """One backend of a route, for the clients of one protocol.
 
     `safe`: its calls may be repeated even if they were sent.
     """
@@ -53,7 +53,7 @@ class Branches:
     """A Handler that asks one of a route's backends, and further ones if it cannot answer.
 
     - `own`: the backends of the split, or the only one.
-    - `fallback`: the backends that are tried after the chosen one, in order.
+    - `fallback`: the backends that the gateway tries after the chosen one, in order.
     """
 
     def __init__(self, own: Sequence[Branch], split: Split, fallback: Sequence[Branch] = ()) -> None:

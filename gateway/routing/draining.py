@@ -26,8 +26,8 @@ class DrainState(Enum):
 
 
 class Drain:
-    """The drain of one endpoint, which gets no new calls until an operator undoes it. Its sequences may go on there for
-    so many `seconds`."""
+    """The drain of one endpoint, which gets no new calls until an operator undoes it. Its sequences can continue there
+    for `seconds`."""
 
     __slots__ = ("_ends", "failed_moves", "is_moving", "since", "state")
 

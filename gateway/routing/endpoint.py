@@ -25,7 +25,7 @@ class Endpoint:
 
     It is a Connector that passes messages on to its own `connector` and notes in `health` whether the address answers.
 
-    - `slot`: room for one call in flight; `max_in_flight` says how many there are.
+    - `slot`: capacity for one call in flight; `max_in_flight` is the number of slots.
     """
 
     __slots__ = (

@@ -75,7 +75,8 @@ class State(Enum):
 
 @frozen
 class Ejection:
-    """When endpoints are ejected: they get no calls for a time because calls failed, then one as a trial.
+    """The rule for ejecting endpoints: after failed calls, an endpoint gets no calls for some time, and then one trial
+    call.
 
     `failures`: failures in a row until one is ejected. `seconds`: the length of the first ejection. `most`: the share
     of a backend's endpoints that may be left out at once, rounded up; the last one is left out only if it is 1.

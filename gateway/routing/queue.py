@@ -86,7 +86,7 @@ def _unknown(place: int) -> float | None:
 
 
 class FairQueue(Generic[T]):
-    """The queue of a backend whose slots are all taken: at most `limit` waiters, each in a line of its client.
+    """The queue of a backend without free slots: at most `limit` waiting calls, with one line per client.
 
     `until` estimates the seconds until the waiter at a place (1: the next one) gets its slot; None if nothing is known.
     """

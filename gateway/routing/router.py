@@ -61,8 +61,8 @@ def _check_permission(principal: Principal | None, operation: Operation, model: 
 
 @frozen
 class Route:
-    """A way from clients to backends: the conditions of the requests that take it, and their Destinations by client
-    protocol, `whole` for the model itself and `companions` for its derivatives.
+    """A rule that assigns requests to backends: its conditions, and its Destinations by client protocol, `whole` for
+    the model itself and `companions` for its derivatives.
 
     `joins_versions`: the backend's protocol writes a model and its version as one name.
     """
@@ -90,7 +90,7 @@ class Reading:
 
 
 class Router:
-    """Finds the Destination of a Request: that of the first route whose conditions hold.
+    """Finds the Destination of a Request, which comes from the first route with matching conditions.
 
     - `routes`: in the order of the configuration.
     - `server`: the Destinations of SERVER_OPERATIONS, which take no route.

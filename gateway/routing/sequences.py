@@ -37,7 +37,8 @@ def sequence_of(request: Request) -> SequenceKey | None:
 
 
 class Sequences:
-    """The endpoints of sequences: requests of one `sequence_id` go to one endpoint, because the model keeps state."""
+    """The endpoints of sequences: requests with the same `sequence_id` go to the same endpoint, because the model keeps
+    state."""
 
     def __init__(self) -> None:
         self._endpoints: OrderedDict[SequenceKey, Endpoint] = OrderedDict()

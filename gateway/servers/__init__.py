@@ -1,1 +1,1 @@
-"""Model servers that the gateway starts, counts and ends itself, on an engine such as a batch system."""
+"""Model servers that the gateway starts, scales and stops, on an engine such as a batch system."""

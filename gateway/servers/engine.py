@@ -90,7 +90,7 @@ class RefusedError(EngineError):
 
 
 class Engine(Protocol):
-    """Runs model servers as jobs: processes of this machine, or those of a batch system. All methods raise EngineError;
+    """Runs model servers as jobs: processes of this machine, or jobs of a batch system. All methods raise EngineError;
     none blocks the event loop."""
 
     async def submit(self, job: Job) -> str:

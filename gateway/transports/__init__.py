@@ -1,3 +1,4 @@
-"""The transports: HTTP, gRPC, and byte streams (TCP and unix sockets). Of each, `server` has the Listener and `client`
-the Connector. What all of them use is in no folder, and so is the SharedListener of an address with several transports.
+"""The transports: HTTP, gRPC, and byte streams (TCP and unix sockets). In each folder, `server` has the Listener and
+`client` the Connector. Shared code, and the SharedListener for an address with several transports, are in the modules
+next to the folders.
 """

@@ -1,4 +1,4 @@
-"""Load shedding: while the process cannot keep up, new work is refused before it costs much.
+"""Load shedding: while the process is overloaded, the gateway refuses new work early, before it has a high cost.
 
 Every LOOK_SECONDS a look measures the load: by how much the event loop was late for the look, and how full the memory
 is. After UP_LOOKS looks in a row over a limit one more kind of work is refused, the cheapest to refuse first:

@@ -1,5 +1,5 @@
-"""The matrix of all pairs of wire forms, one for clients and one for servers: one gateway with a listener for every
-protocol, in front of a model server for every protocol."""
+"""The matrix of all pairs of a client protocol and a server protocol: one gateway with a listener for every protocol,
+in front of a model server for every protocol."""
 
 import asyncio
 import json

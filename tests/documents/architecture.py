@@ -1,5 +1,5 @@
-"""The tables of docs/architecture.md that are made of the code: the folders, from the docstrings of packages, and the
-glossary, from those of the classes and modules that define its terms."""
+"""The generated tables of docs/architecture.md: the folders, from the docstrings of packages, and the glossary, from
+the docstrings of the classes and modules that define its terms."""
 
 import ast
 import re
@@ -15,6 +15,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "agreement": ("gateway.routing.placement.agreement.Agreement",),
     "answer": ("gateway.core.types.Answer",),
     "assembly": ("gateway.assembly",),
+    "attempt, try": ("gateway.core.types.Tries", "gateway.routing.endpoint.Attempt"),
     "backend": ("gateway.routing.backend.Backend",),
     "batch, row": ("gateway.core.protocol.Rows", "gateway.bridge.rows"),
     "branch": ("gateway.routing.branches.Branch",),
@@ -26,26 +27,26 @@ TERMS: dict[str, tuple[str, ...]] = {
     "cassette": ("gateway.cli.cassettes.files.CassetteFile", "gateway.cli.cassettes.entries"),
     "circuit": ("gateway.policies.circuits.Circuit",),
     "codec, wire form": ("gateway.core.protocol.Protocol",),
-    "companion model": ("gateway.bridge.derivatives",),
     "connector": ("gateway.core.transport.Connector",),
     "credential": ("gateway.auth.authenticator.Credentials",),
     "cutter": ("gateway.core.protocol.Cutter",),
     "datatype": ("gateway.core.datatypes.Datatype",),
+    "derivative model": ("gateway.bridge.derivatives",),
     "destination": ("gateway.core.transport.Destination",),
     "difference": ("gateway.policies.comparing.answers.Difference",),
     "discovery": ("gateway.servers.discovery",),
     "drain of a gateway": ("gateway.cli.stopping",),
     "drain of an endpoint": ("gateway.routing.draining.Drain", "gateway.assembly.discovery.EndpointCloser"),
     "ejection": ("gateway.routing.health.Ejection",),
+    "emulated server": ("gateway.core.protocol.Protocol.faces",),
     "endpoint": ("gateway.routing.endpoint.Endpoint",),
     "engine": ("gateway.servers.engine.Engine",),
     "explanation": ("gateway.assembly.explain.request.Explanation",),
     "extension": ("gateway.bridge.extensions", "gateway.routing.extensions"),
-    "face": ("gateway.core.protocol.Protocol.faces",),
     "fallback": ("gateway.routing.branches.Branches",),
     "finite difference": ("gateway.bridge.finite_differences", "gateway.bridge.estimates"),
     "fitting": ("gateway.bridge.fitting.Fitting",),
-    "flavor": ("gateway.core.protocol.Flavors",),
+    "flavor, server type": ("gateway.core.protocol.Flavors",),
     "fleet": ("gateway.servers.fleet.Fleet",),
     "flight": ("gateway.policies.cache.Flight",),
     "form": ("gateway.protocols.json.form.Form", "gateway.assembly.forms"),
@@ -84,7 +85,7 @@ TERMS: dict[str, tuple[str, ...]] = {
     "queue": ("gateway.routing.queue.FairQueue",),
     "reason": ("gateway.core.errors.Reason",),
     "record": ("gateway.core.record.Record",),
-    "reference server": ("gateway.reference",),
+    "reference server, sample server": ("gateway.reference",),
     "reload": ("gateway.cli.reloading", "gateway.runtime.app.Gateway.reload"),
     "request": ("gateway.core.types.Request",),
     "response": ("gateway.core.types.Response",),
@@ -112,11 +113,10 @@ TERMS: dict[str, tuple[str, ...]] = {
     "traits": ("gateway.core.protocol.Traits",),
     "transform": ("gateway.bridge.graphs.transforms.Transform",),
     "transport": ("gateway.transports",),
-    "try": ("gateway.core.types.Tries",),
     "weight": ("gateway.routing.balancing.Weights",),
     "worker": ("gateway.runtime.workers.worker.Worker",),
 }
-"""The project's words, each with the places in the code that have it. The docstring of the first defines it."""
+"""The project's terms, each with its places in the code. The docstring of the first place defines the term."""
 
 
 def glossary() -> str:
@@ -183,7 +183,7 @@ def _named(scope: ast.AST, name: str, path: str) -> tuple[ast.AST, str | None]:
 
 def folders() -> str:
     """The table of the folders of `gateway`, from the bottom to the top."""
-    return "| folder | what is in it | may import |\n|---|---|---|\n" + "".join(_folder_rows())
+    return "| folder | contents | can import |\n|---|---|---|\n" + "".join(_folder_rows())
 
 
 def _folder_rows() -> Iterator[str]:

@@ -49,18 +49,18 @@ def generated() -> dict[Path, str]:
 COMMANDS_HEAD = """\
 # Commands
 
-Every command of `gateway`, from its own help (`gateway COMMAND --help`). `make pages` writes this page.
+All commands of `gateway`, from their help (`gateway COMMAND --help`). `make pages` writes this page.
 
 | exit code | meaning |
 | --- | --- |
-| 0 | success, or yes |
-| 1 | a negative answer: something failed, differs, or is not as it should be; the text tells it |
-| 2 | wrong usage: an option, an argument or an address, or a file that cannot be read; `init`: the file exists |
+| 0 | success, or a positive result |
+| 1 | a negative result: a failure, a difference or a problem, described in the output |
+| 2 | wrong usage: an invalid option, argument or address, or an unreadable file; `init`: the file exists |
 | 3 | the server cannot be reached |
-| 4 | no answer in time |
+| 4 | no response in time |
 | 130 | interrupted by Ctrl-C |
 
-[probe.md](probe.md#completion) has the completion for shells.
+[probe.md](probe.md#completion) describes shell completion.
 
 In a clone of the repository the command is `.venv/bin/gateway` after `make setup`. `gateway --version` prints the
 version.
@@ -299,11 +299,11 @@ def _ready_form(name: str) -> str:
 EXAMPLES_HEAD = """\
 # Examples
 
-A configuration for each common use. The texts are the comments at the start of the files; `make pages` writes this
-page. `gateway check --config FILE` checks a file, and [the configuration's pages](../../docs/configuration/README.md)
-have every key.
+A configuration for each common use. The descriptions are the comments at the start of the files; `make pages` writes
+this page. `gateway check --config FILE` checks a file. [The configuration pages](../../docs/configuration/README.md)
+list all keys.
 
-| file | what it does |
+| file | description |
 | --- | --- |
 """
 

@@ -1,2 +1,1 @@
-"""Peers of the gateway, clients and model servers at the other end of its connections: real ones, and how to install
-them."""
+"""Peers of the gateway: real clients and model servers at the other end of its connections, and how to install them."""

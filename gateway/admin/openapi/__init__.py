@@ -1,2 +1,1 @@
-"""OpenAPI documents: of the HTTP paths that each listener serves, and of the admin port itself; and the page that shows
-them."""
+"""OpenAPI documents for the HTTP paths of each listener and for the admin port, and the page that shows them."""

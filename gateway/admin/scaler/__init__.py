@@ -1,1 +1,2 @@
-"""KEDA's external scaler: the service (`service`), what triggers ask of it (`trigger`), and its port (`server`)."""
+"""The external scaler for KEDA: the service (`service`), the settings of triggers (`trigger`), and the port
+(`server`)."""

@@ -90,7 +90,7 @@ class CallShown:
 
 @frozen
 class Explanation:
-    """The explanation of a request, stage by stage; empty from the stage on that it does not reach. Times are in
+    """The explanation of a request, by stage. Stages that the request does not reach are empty. Times are in
     seconds."""
 
     listener: str

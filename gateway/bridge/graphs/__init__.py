@@ -1,1 +1,2 @@
-"""Models that are made of others: their steps, the values between them, and derivatives by the chain rule."""
+"""Model graphs: models that call other models. Their steps, the values between the steps, and derivatives by the chain
+rule."""

@@ -129,7 +129,7 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @frozen
 class GraphStep:
-    """One call of a model, which takes a route as a client's request does.
+    """One call of a model in a graph, routed like a client's request.
 
     - `model`, `version`: as a client would name it.
     - `inputs`: the value of each of the model's inputs, by name.
@@ -171,8 +171,8 @@ class GraphStep:
 
 @frozen
 class Graph:
-    """A model that is made of others: steps, each of which calls a model, and the values between them. `steps` are in
-    an order in which each comes after those that it needs. `keys`: what it was made of."""
+    """A model that calls other models: its steps, each of which calls a model, and the values between the steps.
+    `steps` are in an order in which each comes after those that it needs. `keys`: what it was made of."""
 
     name: str
     keys: GraphKeys

@@ -61,7 +61,7 @@ class SweepPlan:
 
 
 class Sweep:
-    """One pass over the steps of a graph: the values of one request.
+    """One evaluation of the steps of a graph: the values of one request.
 
     - `inputs`: the graph's, by name. `parameters`: the request's.
     - `signatures`: those of the models of steps, as far as they are known.

@@ -1,1 +1,1 @@
-"""`gateway bench`: load on a model server over any protocol, and the latencies that its clients would see."""
+"""`gateway bench`: load tests of a model server over any protocol, with the latencies that clients would see."""

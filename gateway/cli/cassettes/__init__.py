@@ -1,1 +1,1 @@
-"""Cassettes: recorded requests with their replies, and their replay (docs/record-and-replay.md)."""
+"""Cassettes: recorded requests and responses, and their replay (docs/record-and-replay.md)."""

@@ -42,8 +42,8 @@ def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Itera
 
 
 class CassetteFile:
-    """A file of recorded requests with their replies, that is appended to. Only its owner may read a new
-    one: it holds what clients sent. What cannot be written in full, because the disk is full, is cut off again.
+    """A file of recorded requests and responses. New records are appended. Only its owner may read a new one: it holds
+    what clients sent. What cannot be written in full, because the disk is full, is cut off again.
 
     Raises:
         CassetteError: the file cannot be opened, or is there and is no cassette.

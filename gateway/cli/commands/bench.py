@@ -46,7 +46,7 @@ class BenchOptions:
         list[str],
         typer.Argument(
             metavar="ADDRESS MODEL [FILE]",
-            help="As of `gateway call`. Without FILE and --set, inputs are random, by the model's signature.",
+            help="Same as in `gateway call`. Without FILE and --set, inputs are random and match the signature.",
         ),
     ]
     rate: Annotated[
@@ -55,70 +55,74 @@ class BenchOptions:
             metavar="N",
             min=0,
             max=1_000_000,
-            help="Send N requests a second, whether or not the server "
-            "keeps up (open loop). 0: --in-flight clients that each wait for their reply (closed loop).",
+            help="Send N requests per second, even if the server is slower (open loop). 0: --in-flight clients that "
+            "each wait for the response (closed loop).",
         ),
     ] = 0.0
     arrivals: Annotated[
-        Arrivals, typer.Option(metavar="HOW", help="With --rate: at random (poisson), or evenly (constant).")
+        Arrivals, typer.Option(metavar="HOW", help="With --rate: random (poisson) or even (constant) intervals.")
     ] = "poisson"
     in_flight: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=1,
-            help="At most so many requests at once [default: 1000 with --rate, else 16; 1 "
-            "for umbridge and mip, whose servers take no more].",
+            help="Maximum number of requests in flight [default: 1000 with --rate, otherwise 16; 1 for umbridge and "
+            "mip, whose servers process one call at a time].",
         ),
     ] = None
     seconds: Annotated[
-        float | None, typer.Option(metavar="S", min=0.001, help="Measure so long [default: 10, or --requests].")
+        float | None,
+        typer.Option(
+            metavar="S", min=0.001, help="Duration of the measurement, in seconds [default: 10, or --requests]."
+        ),
     ] = None
-    requests: Annotated[int | None, typer.Option(metavar="N", min=1, help="Measure so many requests.")] = None
+    requests: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of requests to measure.")] = None
     warmup: Annotated[
-        float, typer.Option(metavar="S", min=0, help="Send requests so long before, without counting them.")
+        float,
+        typer.Option(metavar="S", min=0, help="Duration of the warm-up, in seconds; its requests are not counted."),
     ] = 1.0
     compare: Annotated[
         str,
-        typer.Option(metavar="ADDRESS2", help="Load a second server in turns with the first, and print ratios."),
+        typer.Option(metavar="ADDRESS2", help="Alternate between a second server and the first, and print ratios."),
     ] = ""
-    processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Generators that share the load.")] = 1
+    processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Number of load generators.")] = 1
     connections: Annotated[
         int,
         typer.Option(
             metavar="N",
             min=1,
             max=10_000,
-            help="Connections of each generator, over gRPC and brpc; elsewhere each request in flight has its own.",
+            help="Connections per generator, for gRPC and brpc. Other protocols use one per request in flight.",
         ),
     ] = 1
-    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Rows of random inputs.")] = None
-    seed: Annotated[int, typer.Option(metavar="N", help="Of random inputs and arrivals.")] = 0
+    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of rows of random inputs.")] = None
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of random inputs and arrivals.")] = 0
     assigned: Annotated[
-        list[str], typer.Option("--set", metavar="NAME=VALUE", help="An input, as of `gateway call`. Repeatable.")
+        list[str], typer.Option("--set", metavar="NAME=VALUE", help="Input, same as in `gateway call`. Repeatable.")
     ] = field(default_factory=list)
     version: server_options.ModelVersion = ""
     parameters: server_options.Parameters = field(default_factory=list)
     select: server_options.Selected = field(default_factory=list)
     cast: server_options.Casting = "refuse"
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long for each answer; 0: any time.")
+        float, typer.Option(metavar="SECONDS", min=0, help="Timeout for each response, in seconds; 0: no timeout.")
     ] = 10.0
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
     flavor: server_options.Flavor = ""
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = ""
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="Protocol, if ADDRESS does not name it.")] = ""
     config: server_options.DeclaringFile = None
     json_output: Annotated[
-        bool, typer.Option("--json", help="Print JSON, with the whole histograms; durations in seconds.")
+        bool, typer.Option("--json", help="Print JSON, with complete histograms and durations in seconds.")
     ] = False
 
 
 @grouped(BenchOptions)
 def bench(options: BenchOptions) -> None:
-    """Put load on a model server, and print latencies. Requests are sent by a schedule, or as fast as the server
-    answers; rate and errors are printed, too. Latencies count from the time for which a request was scheduled, so a
-    server that stands still cannot hide it. Exit codes: 0 every request succeeded, 1 requests failed, 2 usage, 3 the
-    server cannot be reached, 4 no answer to the first request in time, 130 interrupted (with the figures so far)."""
+    """Load-test a model server, and print latencies. Also print rate and errors. The command sends requests on a
+    schedule, or as fast as the server responds. It measures a latency from the scheduled time of the request, so the
+    results include stalls of the server. Exit codes: 0 every request succeeded, 1 requests failed, 2 usage, 3 the
+    server cannot be reached, 4 no response to the first request in time, 130 interrupted (with the figures so far)."""
     try:
         address, model, file = call_inputs.words(options.words, "", "")
         question = Question(_request(options, model, file), options.cast, options.batch, options.seed)

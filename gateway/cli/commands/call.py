@@ -24,7 +24,9 @@ from gateway.core.operations import Operation
 from gateway.core.types import Request, RequestedOutput, Response
 from gateway.runtime.process.running import run
 
-EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server cannot be reached, 4 no answer in time."
+EPILOG = (
+    "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server cannot be reached, 4 no response in time."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,50 +37,51 @@ class CallOptions:
         list[str],
         typer.Argument(
             metavar="[ADDRESS] [MODEL] [FILE]",
-            help="ADDRESS: PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT or PROTOCOL:///SOCKET. MODEL: its name on "
-            "the server. FILE: a V2 inference request as JSON, - for standard input; or arrays, .npy or .npz.",
+            help="ADDRESS: PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT or PROTOCOL:///SOCKET. MODEL: the model's "
+            "name on the server. FILE: a V2 inference request as JSON, - for standard input; or arrays, .npy or .npz.",
         ),
     ] = field(default_factory=list)
     protocol: Annotated[
-        str, typer.Option(autocompletion=protocols, metavar="NAME", help="The protocol, if ADDRESS does not name it.")
+        str, typer.Option(autocompletion=protocols, metavar="NAME", help="Protocol, if ADDRESS does not name it.")
     ] = ""
-    address: Annotated[str, typer.Option(metavar="ADDRESS", help="ADDRESS, as an option.")] = ""
-    model: Annotated[str, typer.Option(metavar="NAME", help="MODEL, as an option.")] = ""
+    address: Annotated[str, typer.Option(metavar="ADDRESS", help="Same as ADDRESS.")] = ""
+    model: Annotated[str, typer.Option(metavar="NAME", help="Same as MODEL.")] = ""
     assigned: Annotated[
         list[str],
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="An input: x=1,2,3 or x=[[1,2],[3,4]] or x=@FILE.npy; an empty NAME goes by position. Repeatable.",
+            help="Input: x=1,2,3 or x=[[1,2],[3,4]] or x=@FILE.npy; an empty NAME assigns by position. Repeatable.",
         ),
     ] = field(default_factory=list)
     version: server_options.ModelVersion = ""
     parameters: server_options.Parameters = field(default_factory=list)
     select: server_options.Selected = field(default_factory=list)
-    stream: Annotated[bool, typer.Option("--stream", help="Print each response of a model that streams.")] = False
-    gradient: Annotated[bool, typer.Option("--gradient", help="Ask for the gradient; --set sens=...")] = False
+    stream: Annotated[bool, typer.Option("--stream", help="Call a streaming model, and print each response.")] = False
+    gradient: Annotated[bool, typer.Option("--gradient", help="Request the gradient; needs --set sens=...")] = False
     apply_jacobian: Annotated[
-        bool, typer.Option("--apply-jacobian", help="Ask for the Jacobian times a vector; --set vec=...")
+        bool, typer.Option("--apply-jacobian", help="Request the Jacobian times a vector; needs --set vec=...")
     ] = False
     apply_hessian: Annotated[
-        bool, typer.Option("--apply-hessian", help="Ask for the Hessian's action; --set sens=... --set vec=...")
+        bool, typer.Option("--apply-hessian", help="Request the Hessian action; needs --set sens=... --set vec=...")
     ] = False
     cast: server_options.Casting = "refuse"
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Wait so long for the answer; 0: any time.", min=0)
+        float, typer.Option(metavar="SECONDS", help="Timeout for the response, in seconds; 0: no timeout.", min=0)
     ] = TIMEOUT
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
     flavor: server_options.Flavor = ""
     config: server_options.DeclaringFile = None
-    as_json: Annotated[bool, typer.Option("--json", help="Print V2 JSON on a terminal, too.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print V2 JSON, also on a terminal.")] = False
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the outputs to FILE.npz, or a single one to FILE.npy.")
+        Path | None, typer.Option(metavar="FILE", help="Write the outputs to FILE.npz, or a single output to FILE.npy.")
     ] = None
 
 
 @grouped(CallOptions)
 def call(options: CallOptions) -> None:
-    """Send one inference to a model server. The reply is printed as V2 JSON, on a terminal as a table."""
+    """Send one inference to a model server. The command prints the response as a table on a terminal, and as V2 JSON
+    otherwise."""
     operation = _operation(options)
     try:
         address, model, file = call_inputs.words(options.words, options.address, options.model)

@@ -29,22 +29,22 @@ def check(
         bool,
         typer.Option(
             "--files/--no-files",
-            help="Look at the files of certificates and keys that it names; not where they are on another machine.",
+            help="Check the configured certificate and key files. Use --no-files if they are on another machine.",
         ),
     ] = True,
     live: Annotated[
         bool,
-        typer.Option("--live", help="Ask every server of the backends, too, and compare its models with the routes."),
+        typer.Option("--live", help="Also query every server of the backends, and compare its models with the routes."),
     ] = False,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.01, help="With --live: wait so long for each reply.")
+        float, typer.Option(metavar="SECONDS", min=0.01, help="With --live: timeout for each response, in seconds.")
     ] = 5.0,
     headers: Annotated[
         list[str],
         typer.Option(
             "--header",
             metavar="NAME=VALUE",
-            help="With --live: a client's header, for the backends that have it in forward_headers. Repeatable.",
+            help="With --live: client header, for backends with this header in forward_headers. Repeatable.",
         ),
     ] = [],  # noqa: B006 - typer copies it
     key: Annotated[
@@ -54,13 +54,13 @@ def check(
             metavar="KEY",
             envvar="GATEWAY_KEY",
             show_envvar=True,
-            help="With --live: a client's key, for the backends that have Authorization in forward_headers.",
+            help="With --live: client API key, for backends with Authorization in forward_headers.",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="With --live: print JSON on a terminal, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --live: print JSON, also on a terminal.")] = False,
 ) -> None:
-    """Check a configuration. Exit 0 if it is valid; otherwise print every error as
-    file:line:column: message and exit 1. What is allowed but probably a mistake is printed as a warning."""
+    """Check a configuration. If the configuration is valid, exit with 0. Otherwise print every error as
+    file:line:column: message and exit with 1. Valid settings that are probably mistakes are printed as warnings."""
     path = one_config(file, config)
     whole, warnings = read_with_warnings(path, files=files)
     problems = list(warnings)

@@ -23,39 +23,43 @@ class ConformanceOptions:
 
     protocol: Annotated[
         str,
-        typer.Option(autocompletion=protocols, metavar="NAME", help=f"The protocol to check: {', '.join(MODULES)}."),
+        typer.Option(autocompletion=protocols, metavar="NAME", help=f"Protocol to check: {', '.join(MODULES)}."),
     ]
     address: Annotated[
         str,
-        typer.Argument(metavar="ADDRESS", help="HOST:PORT, PROTOCOL://HOST:PORT, or a URL as http://HOST:PORT/PATH."),
+        typer.Argument(
+            metavar="ADDRESS", help="HOST:PORT, PROTOCOL://HOST:PORT, or a URL such as http://HOST:PORT/PATH."
+        ),
     ] = ""
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="The model to ask; else the first that the server lists.")
+        str, typer.Option(metavar="NAME", help="Model to call. Default: the first model that the server lists.")
     ] = ""
     inputs: Annotated[
         list[str] | None,
         typer.Option(
             "--input",
             metavar="NAME=DATATYPE[SHAPE][:VALUES]",
-            help="An input of the model, as x=FP64[-1,3] or x=FP64[1,3]:0.5,1,2; repeatable. Else the server's "
-            "metadata says what the inputs are.",
+            help="Input of the model, such as x=FP64[-1,3] or x=FP64[1,3]:0.5,1,2. Repeatable. Default: the inputs in "
+            "the server's metadata.",
         ),
     ] = None
     only: Annotated[
-        str, typer.Option(metavar="PATTERN", help="Run the checks that a glob matches, as error or infer.*.")
+        str, typer.Option(metavar="PATTERN", help="Run only the checks that match a glob, such as error or infer.*.")
     ] = ""
     list_checks: Annotated[bool, typer.Option("--list", help="Print the checks and exit.")] = False
-    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="For each reply.")] = 10.0
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML.")] = None
+    timeout: Annotated[
+        float, typer.Option(min=0.001, metavar="SECONDS", help="Timeout for each response, in seconds.")
+    ] = 10.0
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write JSON; for - to standard output.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is standard output.")
     ] = None
 
 
 @grouped(ConformanceOptions)
 def conformance(options: ConformanceOptions) -> None:
-    """Check a server against the specification of its protocol. The server may be a gateway. Exit codes: 0 no check
-    failed, 1 a check failed, 2 usage, 3 nothing answers at the address."""
+    """Check a server against the specification of its protocol. You can also check a gateway. Exit codes: 0 no check
+    failed, 1 a check failed, 2 usage, 3 the address cannot be reached."""
     protocol = options.protocol
     if protocol not in MODULES:
         end(USAGE, f"no protocol {protocol!r}; expected {', '.join(MODULES)}")

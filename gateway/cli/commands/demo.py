@@ -13,10 +13,11 @@ CONFIG = Path(__file__).parents[2] / "demo.yaml"
 
 def demo(
     print_config: Annotated[
-        bool, typer.Option("--print", help="Print the configuration and exit, as a start for your own.")
+        bool, typer.Option("--print", help="Print the configuration and exit. Use it as a template.")
     ] = False,
 ) -> None:
-    """Serve the configuration that comes with the package. It runs its own model servers, all on loopback."""
+    """Serve the configuration that comes with the package. The configuration starts its own model servers. All
+    addresses are on loopback."""
     if print_config:
         print(CONFIG.read_text("utf-8"), end="")
     else:

@@ -36,15 +36,15 @@ def doctor(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="A configuration: its ports and problems, too.",
+            help="Also check the ports of this configuration, and print its problems.",
             exists=True,
             dir_okay=False,
         ),
     ] = None,
 ) -> None:
-    """Print what a report of a problem should have. Versions, extras, processors, limits of memory and files, the
-    clock; with a configuration, whether its ports are free, its errors and its warnings. Nothing else of the
-    configuration is printed. Exit 1 if it has errors, or if a port is taken."""
+    """Print diagnostic information for a bug report. Prints versions, extras, processors, limits of memory and files,
+    and the clock. With a configuration, also prints the state of its ports, its errors and its warnings, but no other
+    part of the configuration. Exit with 1 if the configuration has errors, or if a port is in use."""
     sections = [("versions", list(_versions())), ("extras", list(_extras())), ("machine", list(_machine()))]
     bad = False
     if config is not None:

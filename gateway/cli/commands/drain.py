@@ -12,7 +12,7 @@ from gateway.cli.grouped import grouped
 from gateway.cli.printed import printable
 from gateway.cli.progress import progress
 
-EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused it, 2 wrong usage, 3 the gateway cannot be reached, 4 calls go on after --wait: it gets no new ones all the same."  # noqa: E501
+EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused the request, 2 wrong usage, 3 the gateway cannot be reached, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
 INTERVAL = 0.2
 """Seconds between two questions whether the endpoint is drained."""
 
@@ -21,10 +21,12 @@ INTERVAL = 0.2
 class DrainOptions:
     """The options of `gateway drain`."""
 
-    backend: Annotated[str, typer.Argument(metavar="BACKEND", help="The name of a backend.")]
-    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Its address, as GET /status shows it.")]
+    backend: Annotated[str, typer.Argument(metavar="BACKEND", help="Name of the backend.")]
+    endpoint: Annotated[
+        str, typer.Argument(metavar="ENDPOINT", help="Address of the endpoint, in the format of GET /status.")
+    ]
     admin: AdminUrl
-    undo: Annotated[bool, typer.Option("--undo", help="Let it serve again.")] = False
+    undo: Annotated[bool, typer.Option("--undo", help="Undo the drain.")] = False
     wait: Annotated[
         float,
         typer.Option(
@@ -32,7 +34,8 @@ class DrainOptions:
             metavar="SECONDS",
             min=0,
             max=86400,
-            help="Wait so long until it is drained. Sequences may go on there as long, and models be loaded elsewhere.",
+            help="Maximum time to drain, in seconds. Open sequences continue on the endpoint during this time, and its "
+            "models move to other servers.",
         ),
     ] = 60.0
     access: AdminAccess = field(default_factory=AdminAccess)
@@ -40,8 +43,9 @@ class DrainOptions:
 
 @grouped(DrainOptions)
 def drain(options: DrainOptions) -> None:
-    """Drain an endpoint for maintenance of its server. It gets no new calls; those that it has end. All gateways that
-    send calls to the server have to be told. It holds until --undo, or until the gateway restarts."""
+    """Drain an endpoint for maintenance of its server. The endpoint gets no new calls, and its calls in flight finish.
+    Run the command for every gateway that sends calls to the server. The drain lasts until --undo, or until the gateway
+    restarts."""
     try:
         _drain(AdminPort(options.admin, options.access), options)
     except AdminPortError as error:

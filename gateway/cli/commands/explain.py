@@ -22,14 +22,17 @@ def explain(
         str, typer.Argument(metavar="REQUEST", help="A recorded request, or a JSON document; - is standard input.")
     ],
     config: ConfigFile,
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="For byte streams and gRPC: the protocol.")] = "",
-    listener: Annotated[str, typer.Option(metavar="NAME", help="Default: the first that serves the request.")] = "",
-    path: Annotated[str, typer.Option(metavar="PATH", help="For gRPC: the method, /package.Service/Method.")] = "",
-    send: Annotated[bool, typer.Option("--send", help="Send the request to its backend.")] = False,
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="Protocol, for byte streams and gRPC.")] = "",
+    listener: Annotated[
+        str, typer.Option(metavar="NAME", help="Default: the first listener that serves the request.")
+    ] = "",
+    path: Annotated[str, typer.Option(metavar="PATH", help="Method, for gRPC: /package.Service/Method.")] = "",
+    send: Annotated[bool, typer.Option("--send", help="Also send the request to its backend.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain what becomes of a request. Its protocol, its route, its tensors before and after they are fitted, and
-    the message to the backend, which is not sent. Exit 1 if the client would get an error."""
+    """Explain how the gateway handles a request. Print the protocol, the route, the tensors before and after
+    conversion, and the message to the backend. The message is sent only with --send. Exit with 1 if the client would
+    get an error."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:

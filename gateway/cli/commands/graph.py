@@ -24,16 +24,13 @@ class Format(StrEnum):
 
 def graph(
     config: ConfigFile,
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A name in `models`; may be left out if it is alone.")
-    ] = "",
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name in `models`. Default: the only one.")] = "",
     format: Annotated[
         Format, typer.Option("--format", help="Text, DOT for Graphviz, or an SVG document.")
     ] = Format.TEXT,
     output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write to FILE.")] = None,
 ) -> None:
-    """Print a model that is made of others. Its steps in their order, and the tensors that go from one to another.
-    Nothing is sent."""
+    """Print a model graph. Shows the steps in their order, and the tensors between the steps. Nothing is sent."""
     found = _named(read(config).models, model)
     if format is Format.TEXT:
         text = "\n".join([*as_text(found), ""])

@@ -41,19 +41,25 @@ class InitOptions:
 
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="[REQUEST REPLY]...", help="With --example: the JSON of requests and of their replies."),
+        typer.Argument(
+            metavar="[REQUEST REPLY]...", help="With --example: JSON files of requests and their responses."
+        ),
     ] = field(default_factory=list)
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The file to write; - is standard output.")] = Path(
+    output: Annotated[Path, typer.Option(metavar="FILE", help="File to write; - is standard output.")] = Path(
         "gateway.yaml"
     )
     backends: Annotated[
         list[str],
-        typer.Option("--backend", metavar="ADDRESS", help="A model server, as of `gateway probe`. Repeatable."),
+        typer.Option(
+            "--backend", metavar="ADDRESS", help="A model server; same format as in `gateway probe`. Repeatable."
+        ),
     ] = field(default_factory=list)
     listeners: Annotated[
         list[str],
         typer.Option(
-            "--listener", metavar="PROTOCOL=ADDRESS", help=f"Where clients connect: {DEFAULT_LISTENER}. Repeatable."
+            "--listener",
+            metavar="PROTOCOL=ADDRESS",
+            help=f"Protocol and address for clients: {DEFAULT_LISTENER}. Repeatable.",
         ),
     ] = field(default_factory=list)
     models: server_options.ModelNames = field(default_factory=list)
@@ -61,19 +67,19 @@ class InitOptions:
         bool,
         typer.Option(
             "--example",
-            help="Propose the form of a server with JSON of its own, from requests and replies; --model names it.",
+            help="Propose a form for a server with a custom JSON API, from examples. --model sets its name.",
         ),
     ] = False
-    url: Annotated[str, typer.Option(metavar="URL", help="With --example: where the requests were sent.")] = ""
+    url: Annotated[str, typer.Option(metavar="URL", help="With --example: the URL of the requests.")] = ""
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False
     timeout: server_options.Seconds = SECONDS
 
 
 @grouped(InitOptions)
 def init(options: InitOptions) -> None:
-    """Write a configuration file with comments. Servers are probed for their protocols and models. Without options it
-    asks on a terminal. With --example the server is not asked: its form is proposed from examples, and they are read
-    back by it."""
+    """Write a configuration file with comments. The command probes servers for their protocols and models. Without
+    options it prompts on a terminal. With --example it does not contact the server: it proposes a form from the
+    examples, and checks that the form reads them."""
     if str(options.output) != "-" and options.output.exists() and not options.force:
         end(USAGE, f"{options.output} exists; --force overwrites it")
     if options.example:

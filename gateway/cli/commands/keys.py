@@ -17,10 +17,10 @@ from gateway.cli.command import Command
 from gateway.cli.exit_codes import fail, misuse
 
 keys = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Make, list and revoke API keys."
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Create, list and revoke API keys."
 )
 
-KeyFileOption = Annotated[Path, typer.Option("--file", metavar="FILE", help="The file of keys.", dir_okay=False)]
+KeyFileOption = Annotated[Path, typer.Option("--file", metavar="FILE", help="Key file.", dir_okay=False)]
 
 _DURATION = re.compile(r"([0-9]{1,6})([dhm])")
 _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
@@ -29,14 +29,21 @@ _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 @keys.command(cls=Command)
 def add(
     file: KeyFileOption,
-    principal: Annotated[str, typer.Option("--principal", metavar="NAME", help="Whom the key is for.")],
+    principal: Annotated[
+        str, typer.Option("--principal", metavar="NAME", help="Principal that the key authenticates.")
+    ],
     expires: Annotated[
-        str, typer.Option("--expires", metavar="WHEN", help="A time such as 2027-01-31 or 2027-01-31T12:00Z, or 90d.")
+        str,
+        typer.Option(
+            "--expires",
+            metavar="WHEN",
+            help="Expiry: a time such as 2027-01-31 or 2027-01-31T12:00Z, or a duration such as 90d.",
+        ),
     ] = "",
-    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What the key is used for.")] = "",
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Purpose of the key.")] = "",
 ) -> None:
-    """Make a key and print it, as the last word. It is not stored and cannot be printed again: the file has its digest.
-    The file is made if there is none."""
+    """Create a key, and print it as the last word. Save the key: the file contains only its digest, so the key cannot
+    be printed again. The command creates the file if it does not exist."""
     if not principal:
         misuse("--principal: expected a name")
     end = _time(expires) if expires else None
@@ -48,7 +55,7 @@ def add(
 
 @keys.command("list", cls=Command)
 def list_keys(file: KeyFileOption) -> None:
-    """List the keys: id, principal, state, when made, note. The keys themselves are not in the file."""
+    """List the keys: id, principal, state, creation time, note. The keys themselves are not in the file."""
     now = datetime.now(UTC)
     rows = [("ID", "PRINCIPAL", "STATE", "MADE", "NOTE")]
     rows += [
@@ -61,9 +68,10 @@ def list_keys(file: KeyFileOption) -> None:
 
 @keys.command(cls=Command)
 def revoke(
-    file: KeyFileOption, id: Annotated[str, typer.Argument(metavar="ID", help="The key's id, as `list` shows it.")]
+    file: KeyFileOption,
+    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, from `gateway keys list`.")],
 ) -> None:
-    """Revoke a key: gateways that watch the file refuse it from then on."""
+    """Revoke a key. Gateways that watch the file then refuse it."""
     now = datetime.now(UTC).replace(microsecond=0)
 
     def without(entries: Iterable[KeyEntry]) -> list[KeyEntry]:

@@ -31,7 +31,7 @@ from gateway.config.keys import AdminConfig
 from gateway.core.frozen import replace
 from gateway.runtime.process.running import run
 
-EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused it, 2 wrong usage, 3 a server cannot be reached, 4 no answer in time."  # noqa: E501
+EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused the request, 2 wrong usage, 3 a server cannot be reached, 4 no response in time."  # noqa: E501
 SECONDS = 5.0
 COUNTED_SECONDS = 1.0
 """For how long calls are counted."""
@@ -47,15 +47,17 @@ class ModelsOptions:
 
     address: Annotated[
         str,
-        typer.Argument(metavar="[ADDRESS]", help="As of `gateway probe`: HOST:PORT, a URL, or PROTOCOL://HOST:PORT."),
+        typer.Argument(
+            metavar="[ADDRESS]", help="Same as in `gateway probe`: HOST:PORT, a URL, or PROTOCOL://HOST:PORT."
+        ),
     ] = ""
     config: Annotated[
         Path | None,
         typer.Option(
             "--config",
             metavar="FILE",
-            help="In place of ADDRESS: every backend of a configuration. It is sent those of the headers that are in "
-            "its forward_headers, a key as Authorization.",
+            help="Instead of ADDRESS: list all backends of a configuration. Backends get only the headers in "
+            "their forward_headers; the key counts as Authorization.",
             exists=True,
             dir_okay=False,
         ),
@@ -66,7 +68,7 @@ class ModelsOptions:
         typer.Option(
             "--admin",
             metavar="URL",
-            help="With --config: the admin port of the gateway that runs. Default: that of the configuration.",
+            help="With --config: admin port of the running gateway. Default: the admin port in the configuration.",
         ),
     ] = ""
     timeout: server_options.Seconds = SECONDS
@@ -76,9 +78,10 @@ class ModelsOptions:
 
 @grouped(ModelsOptions)
 def models(options: ModelsOptions) -> None:
-    """List the models of a server, or of all backends. These are the backends of a configuration (--config). Models
-    have their versions, state and signatures. For backends with placement there is a table of models by servers, from
-    the gateway that runs, or else from the servers. On a terminal a table is printed, elsewhere JSON."""
+    """List the models of a server, or of all backends. With --config, list the models of all backends of a
+    configuration. Shows the versions, state and signatures of models. For backends with `placement`, print a table of
+    models by server, from the running gateway or else from the servers. The command prints tables on a terminal, and
+    JSON otherwise."""
     if bool(options.address) == bool(options.config):
         end(USAGE, "expected either ADDRESS or --config FILE")
     access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()

@@ -16,10 +16,10 @@ from gateway.core.protocol import Protocol
 
 def openapi(
     config: ConfigFile,
-    listener: Annotated[str, typer.Option(metavar="NAME", help="Default: the only one over HTTP.")] = "",
+    listener: Annotated[str, typer.Option(metavar="NAME", help="Default: the only HTTP listener.")] = "",
 ) -> None:
-    """Print the OpenAPI document of a listener over HTTP. A running gateway has it at `/api/openapi` of the admin port,
-    for a model also with the model's inputs and outputs."""
+    """Print the OpenAPI document of an HTTP listener. A running gateway serves it at `/api/openapi` on the admin port,
+    for one model also with the model's inputs and outputs."""
     from gateway.admin.openapi.document import document
     from gateway.admin.openapi.urls import listener_url
 

@@ -18,8 +18,8 @@ from gateway.cli.server_output import model_rows, models_json
 from gateway.runtime.process.running import run
 
 EPILOG = (
-    "Exit codes: 0 a protocol was recognised, 1 none of the gateway's protocols is spoken there, 2 wrong usage, "
-    "3 nothing can be reached at the address, 4 no answer in time."
+    "Exit codes: 0 a protocol was recognized, 1 the server has none of the gateway's protocols, 2 wrong usage, "
+    "3 the address cannot be reached, 4 no response in time."
 )
 
 
@@ -31,8 +31,8 @@ class ProbeOptions:
         str,
         typer.Argument(
             metavar="ADDRESS",
-            help="HOST:PORT; or a URL, http://HOST:PORT/PATH; or unix:///SOCKET; or PROTOCOL://HOST:PORT to ask about "
-            "one protocol alone.",
+            help="HOST:PORT; or a URL, http://HOST:PORT/PATH; or unix:///SOCKET; or PROTOCOL://HOST:PORT to check only "
+            "one protocol.",
         ),
     ]
     models: server_options.ModelNames = field(default_factory=list)
@@ -43,8 +43,9 @@ class ProbeOptions:
 
 @grouped(ProbeOptions)
 def probe(options: ProbeOptions) -> None:
-    """Find out which protocols a server speaks. Also its flavor, its models and their signatures, and print the YAML
-    for it. A few small questions are asked, no model is run. On a terminal tables are printed, elsewhere JSON."""
+    """Detect the protocols of a server. Also detect the server type, the models and their signatures, and print the
+    YAML of a backend. The command sends a few small requests, and runs no model. It prints tables on a terminal, and
+    JSON otherwise."""
     access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()
     run(_probe(options.address, access, options.timeout, options.models, as_json=is_json))
 

@@ -13,20 +13,21 @@ from gateway.cli.options import ConfigFile
 def record(
     config: ConfigFile,
     output: Annotated[
-        Path, typer.Option(metavar="FILE", help="The cassette. It is appended to if it is there.", dir_okay=False)
+        Path,
+        typer.Option(
+            metavar="FILE", help="The cassette. New requests are appended to an existing file.", dir_okay=False
+        ),
     ],
-    requests: Annotated[int, typer.Option(metavar="N", help="The most requests that are recorded.", min=1)] = 10_000,
-    size: Annotated[int, typer.Option(metavar="BYTES", help="The most bytes of the file.", min=1024)] = 2**30,
+    requests: Annotated[int, typer.Option(metavar="N", help="Maximum number of recorded requests.", min=1)] = 10_000,
+    size: Annotated[int, typer.Option(metavar="BYTES", help="Maximum size of the file, in bytes.", min=1024)] = 2**30,
     models: Annotated[
         list[str], typer.Option(metavar="GLOB", help="Record only requests for these models. Repeatable.")
     ] = ["*"],  # noqa: B006 - typer copies it
-    share: Annotated[
-        float, typer.Option(metavar="SHARE", help="The share of the requests that is recorded.", min=0, max=1)
-    ] = 1.0,
+    share: Annotated[float, typer.Option(metavar="SHARE", help="Share of the requests to record.", min=0, max=1)] = 1.0,
 ) -> None:
-    """Serve a configuration, and record requests and replies. It is served as by `gateway serve`; `gateway replay`
-    sends what was recorded. At a bound the recording ends, and the serving goes on. Credentials are not recorded, but
-    all that models are asked is."""
+    """Serve a configuration, and record requests and responses. Works like `gateway serve`, and also writes requests
+    and responses to a file. Replay the file with `gateway replay`. When a limit is reached, recording stops and the
+    gateway continues to serve. The file contains all inputs of models, but no credentials."""
     from gateway.cli.cassettes.entries import CassetteError
     from gateway.cli.cassettes.files import CassetteFile
     from gateway.cli.cassettes.recorder import Bounds, Recorder

@@ -26,11 +26,11 @@ log = logging.getLogger(__name__)
 
 
 def reference(
-    protocol: Annotated[str, typer.Option(autocompletion=protocols, metavar="NAME", help="The protocol to speak.")],
+    protocol: Annotated[str, typer.Option(autocompletion=protocols, metavar="NAME", help="Protocol of the server.")],
     bind_to: Annotated[
         str,
         typer.Option(
-            "--bind", metavar="HOST:PORT", help="The address to listen on; for port 0 the system chooses one."
+            "--bind", metavar="HOST:PORT", help="Address to listen on. For port 0, the system chooses a port."
         ),
     ],
     model: Annotated[
@@ -38,19 +38,19 @@ def reference(
         typer.Option(
             autocompletion=bundled_models,
             metavar="NAME",
-            help="A bundled model, or a callable as MODULE:ATTRIBUTE; repeatable.",
+            help="A bundled model, or a Python callable as MODULE:ATTRIBUTE. Repeatable.",
         ),
     ],
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve over TLS with this certificate (PEM).")
     ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The private key of the certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="Private key of the certificate (PEM).")] = None,
     client_ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Require certificates of clients that these CAs signed (PEM).")
+        Path | None, typer.Option(metavar="FILE", help="Require client certificates signed by these CAs (PEM).")
     ] = None,
 ) -> None:
     """Serve bundled models or Python callables. On SIGTERM or SIGINT, requests in flight have 30 s to finish; a second
-    signal ends the server at once. Files of TLS are read again when they change."""
+    signal stops the server immediately. The server reloads TLS files when they change."""
     try:
         config = reference_config(protocol, bind_to, model, catalog(), _tls(certificate, key, client_ca))
     except ValueError as error:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 EPILOG = (
-    "Exit codes: 0 all answers are equal, 1 some differ or did not come, 2 wrong usage or a malformed file, "
+    "Exit codes: 0 all responses are equal, 1 some differ or are missing, 2 wrong usage or a malformed file, "
     "3 the server cannot be reached."
 )
 
@@ -33,7 +33,7 @@ EPILOG = (
 class ReplayOptions:
     """The cassette, the comparison and the server of `gateway replay`."""
 
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The cassette that `gateway record` wrote.")]
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Cassette written by `gateway record`.")]
     to: Annotated[
         str,
         typer.Option(
@@ -41,38 +41,46 @@ class ReplayOptions:
             help="The server: PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT or PROTOCOL:///SOCKET.",
         ),
     ]
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="The protocol, if ADDRESS does not name it.")] = ""
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="Protocol, if ADDRESS does not name it.")] = ""
     wire: Annotated[
-        bool, typer.Option("--wire", help="Send the recorded bytes as they are, to a server of the same protocol.")
+        bool, typer.Option("--wire", help="Send the recorded bytes unchanged, to a server with the same protocol.")
     ] = False
     rtol: Annotated[
-        float, typer.Option(metavar="DISTANCE", help="The largest distance in relation to the recorded value.", min=0)
+        float, typer.Option(metavar="DISTANCE", help="Relative tolerance, as a factor of the recorded value.", min=0)
     ] = 0.0
     atol: Annotated[
-        float, typer.Option(metavar="DISTANCE", help="The largest distance. It is added to that of --rtol.", min=0)
+        float, typer.Option(metavar="DISTANCE", help="Absolute tolerance. It is added to --rtol.", min=0)
     ] = 0.0
-    ulp: Annotated[int, typer.Option(metavar="N", help="The most steps from one float to the other.", min=0)] = 0
+    ulp: Annotated[
+        int, typer.Option(metavar="N", help="Tolerance in units in the last place (steps between floats).", min=0)
+    ] = 0
     by_position: Annotated[
         bool, typer.Option("--by-position", help="Pair outputs by position, if the server names them differently.")
     ] = False
-    by_value: Annotated[
-        bool, typer.Option("--by-value", help="Compare numbers by value, whatever their datatypes.")
-    ] = False
+    by_value: Annotated[bool, typer.Option("--by-value", help="Compare numbers by value, and ignore datatypes.")] = (
+        False
+    )
     models: Annotated[
         list[str],
-        typer.Option("--model", metavar="RECORDED=NAME", help="The server's name of a model. Repeatable."),
+        typer.Option("--model", metavar="RECORDED=NAME", help="Model name on the server. Repeatable."),
     ] = field(default_factory=list)
     renamed: Annotated[
         list[str],
-        typer.Option("--rename", metavar="RECORDED=NAME", help="The server's name of an input or output. Repeatable."),
+        typer.Option("--rename", metavar="RECORDED=NAME", help="Input or output name on the server. Repeatable."),
     ] = field(default_factory=list)
     version: Annotated[
         str | None,
-        typer.Option("--model-version", metavar="VERSION", help="The version to ask for; empty: none."),
+        typer.Option("--model-version", metavar="VERSION", help="Version to request; empty: no version."),
     ] = None
-    in_flight: Annotated[int, typer.Option(metavar="N", help="Requests on their way at once.", min=1, max=1024)] = 1
-    rate: Annotated[float | None, typer.Option(metavar="N", help="The most requests per second.", min=0.001)] = None
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="For each answer.", min=0.001)] = 10.0
+    in_flight: Annotated[
+        int, typer.Option(metavar="N", help="Maximum number of requests in flight.", min=1, max=1024)
+    ] = 1
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", help="Maximum number of requests per second.", min=0.001)
+    ] = None
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Timeout for each response, in seconds.", min=0.001)
+    ] = 10.0
     server: server_options.ServerOptions = field(default_factory=server_options.ServerOptions)
     flavor: server_options.Flavor = ""
     config: Annotated[
@@ -80,20 +88,21 @@ class ReplayOptions:
         typer.Option(
             "--config",
             metavar="FILE",
-            help="The configuration that declares the forms (json:FORM) of requests and of the server.",
+            help="Configuration that declares the forms (json:FORM) of requests and of the server.",
             exists=True,
             dir_okay=False,
         ),
     ] = None
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - to standard output.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all results as JSON; - is standard output.")
     ] = None
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML.")] = None
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write JUnit XML.")] = None
 
 
 @grouped(ReplayOptions)
 def replay(options: ReplayOptions) -> None:
-    """Send recorded requests to a server. It speaks any protocol; its answers are compared with the recorded ones."""
+    """Send recorded requests, and compare the responses. The server can have any protocol. The command compares its
+    responses with the recorded ones."""
     from gateway.cli.cassettes import files
     from gateway.cli.cassettes.entries import CassetteError
     from gateway.cli.cassettes.replaying import EQUAL, NoConnection

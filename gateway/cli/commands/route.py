@@ -34,21 +34,21 @@ _INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
 
 def route(
     config: ConfigFile,
-    protocol: Annotated[str, typer.Option(autocompletion=protocols, metavar="NAME", help="The client's protocol.")],
-    model: Annotated[str, typer.Option(metavar="NAME", help="The model that the client names; none if left out.")] = "",
-    version: Annotated[str, typer.Option(metavar="TEXT", help="The model's version.")] = "",
-    operation: Annotated[str, typer.Option(metavar="NAME", help="What is asked for.")] = "infer",
-    listener: Annotated[str, typer.Option(metavar="NAME", help="Default: each that has the protocol.")] = "",
-    path: Annotated[str, typer.Option(metavar="PATH", help="The path of the request, for routes with `path`.")] = "",
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header; may be repeated.")] = None,
+    protocol: Annotated[str, typer.Option(autocompletion=protocols, metavar="NAME", help="Protocol of the client.")],
+    model: Annotated[str, typer.Option(metavar="NAME", help="Model that the client requests. Default: no model.")] = "",
+    version: Annotated[str, typer.Option(metavar="TEXT", help="Version of the model.")] = "",
+    operation: Annotated[str, typer.Option(metavar="NAME", help="Operation that the client requests.")] = "infer",
+    listener: Annotated[str, typer.Option(metavar="NAME", help="Default: all listeners with the protocol.")] = "",
+    path: Annotated[str, typer.Option(metavar="PATH", help="Path of the request, for routes with `path`.")] = "",
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Request header. Repeatable.")] = None,
     input: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:DATATYPE:SHAPE", help="An input, such as x:FP32:1,10; may be repeated."),
+        typer.Option(metavar="NAME:DATATYPE:SHAPE", help="Input, such as x:FP32:1,10. Repeatable."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print which route a request takes. Also why the others do not match, and which backends get it. Nothing is sent.
-    Exit 1 if no route matches."""
+    """Print the route of a request. Also print the reasons why other routes do not match, and the backends that get the
+    request. Nothing is sent. Exit with 1 if no route matches."""
     whole = read(config)
     listeners = _listeners(whole, protocol, listener)
     if operation not in (each.value for each in Operation):

@@ -39,8 +39,8 @@ PATHS = {
 
 
 def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> None:
-    """Serve a configuration. SIGTERM or SIGINT stops it after the times set in `drain`, a second signal at once. SIGHUP
-    and changes of the file reload it."""
+    """Serve a configuration. SIGTERM or SIGINT stops the gateway after the times set in `drain`; a second signal stops
+    it immediately. SIGHUP and changes of the file reload the configuration."""
     serve_file(one_config(file, config))
 
 

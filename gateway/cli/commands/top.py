@@ -23,9 +23,9 @@ from gateway.cli.top.rows import KINDS, SORTS, GatewayOverview, ordered
 from gateway.cli.top.watching import GatewayWatch, Seen, WatchedGateway
 
 EPILOG = (
-    "Keys: q ends it, s sorts by the next column, r turns the order round, tab shows listeners, routes, backends or "
-    "endpoints alone. Exit codes: 0 success, 1 the gateway refused it, 2 wrong usage, 3 the gateway cannot be "
-    "reached, 4 no answer in time."
+    "Keys: q quits, s sorts by the next column, r reverses the order, tab shows only listeners, routes, backends or "
+    "endpoints. Exit codes: 0 success, 1 the gateway refused the request, 2 wrong usage, 3 the gateway cannot be "
+    "reached, 4 no response in time."
 )
 ADMIN = "http://127.0.0.1:9090"
 PATIENCE = 5.0
@@ -46,7 +46,7 @@ class TopOptions:
             metavar="SECONDS",
             min=0.2,
             max=3600,
-            help="Ask so often; without a terminal, count so long.",
+            help="Refresh interval, in seconds. Without a terminal: duration of the measurement.",
         ),
     ] = 2.0
     sort: Annotated[str, typer.Option("--sort", metavar="KEY", help=f"Sort by {', '.join(SORTS)}.")] = "rate"
@@ -56,9 +56,9 @@ class TopOptions:
 
 @grouped(TopOptions)
 def top(options: TopOptions) -> None:
-    """Show what a running gateway does. Rates, errors, latencies, calls in flight and waiting, and health, by listener,
-    route, backend and endpoint, as the console shows them. On a terminal it goes on until q or Ctrl-C; elsewhere, and
-    with --json, it counts for the interval, prints that once and ends."""
+    """Show the activity of a running gateway. Shows rates, errors, latencies, calls in flight, waiting calls and
+    health, by listener, route, backend and endpoint, like the console. On a terminal, the command runs until q or
+    Ctrl-C. Otherwise, and with --json, it measures for the interval, prints the result once and exits."""
     if options.sort not in SORTS:
         end(USAGE, f"--sort: expected {', '.join(SORTS)}, got {options.sort!r}")
     gateway = WatchedGateway(AdminPort(options.admin, options.access, PATIENCE))

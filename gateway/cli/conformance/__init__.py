@@ -1,4 +1,4 @@
-"""Checks of model servers against the specifications of their protocols, for people who write servers.
+"""Conformance checks: test a model server against the specification of its protocol. For authors of servers.
 
 One file per wire form has its checks. Messages are made without the gateway's codecs: a codec that is tested against
 itself agrees with its own mistakes.

@@ -1,6 +1,6 @@
-"""Finds out what model servers are and have, without running a model.
+"""Detects the protocol, the server type and the models of model servers, without running a model.
 
-- `probe`: which wire forms a server at an address speaks, its flavor and models (`gateway probe`).
+- `probe`: the protocols of the server at an address, its server type and models (`gateway probe`).
 - `listing`: the models of a server with their signatures (`gateway models`).
 - `live`: whether the routes of a configuration fit the servers of its backends (`gateway check --live`).
 

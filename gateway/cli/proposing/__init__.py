@@ -1,2 +1,2 @@
-"""Proposes forms (JSON over HTTP, described by data) from examples of requests and replies. Everything is pure but
-`files`, which reads them."""
+"""Proposes forms (JSON over HTTP, described by data) from examples of requests and responses. Pure, except `files`,
+which reads the examples."""

@@ -1,2 +1,2 @@
-"""The overview of a running gateway for `gateway top`: it is asked for its counts again and again (`watching`), which
-become rates and latencies of the last seconds (`window`) in rows (`rows`), drawn on a terminal (`screen`)."""
+"""The overview of a running gateway for `gateway top`: polls the gateway's counts (`watching`), computes rates and
+latencies of the last seconds (`window`), and shows them as rows (`rows`) on a terminal (`screen`)."""

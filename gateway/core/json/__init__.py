@@ -1,4 +1,4 @@
-"""JSON with tensors in it: arrays of numbers and strings go straight into tensor data, without Python objects.
+"""JSON with tensors: converts arrays of numbers and strings directly to tensor data, without Python objects.
 
 Messages that are written down as types (msgspec Structs) have the texts of their arrays in them; `contents` makes raw
 data of a text, and text of raw data. All other documents, and those that a type does not fit, are for the general

@@ -1,4 +1,4 @@
-"""Protobuf without generated modules, and with tensor data left where it lies.
+"""Protobuf without generated modules; tensor data stays in the received buffer.
 
 Ways to handle a message, each where it is fastest (upb is the C library inside the `protobuf` package):
 

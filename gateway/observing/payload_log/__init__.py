@@ -1,3 +1,3 @@
-"""The payload log: the requests and replies of a share of calls, with their tensors, for who watches models (drift,
-audits). `calls` takes them, `queue` keeps them for the sink, `v2` and `events` write them, `file` and `http` are the
-sinks."""
+"""The payload log: requests and responses of a share of the calls, with their tensors, for model monitoring (drift,
+audits). `calls` collects them, `queue` stores them for the sink, `v2` and `events` format them, `file` and `http` are
+the sinks."""

@@ -39,7 +39,7 @@ class TensorNames:
 
 
 class PayloadLog:
-    """Logs the requests and replies of a share of the calls, with their tensors, at most `bounds` of each message."""
+    """Logs the requests and responses of a share of the calls, with their tensors, at most `bounds` of each message."""
 
     def __init__(self, queue: EntryQueue, share: float, bounds: CopyBounds) -> None:
         self.queue = queue

@@ -1,1 +1,1 @@
-"""Compares the answers of two servers to one request, within tolerances."""
+"""Compares the responses of two servers to the same request, within tolerances."""

@@ -63,8 +63,8 @@ class OutputDifference:
 
 @frozen
 class Difference:
-    """How an answer differs from the expected one: in its `status` (the expected and the actual one), or in its
-    `outputs`, of which at most MOST_OUTPUTS are listed. `kinds`: everything that differs, in all outputs."""
+    """The difference between a response and the expected response: in `status` (expected and actual), or in `outputs`
+    (at most MOST_OUTPUTS are listed). `kinds`: everything that differs, in all outputs."""
 
     kinds: frozenset[DifferenceKind]
     status: tuple[Status, Status] | None = None

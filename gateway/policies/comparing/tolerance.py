@@ -1,4 +1,4 @@
-"""How far two floats may be apart and still count as equal."""
+"""The maximum distance of two floats that count as equal."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from gateway.core.frozen import frozen
 
 @frozen
 class Tolerance:
-    """How far two floats may be apart and still count as equal.
+    """The maximum distance of two floats that count as equal.
 
     An element is equal to the expected one if one of the limits holds: their distance is at most
     `atol + rtol * |expected|`, or there are at most `ulp` steps from one to the other. All limits 0 means that values

@@ -120,8 +120,9 @@ class FailureReply:
 
 @frozen
 class Form:
-    """A wire form that is declared as data: where things stand in JSON over HTTP. `tensors` has the datatype and shape
-    of every tensor of its templates, or of none. `nan` is the default of routes' `translate.nan`; empty: `error`."""
+    """A protocol that is declared as data: the positions of tensors, names and errors in JSON over HTTP. `tensors` has
+    the datatype and shape of every tensor of its templates, or of none. `nan` is the default of routes'
+    `translate.nan`; empty: `error`."""
 
     infer: tuple[Exchange, ...]
     ready: Probe | None = None

@@ -1,4 +1,4 @@
-"""The load that model servers tell of themselves, for the strategy `least_load`.
+"""The load that model servers report, for the strategy `least_load`.
 
 - `told`: the loads of one backend's endpoints, with their ages.
 - `prometheus`: the samples of a Prometheus page. Pure.

@@ -47,7 +47,7 @@ class Loaded(Hashable, typing.Protocol):
 
 @frozen
 class ToldLoad:
-    """How busy a server is, as it tells itself.
+    """The load that a server reports.
 
     `load` is in a unit that all servers of a backend share, `per_call` is how much one more call adds, and `alone` is
     the load of a call that has the server for itself. `in_flight` are the calls that this gateway had there then, `at`

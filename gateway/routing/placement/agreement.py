@@ -16,7 +16,7 @@ def rendezvous(model: str, address: str) -> int:
 
 
 class Agreement(Protocol):
-    """How the gateways of one fleet agree who loads a model."""
+    """Coordinates the gateways of one fleet: decides which gateway loads a model."""
 
     @property
     def is_shared(self) -> bool:

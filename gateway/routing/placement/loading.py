@@ -55,7 +55,7 @@ def _answers(endpoint: Endpoint) -> bool:
 
 
 class Loader:
-    """Loads and unloads the models of one backend: on demand, and as operators ask for it. Backends of one name that
+    """Loads and unloads the models of one backend: on demand, and on request of operators. Backends of one name that
     follow each other share it."""
 
     def __init__(

@@ -78,7 +78,7 @@ class LoadStep:
 
 
 class Room:
-    """The room on one server: the places that take some, and how much is left."""
+    """The capacity of one server: the models that use it, and the free capacity."""
 
     __slots__ = ("_of_clients", "_settings", "count", "places", "size")
 

@@ -44,7 +44,7 @@ class PlaceState(Enum):
 
 @frozen
 class Stock:
-    """The models of one server, as it says.
+    """The models that one server reports (its inventory).
 
     - `held`: the versions of each model that it serves; none if it does not tell them.
     - `changing`: the models that it loads or unloads now.
@@ -182,7 +182,7 @@ class ModelPlace:
 
 
 class Placement:
-    """The endpoints that have one model or load it, and the choices among those that hold it."""
+    """The endpoints that have or load one model, and the choice of the endpoint for a call."""
 
     __slots__ = (
         "by_version", "calls", "choice", "demand", "failure", "failures", "model", "not_before", "places", "waiting",

@@ -1,4 +1,4 @@
-"""The running gateway: what it is made of, how it starts, changes to another configuration, drains and stops."""
+"""The running gateway: its parts, and how it starts, reloads, drains and stops."""
 
 from gateway.runtime.app.gateway import Gateway
 

@@ -1,1 +1,1 @@
-"""The process that a gateway runs in: its first steps, its event loop, its log and standard streams, and its end."""
+"""The process of a gateway: its startup, event loop, log, standard streams and exit."""

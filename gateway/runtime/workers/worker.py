@@ -38,7 +38,8 @@ def main(descriptor: int) -> None:
 
 
 class Worker:
-    """A process that serves clients, one of several: its side of the channel, and what the supervisor asks of it."""
+    """One of several processes that serve clients: its side of the channel, and the functions that the supervisor
+    calls."""
 
     def __init__(self) -> None:
         self._gateway: Gateway | None = None

@@ -1,2 +1,2 @@
-"""Finding the endpoints of backends while the gateway runs: DNS, SRV records, files, and servers that register
-themselves. Nothing here knows backends: a Source says which addresses there are, and whoever asked acts on it."""
+"""Discovery of the endpoints of backends while the gateway runs: DNS, SRV records, files, and servers that register
+themselves. This package does not import backends: a Source reports addresses, and its caller applies them."""

@@ -46,7 +46,7 @@ class LookupFailedError(Exception):
 
 
 class Source(typing.Protocol):
-    """A place where addresses of a backend stand, such as a DNS name or a file."""
+    """A source of a backend's addresses, such as a DNS name or a file."""
 
     @property
     def description(self) -> str:

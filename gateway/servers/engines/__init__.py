@@ -1,4 +1,4 @@
-"""The engines that model servers are started on: one module each, whose name is the value of `servers.engine`.
+"""The engines that run model servers. Each engine is a module; its name is the value of `servers.engine`.
 
 An engine module has
 
