@@ -1,6 +1,6 @@
-"""The keys of `forms`: descriptions of JSON over HTTP, which become wire forms named `json:FORM`.
+"""The keys of `forms`: descriptions of JSON APIs over HTTP, which become protocols named `json:FORM`.
 
-Templates are values of any kind here; the wire form reads them (`gateway/protocols/json`).
+Templates are values of any kind here; the protocol reads them (`gateway/protocols/json`).
 """
 
 import re
@@ -62,8 +62,8 @@ class ExchangeConfig(Keys):
     response: JsonValue = None
     """Template of the response's body. Default: no body."""
     stream: Literal["sse", "openai", "jsonl"] | None = None
-    """The response is a stream of messages, each with the template `response`: server-sent events (`sse`), server-sent
-    events with `[DONE]` at the end (`openai`), or JSON lines (`jsonl`)."""
+    """The response is a stream of messages in the format of `response`: server-sent events (`sse`), server-sent events
+    with `[DONE]` at the end (`openai`), or JSON lines (`jsonl`)."""
     ignore_unknown: Flag | None = None
     """`ignore_unknown` for this exchange. Default: the form's `ignore_unknown`."""
 

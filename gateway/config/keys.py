@@ -109,7 +109,7 @@ class LogConfig(Keys):
     """The gateway's log on standard error, the access log and the payload log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Minimum severity of log lines. Lines of libraries need at least `warning`."""
+    """Minimum severity of the gateway's log lines. For libraries, it is always `warning`."""
     format: Literal["text", "json"] = "text"
     """`text`: readable lines, with colors only on a terminal. `json`: one JSON object per line."""
     access: AccessConfig = AccessConfig()
@@ -579,7 +579,8 @@ class ShedConfig(Keys):
     more, then all requests with a body."""
 
     lag: Annotated[Seconds, Field(gt=0)] = 0.25
-    """Maximum delay of the event loop, in seconds, for a fifth of a second and more."""
+    """Maximum delay of the event loop, in seconds. The gateway refuses new work if the delay stays above it for a fifth
+    of a second."""
     memory: Annotated[float, Strict(), Field(gt=0, le=1)] = 0.9
     """Maximum share of `limits.memory` that messages can hold, and of the cgroup's memory that the process can use.
     Above it, the gateway still serves small requests on open connections."""

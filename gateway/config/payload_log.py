@@ -43,8 +43,8 @@ class PayloadLogConfig(Keys):
     """Destination: the absolute path of a file, or a URL for POST requests. The gateway appends one line to the file
     for each event, and opens the file again on SIGHUP and at every reload."""
     share: Share = 0.01
-    """Share of calls that are logged. Calls are chosen at random, each with its request and its response, or the error
-    instead of the response."""
+    """Share of calls that are logged. The gateway chooses calls at random, and logs the request and the response, or
+    the error instead of the response."""
     routes: Names | None = None
     """Names of the routes whose calls are logged, and names of graphs in `models`. The default is all routes except
     routes with `passthrough`, whose messages are not read."""

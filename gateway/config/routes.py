@@ -145,8 +145,8 @@ class RouteConfig(Keys):
     backend: Name | None = None
     """Name of the backend. A route has either this key or `split`."""
     split: Annotated[tuple[SplitConfig, ...], Field(min_length=1), AfterValidator(_distinct_backends)] | None = None
-    """Backends that share the calls, each with its weight, instead of `backend`. Metadata comes from the first backend
-    with a weight above 0."""
+    """Backends that share the calls, by their weights, instead of `backend`. Metadata comes from the first backend with
+    a weight above 0."""
     sticky: StickyConfig | None = None
     """Keep the calls of a client at one backend of `split`."""
     fallback: Names = ()
