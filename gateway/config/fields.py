@@ -42,7 +42,7 @@ def refusal(message: str, *location: str | int, kind: str = "refused") -> Pydant
 
 
 def refusals(errors: list[Any]) -> PydanticCustomError:
-    """Return several errors as one, each with `type`, `loc` and `msg` like in pydantic."""
+    """Return several errors as a single one. They need `type`, `loc` and `msg` like pydantic's errors."""
     return PydanticCustomError(NESTED, "several errors", {"errors": errors})
 
 

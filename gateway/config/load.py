@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from gateway.config.fields import VALUE, Keys, Name, Period, refusal
 
 HOST, PORT = "{host}", "{port}"
-"""Stand for those of the endpoint, in the URL of a page."""
+"""Placeholders for the endpoint's host and port in the URL of a page."""
 TRITON_PAGE = "http://{host}:8002/metrics"
 
 _BRACES = re.compile(r"\{[^}]*\}?|\}")

@@ -69,7 +69,7 @@ class ServersConfig(Keys):
     directory: Name | None = None
     """Server directory of HyperQueue. Default: the engine's default."""
     script: Name | None = None
-    """Absolute path of a job script. It gets the variables `PORT` and `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
+    """Absolute path of a job script. The script gets the variables `PORT` and `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
     command: Command | None = None
     """Program with its arguments, instead of `script`: a list, or one text that is split into words like in a shell.
     The gateway replaces `{port}` with the port. No shell runs the command."""
