@@ -1,5 +1,5 @@
-"""The keys that say who clients are and what they may do: `auth`, `permissions`, `principals`, and `auth` of listeners
-and of the status API."""
+"""The keys for authentication and permissions: `auth`, `permissions`, `principals`, and `auth` of listeners and of the
+status API."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ from gateway.core.principal import Permission
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 Way = Literal["keys", "jwt", "certificates"]
-"""How a client says who it is, named as the keys of `auth`."""
+"""How clients authenticate, named like the keys of `auth`."""
 
 NOT_FOR_KEYS = frozenset({"authorization", "content-type", "content-length", "host", "te", "transfer-encoding"})
 
@@ -39,43 +39,43 @@ def _issuer(url: str) -> str:
 
 
 class ApiKeysConfig(Keys):
-    """API keys. `gateway keys add` makes one."""
+    """API keys. `gateway keys add` creates a key."""
 
     file: Name
-    """The absolute path of the file with the digests of the keys, as `gateway keys` writes it. It is read again when it
-    changes; if it has errors then, the keys from before are kept."""
+    """Absolute path of the file with the digests of the keys, as written by `gateway keys`. The gateway reads it again
+    when it changes. If the changed file has errors, the gateway keeps the previous keys."""
     header: Annotated[HeaderName, AfterValidator(_key_header)] = "x-api-key"
-    """The header or metadata key that holds a key, besides `Authorization: Bearer KEY` and Basic with the key as
-    password. Where both are sent, this one counts."""
+    """Header or metadata key for an API key. The gateway also reads `Authorization: Bearer KEY` and Basic with the key
+    as password. If a client sends both headers, this header counts."""
 
 
 class TokensConfig(Keys):
-    """JSON Web Tokens of an issuer (OpenID Connect), sent as API keys are. Needs
+    """JSON Web Tokens (JWT) from an OpenID Connect issuer. Clients send them in the same headers as API keys. Needs
     `pip install "modelglot[jwt]"`."""
 
     issuer: Annotated[Name, AfterValidator(_issuer)]
-    """The issuer's URL, as tokens have it in `iss`."""
+    """URL of the issuer, exactly as in the `iss` claim of tokens."""
     audience: SomeNames
-    """Tokens must have one of these names in `aud`."""
+    """Accepted values of `aud`. A token must have at least one of them."""
     jwks: Name | None = None
-    """Where the issuer's public keys are: a URL, or the absolute path of a file. Without it the URL is looked up at
+    """Location of the issuer's public keys: a URL, or the absolute path of a file. Default: the URL in
     `ISSUER/.well-known/openid-configuration`."""
     ca: Name | None = None
-    """The absolute path of a PEM file: the CAs that sign the certificate of the issuer's server. Without it the CAs of
-    the system are trusted. It is read at each look at the keys."""
+    """Absolute path of a PEM file with the CAs that sign the certificate of the issuer's server. The gateway reads it
+    at each refresh of the keys. Default: the CAs of the system."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1), AfterValidator(distinct)] = ("RS256", "ES256")
-    """The algorithms of signatures that are accepted."""
+    """Accepted signature algorithms."""
     leeway: Seconds = 30
-    """Seconds by which the issuer's clock may differ."""
+    """Tolerated difference to the issuer's clock, in seconds."""
     principal: Name = "sub"
-    """The claim that names the principal. A dot leads into an object."""
+    """Claim with the name of the principal. A dot leads into an object."""
     prefix: str = ""
-    """What goes before that name, so that no token can have the name of another principal."""
+    """Text in front of this name. It prevents tokens with the name of another principal."""
     permissions: Name | None = None
-    """The claim that lists groups, roles or scopes: those that are names in `permissions` give the token these
+    """Claim that lists groups, roles or scopes. If a value is a name in `permissions`, the token gets these
     permissions. A dot leads into an object: `realm_access.roles`."""
     refresh: Period = 300
-    """Seconds between two looks at the issuer's keys. A token with an unknown key makes the gateway look at once, at
+    """Seconds between two refreshes of the issuer's keys. A token with an unknown key triggers an immediate refresh, at
     most every 10 s."""
 
 
@@ -88,26 +88,26 @@ def _distinct_issuers(listed: tuple[TokensConfig, ...]) -> tuple[TokensConfig, .
 
 
 class CertificateConfig(Keys):
-    """Which principal a client certificate stands for."""
+    """Principal of client certificates with a matching identity."""
 
     identity: Name
-    """The glob of the identity in the certificate."""
+    """Glob that the identity in the certificate must match."""
     principal: Name
-    """The name of the principal; `*` in it stands for the identity."""
+    """Name of the principal; the gateway replaces `*` with the identity."""
 
 
 class AuthConfig(Keys):
-    """The credentials by which clients can identify themselves. Listeners with `auth` ask for it."""
+    """Credentials that clients can use to authenticate on listeners with `auth`."""
 
     keys: ApiKeysConfig | None = None
     """API keys."""
     jwt: Annotated[
         tuple[TokensConfig, ...], Field(min_length=1), OneOrSeveral(TokensConfig), AfterValidator(_distinct_issuers)
     ] = ()
-    """Tokens of an issuer; a list for several issuers. A token is verified with the keys and by the rules of the one
-    that it names in `iss`, and of no other."""
+    """Tokens of an issuer; a list for several issuers. The gateway verifies a token only with the keys and rules of the
+    issuer in its `iss` claim."""
     certificates: tuple[CertificateConfig, ...] = ()
-    """Client certificates, on listeners with TLS that ask for them. The first that matches counts."""
+    """Client certificates, on listeners whose TLS settings request them. The first entry that matches counts."""
 
     @property
     def ways(self) -> tuple[Way, ...]:
@@ -123,48 +123,47 @@ class AuthConfig(Keys):
 
 
 class GrantConfig(Keys):
-    """Permits operations on models."""
+    """Permitted operations on models."""
 
     operations: Annotated[tuple[Permission, ...], Field(min_length=1), AfterValidator(distinct)]
-    """What is permitted: `infer` (running models), `metadata` (reading about models and servers), `control` (loading
-    models and changing settings of servers, where the listener has `allow_control`), `offline` (where it has
-    `allow_offline`), `explain` (asking how a request was answered), `admin` (the status API), `details` (errors in full
-    where the listener has `errors: {detail: brief}`), `metrics` (`/metrics`, where `health` has `auth`)."""
+    """Permitted operations: `infer` (run models), `metadata` (read about models and servers), `control` (load models
+    and change server settings, if the listener has `allow_control`), `offline` (if it has `allow_offline`), `explain`
+    (request explanations of responses), `admin` (the status API), `details` (full errors, if the listener has `errors:
+    {detail: brief}`), `metrics` (`/metrics`, if `health` has `auth`)."""
     models: SomeNames = ("*",)
-    """Globs of models, by the names that clients use."""
+    """Globs of model names, as used by clients."""
     listeners: SomeNames = ("*",)
     """Globs of listeners."""
 
 
 class PrincipalConfig(Keys):
-    """A person or program, or all whose names a glob matches."""
+    """A person or program, or all principals whose names match a glob."""
 
     permissions: SomeNames
-    """Names of `permissions`, or `use` (infer and metadata of all models) or `all`."""
+    """Names in `permissions`, or `use` (infer and metadata of all models) or `all`."""
 
 
 class ListenerAuthConfig(Keys):
-    """The listener's clients must identify themselves."""
+    """Authentication of the listener's clients."""
 
     accept: Annotated[tuple[Way, ...], Field(min_length=1), AfterValidator(distinct)] | None = None
-    """How: some of `keys`, `jwt` and `certificates`. Without it all that `auth` at the top has."""
+    """Accepted credentials: some of `keys`, `jwt` and `certificates`. Default: all credentials of `auth` at the top."""
     anonymous: Name | None = None
-    """The principal of clients that send no credentials. Without it they are refused."""
+    """Principal of clients without credentials. Default: the gateway refuses these clients."""
 
 
 class AdminAuthConfig(Keys):
-    """Who may use the status API: principals with the permission `admin`."""
+    """Authentication for the status API. Principals need the permission `admin`."""
 
     accept: Annotated[tuple[Literal["keys", "jwt"], ...], Field(min_length=1), AfterValidator(distinct)] | None = None
-    """How they identify themselves: by `keys`, `jwt` or both. Without it all that `auth` at the top has."""
+    """Accepted credentials: `keys`, `jwt` or both. Default: all of these that `auth` at the top has."""
 
 
 class HealthAuthConfig(Keys):
-    """Who may read `/metrics`: principals with the permission `metrics`."""
+    """Authentication for `/metrics`. Principals need the permission `metrics`."""
 
     accept: Annotated[tuple[Way, ...], Field(min_length=1), AfterValidator(distinct)] | None = None
-    """How they identify themselves: some of `keys`, `jwt` and `certificates`. Without it all that `auth` at the top
-    has."""
+    """Accepted credentials: some of `keys`, `jwt` and `certificates`. Default: all credentials of `auth` at the top."""
 
 
 PermissionSets = Mapping[Name, Annotated[tuple[GrantConfig, ...], Field(min_length=1)]]

@@ -1,6 +1,6 @@
 """The things that a configuration can name: protocols, policies and bundled models.
 
-The caller passes it in, so that loading a configuration imports no protocol, policy or transport.
+The caller passes the catalog in. Loading a configuration therefore imports no protocol, policy or transport.
 """
 
 import typing
@@ -83,4 +83,4 @@ class Catalog:
     form: Callable[[str, Mapping[str, Any]], Protocol] = no_forms
     """Makes the protocol of a declared form, of its name and its document. Raises FormError."""
     ready_forms: Mapping[str, Protocol] = field(default_factory=dict)
-    """The protocols of the ready forms, by their names `json:FORM`. Each may be made when it is asked for."""
+    """The protocols of the built-in forms, by their names `json:FORM`. A protocol can be created on first access."""

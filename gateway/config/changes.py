@@ -1,5 +1,5 @@
-"""The differences between two configurations, as a list for the log and for operators. It has names of keys, addresses
-of listeners and endpoints, and no other values: those may be secrets."""
+"""The differences between two configurations, as a list for the log and for operators. The list contains names of keys
+and addresses of listeners and endpoints, but no other values, which might be secrets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar

@@ -47,7 +47,7 @@ class YamlFault:
 
 
 class DocumentError(Exception):
-    """Text that is no document at all; `fault` is the only one that can be told."""
+    """Text that is not a document. `fault` is the only fault that can be reported."""
 
     def __init__(self, mark: Mark, message: str) -> None:
         super().__init__(message)

@@ -30,18 +30,19 @@ VALUE = "{value}"
 
 
 class Keys(Documented):
-    """A map of the configuration. The attributes are its keys, their docstrings the keys' descriptions."""
+    """A map of the configuration. Its attributes are the keys, and their docstrings describe the keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def refusal(message: str, *location: str | int, kind: str = "refused") -> PydanticCustomError:
-    """An error for a validator to raise: `message`, which can contain VALUE, about the value at `location` below."""
+    """Return an error for a validator to raise: `message`, which can contain VALUE, about the value at `location`
+    below."""
     return refusals([{"type": kind, "loc": location, "msg": message}])
 
 
 def refusals(errors: list[Any]) -> PydanticCustomError:
-    """Several errors as one, each with `type`, `loc` and `msg` as pydantic's have."""
+    """Return several errors as a single one. They need `type`, `loc` and `msg` like pydantic's errors."""
     return PydanticCustomError(NESTED, "several errors", {"errors": errors})
 
 

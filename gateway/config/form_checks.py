@@ -63,8 +63,8 @@ def protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _nearest(name: str, catalog: Catalog) -> str:
-    """The end of a message about an unknown protocol: one that is spelled like it, those with this flavor, those that
-    share a word with it, or all."""
+    """Return the end of a message about an unknown protocol: a protocol with a similar spelling, the protocols with
+    this server type, the protocols that share a word with the name, or all protocols."""
     spelled = suggestion(name, catalog.protocols)
     if "did you mean" in spelled:
         return spelled
@@ -97,7 +97,7 @@ def forms_beside_protocols(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def form_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Declared forms that nothing names, and those in place of a ready one."""
+    """Warn of unused forms, and of forms that replace a built-in form."""
     used = {name for _, name in protocol_mentions(all_parts(config))}
     for name in config.forms:
         if PREFIX + name not in used:

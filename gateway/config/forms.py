@@ -1,6 +1,6 @@
-"""The keys of `forms`: descriptions of JSON over HTTP, which become wire forms named `json:FORM`.
+"""The keys of `forms`: descriptions of JSON APIs over HTTP, which become protocols named `json:FORM`.
 
-Templates are values of any kind here; the wire form reads them (`gateway/protocols/json`).
+Templates are values of any kind here; the protocol reads them (`gateway/protocols/json`).
 """
 
 import re
@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
 from gateway.config.fields import VALUE, Flag, Keys, Name, NanKey, OneOrSeveral, refusal
 
 PREFIX = "json:"
-"""The beginning of the names of wire forms that are forms."""
+"""Prefix of the names of protocols that are forms."""
 JSON = "json"
-"""The `protocol` of a backend that names its form by `form`."""
+"""The `protocol` of a backend that names its form in `form`."""
 
 # The name is a part of the scheme of addresses: json:NAME://HOST:PORT.
 _FORM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -39,110 +39,114 @@ Texts = Annotated[JsonValue, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", 
 
 
 class ExchangeConfig(Keys):
-    """One request with its reply."""
+    """One request with its response."""
 
     path: Texts
-    """The path of the request, which may hold `{model}`, `{version}` and `{id}`; or a list of paths: any of them is
-    accepted, and the first that can be filled is written."""
+    """Path of the request, which can contain `{model}`, `{version}` and `{id}`; or a list of paths. The gateway accepts
+    all of them from clients, and sends requests to the first path that it can fill in."""
     client_path: Texts | None = None
-    """Further paths that are accepted, but that no server has: a request there goes on to `path`."""
+    """Additional paths for clients only: the gateway sends their requests to `path` of the server."""
     method: Texts = "POST"
-    """The method of the request; or a list of methods: any of them is accepted, and the first is written."""
+    """Method of the request; or a list of methods. The gateway accepts all of them from clients, and sends the
+    first."""
     headers: Mapping[Name, JsonValue] = {}
-    """Headers of the request beyond those of every wire form, as templates."""
+    """Additional headers of the request, as templates."""
     query: Mapping[Name, JsonValue] = {}
     """Query parameters of the request, as templates."""
     request_type: Name = "application/json"
-    """The media type of the request's body, which says how the document of the template is spelled."""
+    """Media type of the request's body. It determines how the template's document is serialized."""
     request: JsonValue = None
-    """The template of the request's body; without it the request has none."""
+    """Template of the request's body. Default: no body."""
     response_type: Name = "application/json"
-    """The media type of the reply's body."""
+    """Media type of the response's body."""
     response: JsonValue = None
-    """The template of the reply's body; without it the reply has none."""
+    """Template of the response's body. Default: no body."""
     stream: Literal["sse", "openai", "jsonl"] | None = None
-    """The reply is a stream of messages, each as `response` says: server-sent events (`sse`), the same with the event
-    `[DONE]` at the end (`openai`), or JSON lines (`jsonl`)."""
+    """The response is a stream of messages in the format of `response`: server-sent events (`sse`), server-sent events
+    with `[DONE]` at the end (`openai`), or JSON lines (`jsonl`)."""
     ignore_unknown: Flag | None = None
-    """As the form's `ignore_unknown`, which is the default, for this exchange."""
+    """`ignore_unknown` for this exchange. Default: the form's `ignore_unknown`."""
 
 
 class ProbeConfig(Keys):
-    """A GET request that says whether a server is ready or live."""
+    """GET request that checks whether a server is ready or live."""
 
     path: Texts
-    """The path of the request, or a list of paths, of which any is accepted, and the first is written."""
+    """Path of the request; or a list of paths. The gateway accepts all of them from clients, and sends the first."""
     status: Annotated[int, Field(ge=100, le=599)] = 200
-    """The status of the reply if it is."""
+    """Status of the response of a ready or live server."""
     response: JsonValue = None
-    """The template that the reply's body fits if it is; without it any body does."""
+    """Template that the response's body of a ready or live server matches. Default: any body matches."""
     ignore_unknown: Flag = True
-    """Members beyond the template are ignored."""
+    """Ignore members that the template does not have."""
 
 
 class OneModelConfig(Keys):
-    """A GET request of clients for one model of the list."""
+    """GET request of clients for one model of the list."""
 
     path: Texts
-    """The path of the request, with `{model}`; or a list of paths."""
+    """Path of the request, with `{model}`; or a list of paths."""
     response: JsonValue
-    """The template of the reply, with `$model`."""
+    """Template of the response, with `$model`."""
 
 
 class ListingConfig(Keys):
-    """A GET request for the names of a server's models."""
+    """GET request for the names of a server's models."""
 
     path: Texts
-    """The path of the request, or a list of paths, of which any is accepted, and the first is written."""
+    """Path of the request; or a list of paths. The gateway accepts all of them from clients, and sends the first."""
     response: JsonValue
-    """The template of the reply, with `$model` in a row."""
+    """Template of the response, with `$model` in a row."""
     one: OneModelConfig | None = None
-    """How clients ask for one model: the reply is that model if it is in the list, and else the error 404."""
+    """Request of clients for one model. The response is that model if it is in the list, otherwise the error 404."""
     ignore_unknown: Flag = True
-    """Members beyond the template are ignored."""
+    """Ignore members that the template does not have."""
 
 
 class FailureConfig(Keys):
-    """Errors whose status is another one than HTTP's for their reason."""
+    """Errors whose HTTP status differs from the usual status of their reason."""
 
     status: Annotated[int, Field(ge=100, le=599)]
-    """The status of the reply."""
+    """Status of the response."""
     reason: Name
-    """The [reason](errors.md) of these errors. An error with this reason is written with the status."""
+    """[Reason](errors.md) of these errors. The gateway writes errors of this reason with the status."""
     error: JsonValue = None
-    """The template of the body, which must fit; without it any body does, and is read and written as the form's
-    `error`."""
+    """Template that the body must match. Default: any body matches, and the form's `error` is the template for reading
+    and writing it."""
 
 
 class FormConfig(Keys):
-    """JSON over HTTP, described once for both directions: `docs/forms.md` has the templates."""
+    """A JSON API over HTTP, described once for both directions: `docs/forms.md` describes the templates."""
 
     infer: Annotated[tuple[ExchangeConfig, ...], OneOrSeveral(ExchangeConfig)]
-    """The request that runs a model, with its reply: one exchange, or a list of them, which are tried in order."""
+    """Request that runs a model, with its response: one exchange, or a list. The gateway tries the exchanges in
+    order."""
     ready: ProbeConfig | None = None
-    """How a server is asked whether it is ready."""
+    """Request that checks whether a server is ready."""
     live: ProbeConfig | None = None
-    """How it is asked whether it is live; without it as whether it is ready."""
+    """Request that checks whether a server is live. Default: the request in `ready`."""
     models: ListingConfig | None = None
-    """How it is asked for its models."""
+    """Request for a server's models."""
     error: JsonValue = None
-    """The template of the body of errors."""
+    """Template of the body of errors."""
     error_type: Name = "application/json"
-    """The media type of the body of errors."""
+    """Media type of the body of errors."""
     failures: tuple[FailureConfig, ...] = ()
-    """Errors whose status is another one than HTTP's for their reason. The first that fits is read and written."""
+    """Errors whose HTTP status differs from the usual status of their reason. The gateway uses the first entry that
+    matches."""
     tensors: Mapping[Name, TensorForm] = {}
     """`{TENSOR: "DATATYPE SHAPE"}`: datatype and shape of each tensor in the templates, such as `"FP64 [-1, 4]"`; or as
-    `{datatype, shape}`. Without the key tensors have neither datatypes nor names."""
+    `{datatype, shape}`. Without this key, tensors have neither datatypes nor names."""
     ignore_unknown: Flag = False
-    """Members of requests and replies beyond the templates are ignored; without it they are refused by name."""
+    """Ignore members of requests and responses that the templates do not have. With `false`, the gateway refuses such
+    messages and names the member."""
     nan: NanKey = None
-    """The default of [`translate.nan`](configuration/routes.md#routes.translate.nan) for routes of the form: how the
-    gateway writes NaN and infinities; with `null` it also reads null as NaN. Without this key JSON refuses them, and
+    """Default of [`translate.nan`](configuration/routes.md#routes.translate.nan) for routes of the form: how the
+    gateway writes NaN and infinities. With `null`, it also reads null as NaN. Without this key, JSON refuses them, and
     CSV has `NaN` and `Infinity`."""
 
     def document(self) -> dict[str, Any]:
-        """The form as it is written, its exchanges and failures as lists, for the wire form to read."""
+        """Return the form as written, with its exchanges and failures as lists, for the protocol module to read."""
         written = self.model_dump(exclude_unset=True)
         return {**written, **{key: list(written[key]) for key in ("infer", "failures") if key in written}}
 

@@ -116,8 +116,8 @@ def graph_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _calls_of_each(models: Mapping[str, Graph]) -> Mapping[str, int]:
-    """How many calls one evaluation of each graph makes at least, with those of the graphs that it calls. None calls
-    itself."""
+    """Return the minimum number of calls for one evaluation of each graph, including the graphs that it calls. No graph
+    calls itself."""
     waiting = {name: _graphs_called(graph, models).keys() for name, graph in models.items()}
     found: dict[str, int] = {}
     while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:
@@ -145,7 +145,7 @@ def _always_taken(graph: Graph) -> Iterator[GraphStep]:
 
 
 def _graphs_called(graph: Graph, models: Mapping[str, Graph]) -> dict[str, Location]:
-    """The graphs that a graph calls, each with the place of a call."""
+    """Return the graphs that a graph calls, with the location of a call."""
     calls = ((graph_called(model, models), location) for location, _, model in _calls(graph))
     return {name: location for name, location in calls if name is not None}
 

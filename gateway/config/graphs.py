@@ -1,4 +1,4 @@
-"""`models:`: models that the gateway makes of others. Their keys are those of `gateway.bridge.graphs.graph`."""
+"""`models:`: models that the gateway builds from other models. The keys come from `gateway.bridge.graphs.graph`."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

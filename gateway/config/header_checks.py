@@ -1,4 +1,4 @@
-"""Checks of headers: those that backends always get (`headers`), and what pages in browsers may do (`cors`)."""
+"""Checks of headers: the fixed headers of backends (`headers`), and the headers for pages in browsers (`cors`)."""
 
 import re
 from collections.abc import Iterator

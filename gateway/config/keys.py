@@ -68,7 +68,7 @@ from gateway.core.transport import HOST, FixedFields
 _LIMIT_FORMS: Mapping[Any, Any] = {int: Size, float: Seconds, PositiveSeconds: Period}
 _OF_MESSAGES = ("message", "headers", "json_values", "config", "inflation")
 LimitsKey = Annotated[Limits, Declared(Limits, _LIMIT_FORMS, {}, only=_OF_MESSAGES)]
-"""The limits of a backend: those of what it answers."""
+"""Limits of a backend: they apply to its responses."""
 ListenerLimitsKey = Annotated[Limits, Declared(Limits, _LIMIT_FORMS, {})]
 
 
@@ -79,10 +79,11 @@ def _prefix(path: str) -> str:
 
 
 class ErrorsConfig(Keys):
-    """Settings of what errors tell clients."""
+    """Settings for the details in errors that clients get."""
 
     detail: Literal["full", "brief"] = "full"
-    """`brief` hides the names and addresses of backends and the reason why one cannot be reached; the log has them."""
+    """`brief` hides the names and addresses of backends, and the reason why a backend cannot be reached; the log has
+    them."""
 
 
 def _log_path(path: str) -> str:
@@ -92,43 +93,43 @@ def _log_path(path: str) -> str:
 
 
 class AccessConfig(Keys):
-    """The access log: one line for each request, written when it has ended. It has no values of headers, no keys and no
-    tensors."""
+    """The access log: one line for each request, written at its end. It contains no header values, keys or tensors."""
 
     when: Literal["auto", "always", "never"] = "auto"
-    """Whether lines are written. With `auto` they are if `format` is `json`, if `path` is a file, or if they go to a
+    """When the gateway writes access lines. `auto`: if `format` is `json`, if `path` is a file, or if they go to a
     terminal."""
     sample: Share = 1
-    """The share of successful requests that have a line. Requests that failed always have one."""
+    """Share of successful requests that get a line. Failed requests always get one."""
     path: Annotated[Name, AfterValidator(_log_path)] = "stdout"
-    """`stdout`, `stderr` or the absolute path of a file, which is opened again on SIGHUP and at every reload."""
+    """`stdout`, `stderr` or the absolute path of a file. The gateway opens the file again on SIGHUP and at every
+    reload."""
 
 
 class LogConfig(Keys):
-    """The log of the gateway, on standard error, the access log and the payload log."""
+    """The gateway's log on standard error, the access log and the payload log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe lines that are written. Those of libraries are written from `warning`."""
+    """Minimum severity of the gateway's log lines. For libraries, it is always `warning`."""
     format: Literal["text", "json"] = "text"
-    """`text` for people, with colours only on a terminal; `json`: one JSON object a line."""
+    """`text`: readable lines, with colors only on a terminal. `json`: one JSON object per line."""
     access: AccessConfig = AccessConfig()
     """One line for each request."""
     payloads: PayloadLogConfig | None = None
-    """The payload log: the requests and replies of a share of calls, with their tensors; off if absent."""
+    """The payload log: requests and responses of a share of calls, with their tensors. Off if absent."""
 
 
 class RequestIdsConfig(Keys):
-    """Request ids in replies and in requests to backends. Every request has one in the access log, in traces, and in
-    lines about unexpected errors. Without this key replies that report an error have it, and other messages do not."""
+    """Request ids in responses and in requests to backends. Every request has an id in the access log, in traces, and
+    in log lines about unexpected errors. Without this key, only error responses contain the id."""
 
     accept: Flag = True
-    """Take the id that the client sends: that in `x-request-id` if it has at most 128 letters, digits and `._:/+=@-`,
-    else the trace id in a valid `traceparent`. With `false` every id is made here."""
+    """Use the client's id: the value of `x-request-id` if it has at most 128 letters, digits and `._:/+=@-`, otherwise
+    the trace id in a valid `traceparent`. With `false`, the gateway generates every id."""
     reply: Flag = True
-    """Give clients the id, as `x-request-id` in the headers of HTTP replies and the trailers of gRPC."""
+    """Return the id to clients as `x-request-id`, in the headers of HTTP responses and in gRPC trailers."""
     forward: Flag = True
-    """Send the id to backends, over HTTP and gRPC as `x-request-id`, over brpc in the frame's meta, and the client's
-    `traceparent` if it is valid."""
+    """Send the id to backends: over HTTP and gRPC as `x-request-id`, over brpc in the frame's meta. Also send the
+    client's `traceparent` if it is valid."""
 
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::[0-9]{1,5})?")
@@ -153,70 +154,73 @@ def _named_header(name: str) -> str:
 
 
 class CorsConfig(Keys):
-    """Which pages in browsers may call the listener over HTTP and read its replies."""
+    """Web pages of other origins that can call the listener over HTTP and read its responses."""
 
     origins: Annotated[
         tuple[Annotated[Name, AfterValidator(_origin)], ...], Field(min_length=1), AfterValidator(distinct)
     ]
-    """The origins of the pages, such as `https://app.example.com`; `"*"` for any, where clients need no credentials."""
+    """Allowed origins of pages, such as `https://app.example.com`. `"*"` allows any origin, if clients need no
+    credentials."""
     headers: Annotated[tuple[Annotated[HeaderName, AfterValidator(_named_header)], ...], AfterValidator(distinct)] = (
         "authorization",
         "content-type",
     )
-    """The headers that pages may send."""
+    """Request headers that pages can send."""
     max_age: Annotated[int, Strict(), Field(ge=0, le=86_400)] = 600
-    """Seconds for which browsers remember this answer."""
+    """Time that browsers cache this answer, in seconds."""
 
 
 class ListenerConfig(Keys):
     """An address that accepts clients."""
 
     name: Name
-    """The listener's name in routes, logs and metrics."""
+    """Name of the listener in routes, logs and metrics."""
     bind: Bind
-    """`HOST:PORT`; with port 0 the system chooses one. For protocols on byte streams alone also `tcp://HOST:PORT`, and
-    for one of them `unix:///PATH`."""
+    """Address as `HOST:PORT`; with port 0 the system chooses a port. For protocols on byte streams only, also
+    `tcp://HOST:PORT`; for a single such protocol also `unix:///PATH`."""
     protocols: SomeNames
-    """The protocols that are served; a form as `json:NAME`. Those of several transports (HTTP, gRPC, byte streams) are
-    told apart by the first bytes of each connection. HTTP requests to unknown paths get an error of the first protocol
-    over HTTP."""
+    """Protocols of the listener; a form is written `json:NAME`. The first bytes of each connection determine its
+    transport (HTTP, gRPC, byte streams). HTTP requests to unknown paths get an error of the first protocol over
+    HTTP."""
     model: Name = ""
-    """The model for requests that do not name one."""
+    """Model for requests without a model name."""
     prefix: Mapping[Name, Annotated[Name, AfterValidator(_prefix)]] = {}
-    """`{PROTOCOL: PATH}`: serve the protocol below this path."""
+    """`{PROTOCOL: PATH}`: path below which the listener serves the protocol."""
     flavor: Mapping[Name, Name] = {}
-    """`{PROTOCOL: FLAVOR}`: which kind of server clients take the gateway for, if the kinds differ towards clients: for
-    v1-rest `kserve` (the default) or `tensorflow`; for v2-grpc `triton` (the default) or `mlserver`, which answers
-    typed requests typed."""
+    """`{PROTOCOL: FLAVOR}`: server type that clients see, for protocols with several: for v1-rest `kserve` (the
+    default) or `tensorflow`; for v2-grpc `triton` (the default) or `mlserver`, which answers typed requests with typed
+    contents."""
     settings: Mapping[Name, Mapping[Name, Name]] = {}
-    """`{PROTOCOL: {KEY: TEXT}}`: what a protocol alone has to set, in [its page](protocols/grps.md#settings): for
-    grps-rest `ctrl_mode`, `ctrl_key` and `res_content_type`, how a stream is asked for, and its content type."""
+    """`{PROTOCOL: {KEY: TEXT}}`: settings of a single protocol, described on [its page](protocols/grps.md#settings).
+    For grps-rest, `ctrl_mode`, `ctrl_key` and `res_content_type` set how clients request a stream, and its content
+    type."""
     allow_offline: Flag = False
-    """Let clients take the listener offline and online (grps). Offline it reports that it is not ready, but still
-    answers requests."""
+    """Let clients take the listener offline and online (grps). An offline listener reports that it is not ready, but
+    still answers requests."""
     allow_control: Flag = False
     """Let clients load and unload models, and read and change trace and log settings, on the model servers behind the
     listener (V2)."""
     allow_explain: Flag = False
-    """Let clients ask how a request was answered: with the header `gateway-explain: 1` the reply has the header
-    `gateway-explanation`. It names routes, backends and endpoints. With `auth` clients need the permission `explain`,
-    with `errors: {detail: brief}` also `details`."""
+    """Let clients request explanations: for a request with the header `gateway-explain: 1`, the response has the header
+    `gateway-explanation`. It names routes, backends and endpoints. With `auth`, clients need the permission `explain`;
+    with `errors: {detail: brief}`, also `details`."""
     metrics_page: Flag = False
     """Serve this listener's metrics page, if one of its protocols has one (grps-rest: `/`)."""
     limits: ListenerLimitsKey = Field(default_factory=Limits)
-    """Bounds on what clients send."""
+    """Limits for messages and connections of clients."""
     errors: ErrorsConfig = ErrorsConfig()
-    """How much errors tell clients."""
+    """Level of detail in errors that clients get."""
     reply_headers: Flag = False
-    """Name what answered: replies over HTTP and gRPC have `gateway-route` (the route's name), `gateway-backend` and
-    `gateway-tries`, and `gateway-cache` where a cache was asked."""
+    """Add headers about the call to HTTP and gRPC responses: `gateway-route` (the route's name), `gateway-backend`,
+    `gateway-tries`, and with a cache `gateway-cache`."""
     auth: ListenerAuthConfig | None = None
-    """Clients must identify themselves, and may do what their principal may. Without it every client may do
-    everything."""
+    """Authentication of clients; a client has the permissions of its principal. Default: no authentication, and every
+    client has all permissions."""
     tls: ListenerTlsConfig | None = None
-    """TLS for all clients of the listener; without it there is none."""
+    """TLS for all clients of the listener. Default: no TLS."""
     cors: CorsConfig | None = None
-    """Pages of other origins that may call the listener from browsers. Without it browsers show them no reply."""
+    """Origins of web pages that can call the listener from browsers. Default: browsers block the responses for pages of
+    other origins."""
 
     @property
     def has_credentials(self) -> bool:
@@ -225,7 +229,8 @@ class ListenerConfig(Keys):
 
     @property
     def cross_origin(self) -> CrossOrigin | None:
-        """`cors` as the listener is told it. Pages may use certificates and cookies where clients have credentials."""
+        """`cors` in the format of the transport. Pages can use certificates and cookies where clients have
+        credentials."""
         cors = self.cors
         return None if cors is None else CrossOrigin(cors.origins, cors.headers, cors.max_age, self.has_credentials)
 
@@ -234,26 +239,27 @@ class AdminConfig(Keys):
     """The status API, for operators."""
 
     bind: Bind
-    """`HOST:PORT`; with `auth` on any address, without it on loopback."""
+    """Address as `HOST:PORT`: any address with `auth`, otherwise a loopback address."""
     auth: AdminAuthConfig | None = None
-    """Only principals with the permission `admin` may use it."""
+    """Authentication of clients. Only principals with the permission `admin` have access."""
     tls: ListenerTlsConfig | None = None
-    """TLS, as of a listener."""
+    """TLS settings, with the same keys as `listeners[].tls`."""
 
 
 Ready = Literal["any", "all", "none"]
 
 
 class ScalerConfig(Keys):
-    """KEDA's external scaler: tells over gRPC how many calls each backend has, so that KEDA starts and ends its
-    servers. It tells names of backends and their load, and controls nothing. Nothing is counted without it."""
+    """KEDA's external scaler: reports over gRPC how many calls each backend has, so KEDA can start and stop servers. It
+    reveals backend names and load, and controls nothing. Without it, the gateway does not count these calls."""
 
     bind: Bind
-    """`HOST:PORT`; on loopback, or on any address with `tls: {client: required}` or `open`."""
+    """Address as `HOST:PORT`: a loopback address, or any address with `tls: {client: required}` or `open`."""
     tls: ListenerTlsConfig | None = None
-    """TLS, as of a listener. KEDA takes `caCert`, `tlsClientCert` and `tlsClientKey` from a TriggerAuthentication."""
+    """TLS settings, with the same keys as `listeners[].tls`. KEDA reads `caCert`, `tlsClientCert` and `tlsClientKey`
+    from a TriggerAuthentication."""
     open: Flag = False
-    """Everybody who reaches the address may ask: for a pod whose NetworkPolicy lets only KEDA's operator reach it. KEDA
+    """Accept every client that reaches the address: for a pod whose NetworkPolicy admits only KEDA's operator. KEDA
     cannot send keys or tokens."""
 
 
@@ -261,16 +267,16 @@ class HealthConfig(Keys):
     """The health port: `/healthz`, `/readyz` and `/metrics`."""
 
     bind: Bind
-    """`HOST:PORT` on any address."""
+    """Address as `HOST:PORT`; any address is allowed."""
     ready: Ready = "none"
-    """Which backends must be ready for `/readyz` to report ready: at least one (`any`), `all` of those that routes
-    name, or `none`. Kubernetes removes a replica that is not ready from its Service: with `any` or `all` one backend
-    that all replicas share removes all of them at once."""
+    """Backends that must be ready for `/readyz` to report ready: at least one (`any`) or `all` of the backends that
+    routes name, or `none`. Kubernetes removes a replica that is not ready from its Service: with `any` or `all`, the
+    failure of one backend that all replicas share can remove all of them together."""
     auth: HealthAuthConfig | None = None
-    """Only principals with the permission `metrics` get `/metrics`. Probes (`/healthz`, `/readyz`) need no credentials.
-    Without this key nobody does."""
+    """Authentication for `/metrics`: only principals with the permission `metrics` get it. Probes (`/healthz`,
+    `/readyz`) need no credentials. Default: no authentication."""
     tls: ListenerTlsConfig | None = None
-    """TLS, as of a listener. Probes need `scheme: HTTPS` then."""
+    """TLS settings, with the same keys as `listeners[].tls`. Probes then need `scheme: HTTPS`."""
 
 
 def _ascending(bounds: tuple[float, ...]) -> tuple[float, ...]:
@@ -281,50 +287,50 @@ def _ascending(bounds: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class MetricsConfig(Keys):
-    """`/metrics` on the health port, for Prometheus. Without a health port nothing is counted."""
+    """`/metrics` on the health port, for Prometheus. Without a health port, the gateway counts nothing."""
 
     enabled: Flag = True
     """Count requests, and serve the page."""
     models: Annotated[int, Strict(), Field(ge=0)] = 100
-    """How many models have a value of their own in the label `model`, beside those that routes name exactly: the first
-    so many that answer a request. All others are counted together as `other`."""
+    """Maximum number of models with their own value of the label `model`, in addition to the models that routes name
+    exactly. The first models that answer a request get one; all others are counted together as `other`."""
     buckets: Annotated[tuple[Period, ...], Field(min_length=1, max_length=50), AfterValidator(_ascending)] = (
         0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
     )  # fmt: skip
-    """Upper bounds of the histograms' buckets in seconds, ascending."""
+    """Upper bounds of the histogram buckets, in seconds, ascending."""
 
 
 class DrainConfig(Keys):
-    """How the gateway stops on SIGTERM or SIGINT; a second signal ends it at once."""
+    """How the gateway stops on SIGTERM or SIGINT. A second signal terminates it immediately."""
 
     delay: Seconds = 0
-    """Seconds in which `/readyz` already fails while requests are still accepted and answered, so that load balancers
-    notice. HTTP replies have `Connection: close` in this time."""
+    """Seconds before the listeners close. During this time, `/readyz` already fails, so load balancers notice, but the
+    gateway still accepts and answers requests. HTTP responses have `Connection: close`."""
     timeout: Seconds = 30
-    """Seconds that requests in flight have to finish after the listeners are closed; then they are cancelled."""
+    """Maximum time for requests in flight after the listeners close, in seconds. The gateway then cancels them."""
 
 
 class ReloadConfig(Keys):
-    """When the gateway reads its configuration again while it runs, besides on SIGHUP and `POST /reload`."""
+    """When a running gateway reads its configuration again, in addition to SIGHUP and `POST /reload`."""
 
     watch: Flag = True
-    """Reload when the file, or one that it names by `${file:PATH}`, has changed."""
+    """Reload when the file, or a file that it references with `${file:PATH}`, changes."""
     interval: Annotated[Seconds, Field(ge=0.1)] = 1
-    """Seconds between two looks at the files. A change is loaded when the next look finds no further one, so that a
-    file is not read while it is being written."""
+    """Seconds between two checks of the files. The gateway loads a change when the next check finds no further change.
+    This avoids reading a file that is still being written."""
 
 
 class ReferenceConfig(Keys):
-    """A model server in the gateway's own process, with bundled models; for demos and tests."""
+    """A sample model server in the gateway's own process, with bundled models, for demos and tests."""
 
     protocol: Name
-    """The protocol that it serves."""
+    """Protocol of the server."""
     bind: Bind
-    """The address, as a listener's `bind`."""
+    """Address, in the same format as `listeners[].bind`."""
     models: SomeNames
     """Names of bundled models, or Python callables as `module:attribute`."""
     tls: ListenerTlsConfig | None = None
-    """TLS, as of a listener."""
+    """TLS settings, with the same keys as `listeners[].tls`."""
 
 
 # RFC 9110, section 7.6.1, and the headers that the gateway sets in its own requests to backends.
@@ -349,7 +355,7 @@ _HOST_VALUE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{1,5}
 
 
 def _server_headers(given: Any) -> Any:
-    """The `headers` of a backend as they are written, with the keys that errors name."""
+    """Check the `headers` of a backend as written, before their names change to lower case."""
     for name, text in given.items() if isinstance(given, dict) else ():
         lower = str(name).lower()
         if lower in _NEVER_FIXED:
@@ -362,78 +368,79 @@ def _server_headers(given: Any) -> Any:
 
 
 class EjectionConfig(Keys):
-    """When calls that fail make an endpoint down for a time."""
+    """When failing calls take an endpoint out of service for some time."""
 
     failures: Size = 5
-    """Calls in a row that time out or get a malformed reply until the endpoint is ejected. One that cannot be reached
-    is ejected at once, for 1 s."""
+    """Number of consecutive calls that time out or get a malformed response before the gateway ejects the endpoint. It
+    ejects an unreachable endpoint immediately, for 1 s."""
     seconds: Period = 10
-    """The length of the first ejection. Each further one without an answer takes twice as long, at most 60 s (or this
-    key, if it is more)."""
+    """Duration of the first ejection, in seconds. Each further ejection without a response in between takes twice as
+    long, up to 60 s (or this value, if it is larger)."""
     most: Share = 0.5
-    """The share of the backend's endpoints that may get no calls at once because they are down, rounded up. The last
-    endpoint always gets calls, unless this is 1: then calls fail at once while all endpoints are down."""
+    """Maximum share of the backend's endpoints that get no calls because they are down, rounded up. The last endpoint
+    always gets calls, unless this is 1: then calls fail immediately while all endpoints are down."""
 
 
 class BackendHealthConfig(Keys):
-    """How endpoints that fail are found, and when they get no calls. Without this key endpoints are not probed."""
+    """How the gateway detects failing endpoints, and when they get no calls. Without this key, it does not probe
+    endpoints."""
 
     probe: Literal["live", "ready", "none"] | None = None
-    """What each endpoint is asked in the protocol's own way: whether it is `live` or `ready`; with `none` endpoints are
-    not probed. The default is the protocol's: `live` for grps, `ready` for the others."""
+    """Kind of probe, in the backend's protocol: is the server `live` or `ready`; `none`: no probes. Default: `live` for
+    grps, `ready` for all other protocols."""
     interval: Period = 5
     """Seconds between the probes of an endpoint."""
     timeout: Period = 2
-    """Seconds in which a probe must be answered."""
+    """Timeout of a probe, in seconds."""
     unhealthy: Size = 3
-    """Probes in a row that fail until an endpoint is down."""
+    """Number of consecutive probes that must fail before an endpoint is down."""
     healthy: Size = 1
-    """Probes in a row that must pass until an endpoint that was down gets calls again."""
+    """Number of consecutive probes that must pass before an endpoint that was down gets calls again."""
     jitter: Share = 0.1
-    """The share of `interval` by which each wait is made longer or shorter at random, so that not all endpoints are
-    probed at once, nor one endpoint by all replicas of the gateway."""
+    """Share of `interval` by which each wait is randomly longer or shorter. It prevents simultaneous probes of all
+    endpoints, and of one endpoint by all replicas of the gateway."""
     ejection: EjectionConfig = EjectionConfig()
-    """When calls that fail make an endpoint down; also without probes."""
+    """When failing calls take an endpoint out of service; also applies without probes."""
 
 
 class RegisterConfig(Keys):
-    """Servers that register themselves by `POST /register` at the status API's port, each with a lease that it
-    renews."""
+    """Servers that register themselves with `POST /register` at the status API's port. Each server has a lease and
+    renews it."""
 
     token: Secret
-    """What a server must send as `Authorization: Bearer TOKEN`; best as `${file:/path}`. Who has it can have the
-    backend's requests sent to any address."""
+    """Token that a server must send as `Authorization: Bearer TOKEN`; preferably `${file:/path}`. Anyone with the token
+    can redirect the backend's requests to any address."""
     seconds: Period = 60
-    """The longest lease, and the one of servers that ask for none: a server that has not renewed it by then is
-    removed."""
+    """Maximum duration of a lease, in seconds, and the duration for servers that request none. The gateway removes a
+    server that does not renew its lease in time."""
 
 
 class DiscoveryConfig(Keys):
-    """How endpoints are found while the gateway runs. Several ways can be used together."""
+    """How the gateway finds endpoints while it runs. You can combine several ways."""
 
     dns: Literal["all"] | None = None
-    """`all`: every IP address of the host names in `endpoints` is an endpoint of its own."""
+    """`all`: every IP address of the host names in `endpoints` becomes a separate endpoint."""
     srv: Name | None = None
-    """A DNS name with SRV records, which name hosts and ports. Needs `pip install "modelglot[discovery]"`."""
+    """DNS name with SRV records, which contain hosts and ports. Needs `pip install "modelglot[discovery]"`."""
     files: Name | None = None
-    """The absolute path of files with one address a line, with the wildcards `*`, `?`, `[...]` and `**`."""
+    """Absolute path of files with one address per line, with the wildcards `*`, `?`, `[...]` and `**`."""
     registration: RegisterConfig | None = Field(None, alias="register")  # pydantic has an attribute `register`
     """Servers that register themselves."""
     interval: Period = 5
-    """Seconds between two looks at names and files. SRV records are looked up when their TTL is over, but not more
-    often than this."""
+    """Seconds between two checks of names and files. SRV records are queried when their TTL expires, but not more often
+    than this."""
 
 
 class EndpointConfig(Keys):
     """A model server: its address, or a map of address and weight."""
 
     address: Name
-    """The address of the server: `HOST:PORT`, or a URL if the protocol is over HTTP. Over TLS `https://HOST:PORT`,
+    """Address of the server: `HOST:PORT`, or a URL if the protocol is over HTTP. With TLS: `https://HOST:PORT`,
     `grpcs://HOST:PORT` or `tcps://HOST:PORT`."""
     weight: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] = 1
-    """The server's share of the calls, relative to the weights of the backend's other servers."""
+    """Server's share of the calls, relative to the weights of the backend's other servers."""
     load_url: PageUrl | None = None
-    """The page on which this server says how busy it is, in place of the backend's `load.url`."""
+    """URL of the page on which this server reports its load. It replaces the backend's `load.url`."""
 
 
 class _TextOrMap:
@@ -461,141 +468,148 @@ def _distinct_addresses(endpoints: tuple[EndpointConfig, ...]) -> tuple[Endpoint
 
 
 class QueueConfig(Keys):
-    """The calls that wait because every endpoint has `max_in_flight` calls in flight."""
+    """Calls that wait because every endpoint has `max_in_flight` calls in flight."""
 
     length: Size = 1000
-    """How many calls may wait. Further ones are refused, and so are those of a client that has as many waiting as there
-    are free places."""
+    """Maximum number of waiting calls. The gateway refuses further calls. It also refuses a call if its client already
+    has as many waiting calls as the queue has free places."""
     timeout: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
-    """Seconds that a call may wait; then it is refused. Without it a call waits until its deadline."""
+    """Maximum time that a call waits, in seconds; then the gateway refuses it. Default: a call waits until its
+    deadline."""
     wait_for_endpoints: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
-    """Seconds that a call (or a question for a model's metadata) waits while `discovery` has found no endpoint, for a
-    backend whose servers are started on demand (`scaler`); `timeout` does not count meanwhile. A DNS name without
-    addresses then means that there is no endpoint. Without it calls fail at once."""
+    """Maximum time that a call (or a metadata request) waits while `discovery` has found no endpoint, in seconds;
+    `timeout` does not count during this time. For a backend whose servers are started on demand (`scaler`). A DNS name
+    without addresses then means that no endpoint exists. Default: calls fail immediately."""
 
 
 class BackendConfig(Keys):
-    """A group of model servers that have the same models, or with `placement` different ones."""
+    """A group of model servers with the same models, or with `placement` different ones."""
 
     protocol: Name
-    """The protocol of the servers; `json` for one that `form` names."""
+    """Protocol of the servers; `json` for the form in `form`."""
     form: Name = ""
-    """The form of servers that speak JSON over HTTP: one of `forms`, or a ready one. `{protocol: json, form: NAME}` is
+    """Form of servers with a JSON API over HTTP: one of `forms`, or a built-in form. `{protocol: json, form: NAME}` is
     the same as `protocol: "json:NAME"`."""
     endpoints: Annotated[tuple[Annotated[EndpointConfig, _TextOrMap()], ...], AfterValidator(_distinct_addresses)] = ()
-    """The servers: the address of each, or `{address, weight}`. An address is `HOST:PORT`, or a URL if the protocol is
-    over HTTP. Required unless `discovery` finds some by `srv`, `files` or `register`, or `servers` starts some."""
+    """The servers, each as an address or as `{address, weight}`. An address is `HOST:PORT`, or a URL if the protocol is
+    over HTTP. Required, unless `discovery` finds servers by `srv`, `files` or `register`, or `servers` starts them."""
     discovery: DiscoveryConfig | None = None
-    """How further endpoints are found while the gateway runs; `docs/discovery.md` describes each way. Without it the
+    """How the gateway finds additional endpoints while it runs; `docs/discovery.md` describes each way. Default: the
     endpoints never change."""
     servers: ServersConfig | None = None
-    """Model servers that the gateway starts itself when calls wait, in place of `endpoints`; `docs/servers.md`
-    describes them."""
+    """Model servers that the gateway starts itself when calls wait, instead of `endpoints`; `docs/servers.md` describes
+    them."""
     placement: PlacementConfig | None = None
-    """The servers have different models: each request goes to one that has its model, and models may be loaded on
-    demand. Without it all servers have the same models."""
+    """Settings for servers with different models: the gateway sends each request to a server that has its model, and
+    can load models on demand. Default: all servers have the same models."""
     balance: Literal["least_in_flight", "least_load", "round_robin", "power_of_two"] = "least_in_flight"
-    """Which endpoint gets a call: the one with the fewest calls in flight (equally busy ones take turns), the one that
-    says it is least busy (`load`), the next one, or the less busy one of two that are drawn at random."""
+    """Load balancing. `least_in_flight`: the endpoint with the fewest calls in flight (equally busy endpoints take
+    turns). `least_load`: the endpoint with the lowest reported load (`load`). `round_robin`: the next endpoint.
+    `power_of_two`: the less busy one of two random endpoints."""
     load: LoadConfig | None = None
-    """Where `balance: least_load` reads how busy servers are. Without it, for v2-rest and v2-grpc, on the metrics page
-    of Triton at port 8002."""
+    """Source of the servers' load for `balance: least_load`. Default, for v2-rest and v2-grpc: the metrics page of
+    Triton at port 8002."""
     slow_start: Seconds = 0
-    """Seconds in which the weight of an endpoint that came back after an ejection grows from a twentieth to the whole;
-    0: it has its whole weight at once."""
+    """Seconds in which the weight of an endpoint grows from a twentieth to the full weight after an ejection. 0: full
+    weight immediately."""
     policies: Policies = ()
-    """Policies around calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
+    """Policies for calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
     safe: Flag = False
-    """Calls that run a model may be repeated after a server may have seen them: the models have no side effects, and
-    computing a call twice is affordable. The policies `retry` and `hedge` need it."""
+    """Declares calls that run a model idempotent: the gateway can repeat them even if a server may have received them.
+    The models have no side effects, and computing a call twice is affordable. Required by the policies `retry` and
+    `hedge`."""
     trust_metadata: Flag = False
     """Use the backend's metadata although servers of its protocol usually report wrong types (graphpipe) or no tensors
-    (grps): requests are fitted to it, and all clients get it."""
+    (grps). The gateway adapts requests to it, and all clients get it."""
     max_in_flight: Size | None = None
-    """The most calls in flight per endpoint; further ones wait. The default is the protocol's: 1 for umbridge and mip,
-    no limit for the others."""
+    """Maximum number of calls in flight per endpoint; further calls wait. Default: 1 for umbridge and mip, no limit for
+    other protocols."""
     queue: QueueConfig = QueueConfig()
-    """Calls that wait for a free slot, if `max_in_flight` limits the calls."""
+    """Settings for calls that wait for a free slot, if `max_in_flight` limits the calls."""
     batch: Name = ""
-    """How a batch is sent, if the protocol has several ways. For mip: `split`: the first dimension of every tensor
+    """How batches are sent, if the protocol has several ways. For mip: `split`: the first dimension of every tensor
     counts the examples of one packet; `whole`: a packet has one example, which holds the tensors unchanged; `each`: one
     packet for each row."""
     flavor: Name = ""
-    """The kind of server, if servers differ in how they implement the protocol: for v2-rest `triton`, `mlserver`,
-    `kserve`, `openvino`, `binary` (any other with binary tensors) or `plain`, for v2-grpc also `typed` (reads typed
-    contents alone); for v1-rest `kserve`, `tensorflow` or `gateway` (another gateway). Without it each server is asked
-    before its first call."""
+    """Server type, if servers implement the protocol differently: for v2-rest `triton`, `mlserver`, `kserve`,
+    `openvino`, `binary` (any other server with binary tensors) or `plain`; for v2-grpc also `typed` (reads only typed
+    contents); for v1-rest `kserve`, `tensorflow` or `gateway` (another gateway). Default: the gateway detects the type
+    of each server before its first call."""
     settings: Mapping[Name, Name] = {}
-    """`{KEY: TEXT}`: what the protocol alone has to set, in [its page](protocols/grps.md#settings): for grps-rest
-    `ctrl_mode` and `ctrl_key`, how its servers are asked for a stream."""
+    """`{KEY: TEXT}`: settings of a single protocol, described on [its page](protocols/grps.md#settings). For grps-rest,
+    `ctrl_mode` and `ctrl_key` set how the gateway requests a stream."""
     limits: LimitsKey = Field(default_factory=Limits)
-    """Bounds on what the backend answers."""
+    """Limits for the backend's responses."""
     forward_headers: Annotated[
         tuple[Annotated[HeaderName, AfterValidator(_forwardable)], ...], AfterValidator(distinct)
     ] = ()
-    """The only headers of clients that are sent on to the backend."""
+    """Client headers that the gateway forwards to the backend; it forwards no others."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce, BeforeValidator(_server_headers)] = {}
-    """`{NAME: VALUE}`: headers of every request to the servers, also of probes and questions for metadata; over gRPC
-    metadata. They take the place of headers with the same names. `Host` is the name that servers are asked for, in
-    place of the address (over gRPC `:authority`). Values are shown nowhere."""
+    """`{NAME: VALUE}`: headers of every request to the servers, including probes and metadata requests; over gRPC,
+    metadata. They replace headers with the same names. `Host` replaces the address as the requested host name (over
+    gRPC `:authority`). The gateway never shows the values."""
     health: BackendHealthConfig | None = None
-    """Active probes, and when endpoints that fail get no calls. Without it endpoints are judged by their calls only."""
+    """Probes, and when failing endpoints get no calls. Default: no probes; the gateway monitors endpoints only with
+    calls."""
     tls: BackendTlsConfig | None = None
-    """TLS towards all servers of the backend. Addresses that begin with `https://`, `grpcs://` or `tcps://` are reached
-    over TLS also without this key."""
+    """TLS settings for all servers of the backend. The gateway uses TLS for addresses that begin with `https://`,
+    `grpcs://` or `tcps://` even without this key."""
 
     @model_validator(mode="before")
     @classmethod
     def _with_form(cls, given: Any) -> Any:
-        """The protocol of a form is called `json:FORM`, however a backend names it."""
+        """Set the protocol to `json:FORM`, whichever way a backend names its form."""
         if isinstance(given, dict) and given.get("protocol") == JSON and isinstance(given.get("form"), str):
             return {**given, "protocol": PREFIX + given["form"]}
         return given
 
     @property
     def sent_headers(self) -> FixedFields:
-        """Its `headers`, as they are sent."""
+        """Its `headers` in the format of requests."""
         return tuple((name.encode(), each.get_secret_value().encode()) for name, each in self.headers.items())
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of its endpoints, as they are written."""
+        """The addresses of its endpoints, as written in the configuration."""
         return tuple(each.address for each in self.endpoints)
 
 
 class ShedConfig(Keys):
-    """When the gateway refuses new work because it cannot keep up: first new connections, then requests of 64 KiB and
+    """When the gateway refuses new work because it is overloaded: first new connections, then requests of 64 KiB and
     more, then all requests with a body."""
 
     lag: Annotated[Seconds, Field(gt=0)] = 0.25
-    """Seconds by which the event loop may be late, for a fifth of a second and more."""
+    """Maximum delay of the event loop, in seconds. The gateway refuses new work if the delay stays above it for a fifth
+    of a second."""
     memory: Annotated[float, Strict(), Field(gt=0, le=1)] = 0.9
-    """The share of `limits.memory` that messages may hold, and the share of its cgroup's memory that the process may
-    have. Beyond it small requests on open connections are still served."""
+    """Maximum share of `limits.memory` that messages can hold, and of the cgroup's memory that the process can use.
+    Above it, the gateway still serves small requests on open connections."""
 
 
 class ProcessLimitsConfig(Keys):
-    """Bounds on the whole process."""
+    """Limits of the whole process."""
 
     connections: Size = 10_000
-    """Connections of clients at once, on all listeners together. Fewer if the system allows fewer file descriptors, of
-    which a tenth, and at least 64, are reserved for backends, the health port and the status API."""
+    """Maximum number of client connections on all listeners together. Lower if the system allows fewer file
+    descriptors: a tenth of them, and at least 64, is reserved for backends, the health port and the status API."""
     handshakes: Size = 500
-    """TLS handshakes of clients at once, on all listeners together; further ones wait. Each takes about 100 KiB."""
+    """Maximum number of simultaneous TLS handshakes with clients on all listeners together; further handshakes wait.
+    Each takes about 100 KiB."""
     memory: Size | None = None
-    """Bytes of what clients have in the gateway: bodies of 16 KiB and more, heads, calls that wait, replies that they
-    do not read. Without it half of the memory of the machine or of the process' cgroup."""
+    """Maximum memory for client data, in bytes: bodies of 16 KiB and more, heads, waiting calls, and responses that
+    clients do not read. Default: half of the memory of the machine or of the process' cgroup."""
     connections_per_client: Size | None = None
-    """Connections at once from one IPv4 address or one /64 network of IPv6, on all listeners together. Behind a proxy
-    all clients have the proxy's address."""
+    """Maximum number of connections from one IPv4 address or one IPv6 /64 network on all listeners together. Behind a
+    proxy, all clients have the proxy's address."""
     memory_per_client: Size | None = None
-    """The same of one client address. The replies of model servers count in `memory` alone until they are written."""
+    """Maximum memory for data of one client address, in bytes. Responses of model servers count only in `memory` until
+    the gateway writes them."""
     calls_per_request: Size = 1000
-    """The most calls that the steps of [graphs](graphs.md) make for one request, those of graphs within graphs
-    together; one more fails the request. The models of a `fallback` count, too."""
+    """Maximum number of calls that the steps of [graphs](graphs.md) make for one request, including nested graphs and
+    the models of a `fallback`. A request that needs more calls fails."""
     shed: ShedConfig | None = None
-    """Refuse new work while the gateway is overloaded; off if absent. The health port and the status API are always
-    served."""
+    """Refuse new work while the gateway is overloaded. Off if absent. The gateway always serves the health port and the
+    status API."""
 
 
 def _collector(url: str) -> str:
@@ -614,19 +628,19 @@ class TracingConfig(Keys):
     """OpenTelemetry tracing. Needs `pip install "modelglot[tracing]"`."""
 
     otlp: Annotated[Name, AfterValidator(_collector)]
-    """The URL of a collector that takes OTLP over HTTP; `/v1/traces` is added to one without a path."""
+    """URL of a collector that accepts OTLP over HTTP. The gateway appends `/v1/traces` to a URL without a path."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
     """`{NAME: VALUE}`: headers of the requests to the collector."""
     sample: Share = 0.01
-    """The share of the traces that begin at this gateway which are recorded. A request with a `traceparent` header is
-    recorded if that says so."""
+    """Share of traces that are recorded, for traces that begin at this gateway. For a request with a `traceparent`
+    header, the header determines whether it is recorded."""
     service: Name = "modelglot"
-    """The `service.name` of the spans."""
+    """Value of `service.name` in the spans."""
     interval: Period = 5
     """Seconds between two batches of spans."""
     timeout: Period = 10
-    """Seconds that the collector has to take a batch. At most 2048 requests wait meanwhile; further ones are not
-    recorded."""
+    """Timeout for sending a batch to the collector, in seconds. Until then, at most 2048 requests wait; further
+    requests are not recorded."""
 
 
 class Config(Keys):
@@ -636,64 +650,65 @@ class Config(Keys):
     _warned: dict[Location, Problem] = PrivateAttr(default_factory=dict)
 
     listeners: Annotated[tuple[ListenerConfig, ...], Field(min_length=1)]
-    """Addresses that accept clients. Several protocols can share one."""
+    """Addresses that accept clients. Several protocols can share one address."""
     limits: ProcessLimitsConfig = ProcessLimitsConfig()
-    """Bounds on all clients together."""
+    """Limits for all clients together."""
     admin: AdminConfig | None = None
     """The status API; off if absent."""
     auth: AuthConfig | None = None
-    """What clients can identify themselves with: API keys, tokens, certificates."""
+    """Credentials for client authentication: API keys, tokens, certificates."""
     permissions: PermissionSets = Field(default_factory=dict)
-    """Sets of permissions by name, each a list of what it permits."""
+    """Sets of permissions by name, each a list of permitted operations."""
     principals: PrincipalEntries = Field(default_factory=dict)
-    """Who may do what, by the name or a glob of names of principals. The entry with the whole name counts, else the
-    first glob that matches. Principals without an entry may do nothing."""
+    """Permissions of principals, by the name of a principal or a glob. The entry with the exact name applies, otherwise
+    the first glob that matches. Principals without an entry have no permissions."""
     health: HealthConfig | None = None
     """The health port, for probes and Prometheus; off if absent."""
     scaler: ScalerConfig | None = None
     """KEDA's external scaler; off if absent."""
     metrics: MetricsConfig = MetricsConfig()
-    """What is counted for Prometheus."""
+    """Metrics for Prometheus."""
     tracing: TracingConfig | None = None
     """Tracing with OpenTelemetry; off if absent."""
     log: LogConfig = LogConfig()
-    """What is logged, and how."""
+    """Settings of the logs."""
     request_ids: RequestIdsConfig | None = None
-    """Request ids: accepted or made, returned to clients and sent to backends; with the key (`{}` is enough) of all
-    requests. Without it only requests that are observed have one, and only replies that report an error tell it."""
+    """Request ids: accepted or generated, returned to clients and sent to backends. With this key (`{}` is enough),
+    every request has an id. Without it, only logged and traced requests have an id, and only error responses contain
+    it."""
     drain: DrainConfig = DrainConfig()
     """How the gateway stops."""
     workers: Size | Literal["auto"] = 1
-    """The number of processes that serve clients; `auto`: one for each core that the gateway may use. With more than
-    one, a further process supervises them and has the health port and the status API."""
+    """Number of processes that serve clients. `auto`: one for each core that the gateway can use. If there are several,
+    an additional process supervises them and has the health port and the status API."""
     reload: ReloadConfig = ReloadConfig()
-    """When the configuration is read again."""
+    """When the gateway reads the configuration again."""
     ready: Ready = "any"
-    """Which backends must be ready for the gateway to report ready in the clients' protocols: at least one (`any`) or
-    `all` of those that routes name, or `none`. They are asked when a client asks, at most once a second; where they are
-    probed (`backends.*.health`), the state of their endpoints says it."""
+    """Backends that must be ready for the gateway to report ready in the clients' protocols: at least one (`any`) or
+    `all` of the backends that routes name, or `none`. The gateway queries them when a client asks, at most once a
+    second. With probes (`backends.*.health`), it uses the state of their endpoints instead."""
     check: Check = "none"
-    """Whether requests are read and checked before a server sees them, also where client and server speak the same
-    protocol: `full`, or `none` to let them pass unread there. Routes may say otherwise."""
+    """`full`: read and check every request before it reaches a server, even if client and server speak the same
+    protocol. `none`: pass such requests unread. Routes can override this key."""
     reference: tuple[ReferenceConfig, ...] = ()
-    """Model servers with bundled models, started with the gateway."""
+    """Sample model servers with bundled models, started with the gateway."""
     forms: FormEntries = Field(default_factory=dict)
-    """Descriptions of JSON over HTTP by name, for servers and clients that speak none of the other protocols: each is
-    the protocol `json:NAME` of backends and listeners. One with the name of a ready form takes its place."""
+    """JSON APIs over HTTP by name, for servers and clients that do not speak any other protocol: each form becomes the
+    protocol `json:NAME` of backends and listeners. A form with the name of a built-in form replaces it."""
     backends: Mapping[Name, BackendConfig] = {}
     """Groups of model servers, by name."""
     models: Graphs = Field(default_factory=dict)
-    """Models that the gateway makes of others, by name: graphs of calls, with derivatives by the chain rule.
-    `docs/graphs.md` describes them. A name here is taken before all routes."""
+    """Models that the gateway builds from other models, by name: graphs of calls, with derivatives by the chain rule.
+    `docs/graphs.md` describes them. These names take precedence over all routes."""
     routes: tuple[RouteConfig, ...] = ()
-    """Which requests go to which backend. The first route that matches is used."""
+    """Rules that assign requests to backends. The first route that matches applies."""
 
     @property
     def references(self) -> dict[str, str]:
-        """Texts that came from files or variables, each with the reference that the file has in its place."""
+        """Texts that came from files or variables, each with its reference in the file."""
         return self._references
 
     @property
     def warned(self) -> dict[Location, Problem]:
-        """A warning about each location that has any, with its place in the file."""
+        """The warning for each location that has one, with its position in the file."""
         return self._warned

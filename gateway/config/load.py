@@ -1,4 +1,4 @@
-"""The key `backends.*.load`: where the strategy `least_load` reads how busy servers are."""
+"""The key `backends.*.load`: the source of the servers' load for the strategy `least_load`."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from gateway.config.fields import VALUE, Keys, Name, Period, refusal
 
 HOST, PORT = "{host}", "{port}"
-"""Stand for those of the endpoint, in the URL of a page."""
+"""Placeholders for the endpoint's host and port in the URL of a page."""
 TRITON_PAGE = "http://{host}:8002/metrics"
 
 _BRACES = re.compile(r"\{[^}]*\}?|\}")
@@ -34,31 +34,31 @@ PageUrl = Annotated[Name, AfterValidator(_page)]
 
 
 class LoadConfig(Keys):
-    """The source of the loads that `balance: least_load` compares."""
+    """Source of the loads that `balance: least_load` compares."""
 
     kind: Literal["triton", "prometheus", "orca"] = Field("triton", alias="from")
     """`triton`: the metrics page of Triton. `prometheus`: one `metric` of any Prometheus page. `orca`: the load reports
-    in replies, the header `endpoint-load-metrics` over HTTP and trailing metadata over gRPC."""
+    in responses, in the header `endpoint-load-metrics` over HTTP and in trailing metadata over gRPC."""
     url: PageUrl = TRITON_PAGE
-    """The page of each server, with `{host}` and `{port}` of its endpoint; `load_url` of an endpoint is its own. Pages
-    of more than 4 MiB are not read."""
+    """URL of each server's page, with `{host}` and `{port}` of its endpoint. `load_url` of an endpoint overrides it.
+    Pages of more than 4 MiB are not read."""
     metric: Name | None = None
-    """The metric of the page, a gauge: the sum of its samples is the load. For `orca` the name in the report, such as
-    `named_metrics.queue`; without it `application_utilization`, else `cpu_utilization`, else
+    """Metric of the page, a gauge: the load is the sum of its samples. For `orca`, the name in the report, such as
+    `named_metrics.queue`. Default for `orca`: `application_utilization`, else `cpu_utilization`, else
     `named_metrics.kv_cache_utilization`."""
     measures: Literal["calls", "use"] | None = None
-    """The meaning of the number. `calls`: how many calls the server has, the default for `prometheus`. `use`: how much
-    of it is in use (of a processor, a GPU, a cache), on any scale, the default for `orca`."""
+    """Meaning of the number. `calls`: number of calls at the server, the default for `prometheus`. `use`: utilization
+    (of a processor, a GPU, a cache) on any scale, the default for `orca`."""
     labels: Mapping[Name, str] = {}
-    """`{LABEL: VALUE}`: only samples of the metric with these labels count."""
+    """`{LABEL: VALUE}`: use only samples of the metric with these labels."""
     interval: Period = 1
-    """Seconds between two looks at the page of a server."""
+    """Seconds between two requests for a server's page."""
     timeout: Period = 1
-    """Seconds that a page may take."""
+    """Timeout of a request for a page, in seconds."""
     stale: Period = 5
-    """Seconds after which what a server said does not count any more; then its calls in flight do, until it says
-    something again."""
+    """Seconds after which the gateway ignores a load report. Until the next report, it uses the number of calls in
+    flight."""
 
 
 DEFAULT_LOAD = LoadConfig.model_validate({})
-"""Where the load of Triton servers is read."""
+"""Source of the load of Triton servers."""

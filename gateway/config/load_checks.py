@@ -14,7 +14,7 @@ from gateway.core.protocol import Protocol, StreamForm
 
 LEAST_LOAD = "least_load"
 TRITON_PROTOCOLS = ("v2-rest", "v2-grpc")
-"""Those whose servers may be Triton, so that `load` has a default."""
+"""Protocols whose servers can be Triton, for which `load` has a default."""
 
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -36,7 +36,7 @@ def load_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def unused_load_keys(location: Location, backend: BackendConfig) -> Iterator[tuple[Location, str]]:
-    """The keys that have no effect, each with the reason."""
+    """Return the keys without effect, with the reason."""
     load = backend.load
     if backend.balance != LEAST_LOAD:
         if load is not None:

@@ -1,4 +1,4 @@
-"""`routes[].match`: the conditions by which a route takes requests."""
+"""`routes[].match`: the conditions of a route."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -35,36 +35,36 @@ TextHeaderName = Annotated[HeaderName, AfterValidator(_text_header)]
 
 
 class InputMatchConfig(Keys):
-    """Conditions that one of the request's inputs must all meet."""
+    """Conditions that a single input of the request must meet together."""
 
     name: Name | None = None
-    """The clients' name of the input. Inputs without a name (UM-Bridge, MIP) do not meet it."""
+    """Name of the input at the client. Inputs without a name (UM-Bridge, MIP) do not match."""
     datatype: Datatype | None = None
-    """The datatype of the input: that of V2. Numbers in JSON without a datatype are FP64, or INT64 if all of them are
-    written as integers."""
+    """V2 datatype of the input. Numbers in JSON without a datatype are FP64, or INT64 if all of them are written as
+    integers."""
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)] | None = None
-    """The dimensions of the input, as many as it has. -1 is any size."""
+    """Dimensions of the input; their number must match, too. -1 matches any size."""
 
 
 class MatchConfig(Keys):
-    """Conditions that a request must all meet; {} is met by every request."""
+    """Conditions that a request must all meet; every request meets {}."""
 
     listener: Name | None = None
-    """The listener that received the request."""
+    """Listener that received the request."""
     protocol: Name | None = None
-    """The client's protocol."""
+    """Protocol of the client."""
     path: Annotated[Name, AfterValidator(_path)] | None = None
-    """The request's path; with `*` at the end every path that begins so."""
+    """Path of the request; with `*` at the end, the beginning of the path."""
     model: Name | None = None
-    """The model's name, or a glob with `*`, `?` and `[...]`. Requests that do not name a model match only routes
-    without this key."""
+    """Name of the model, or a glob with `*`, `?` and `[...]`. Requests without a model name match only routes without
+    this key."""
     version: Name | None = None
-    """The model's version as text: `"1"`."""
+    """Version of the model, as text: `"1"`."""
     operation: ModelOperation | None = None
-    """The operation on the model."""
+    """Operation on the model."""
     header: Mapping[TextHeaderName, str] = {}
     """`{NAME: VALUE}`: headers or gRPC metadata that the request must have, with exactly these values; `"*"` is any
-    value. MIP and brpc have none."""
+    value. MIP and brpc have no headers."""
     input: InputMatchConfig | None = None
-    """An input that the request must have. It is judged for inference, explanation and derivatives; for all other
-    operations on the model, such as metadata, it is met."""
+    """An input that the request must have. The condition applies to inference, explanation and derivatives; all other
+    operations on the model, such as metadata, always match."""

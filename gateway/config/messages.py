@@ -26,7 +26,7 @@ _MOST_KEYS = 8
 
 
 def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
-    """pydantic's errors and those that they hold, each with its whole location."""
+    """Yield pydantic's errors, including nested errors, with their whole location."""
     for error in errors:
         location = (*above, *error["loc"])
         if error["type"] == NESTED:

@@ -104,7 +104,7 @@ def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _shared_addresses(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Protocols at one address that cannot be told apart by the first bytes of a connection."""
+    """Find protocols at one address that the first bytes of a connection cannot distinguish."""
     for at, listener in parts.listeners.items():
         spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
         streams = {each.name: each.carrier for each in spoken if isinstance(each.carrier, StreamForm)}

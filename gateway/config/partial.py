@@ -1,5 +1,5 @@
-"""The valid parts of a configuration that is not valid as a whole, so that an error in one part does not hide those in
-others: the listener in line 3 has a typo, and the backend in line 9 is still checked."""
+"""The valid parts of an invalid configuration, for further checks: if the listener in line 3 has a typo, the gateway
+still reports errors in the backend in line 9."""
 
 from typing import Any, TypeVar
 

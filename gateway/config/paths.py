@@ -1,6 +1,5 @@
-"""The paths that a listener serves: those of its protocols and those that routes match. And the checks of them: no path
-belongs to two protocols.
-"""
+"""The paths that a listener serves, from its protocols and from routes, and their checks: no path belongs to two
+protocols."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -42,7 +41,7 @@ def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str
 
 
 def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
-    """The protocol in the flavor, and with the settings, that the listener has for its clients."""
+    """Return the protocol with the server type and the settings that the listener has for its clients."""
     face = protocol.faces.get(listener.flavor.get(protocol.name, ""), protocol)
     try:
         return face.with_settings(listener.settings.get(protocol.name, {}))

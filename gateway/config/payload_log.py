@@ -1,4 +1,4 @@
-"""`log.payloads`: which calls the payload log has, what it shows of them, and where it goes."""
+"""`log.payloads`: selection of the logged calls, visible contents, and destination of the payload log."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -36,44 +36,44 @@ def _place(place: str) -> str:
 
 
 class PayloadLogConfig(Keys):
-    """The payload log: the requests and replies of a share of calls, in the form of V2 whatever protocols are spoken,
-    as CloudEvents like those of KServe's logger. It has no values of headers, no keys and no principals."""
+    """The payload log: requests and responses of a share of calls. It uses the format of V2 for all protocols, in
+    CloudEvents like the events of KServe's logger. It contains no header values, keys or principals."""
 
     to: Annotated[Name, AfterValidator(_place)]
-    """The absolute path of a file, to which a line is appended for each event, and which is opened again on SIGHUP and
-    at every reload; or the URL that events are sent to with POST."""
+    """Destination: the absolute path of a file, or a URL for POST requests. The gateway appends one line to the file
+    for each event, and opens the file again on SIGHUP and at every reload."""
     share: Share = 0.01
-    """The share of the calls that are logged, chosen at random for each call: its request and its reply, or the error
-    in place of the reply."""
+    """Share of calls that are logged. The gateway chooses calls at random, and logs the request and the response, or
+    the error instead of the response."""
     routes: Names | None = None
-    """The names of the routes whose calls are logged, and the names of graphs in `models`. The default is all routes
-    except those with `passthrough`, whose messages are not read."""
+    """Names of the routes whose calls are logged, and names of graphs in `models`. The default is all routes except
+    routes with `passthrough`, whose messages are not read."""
     most_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
-    """The most bytes of tensors and parameters that are shown of one request or reply. A tensor that is larger than
-    what is left of it is shown without its values, and says so; never a part of one."""
+    """Maximum size of tensors and parameters that are shown for one request or response, in bytes. If a tensor does not
+    fit into the remaining bytes, the log omits all of its values and marks it."""
     hide: Names = ()
-    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values are not shown. A tensor is hidden if
-    the client's or the backend's name of it fits, and if it came without a name that anybody knows."""
+    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values are hidden. A tensor is hidden if its
+    name at the client or at the backend matches, or if it arrives without a name and its name is unknown."""
     tensors: Literal["json", "binary"] = "json"
-    """How tensors are written: as V2's `json`, or in `binary` behind it, by the binary tensor data extension."""
+    """Format of tensors: V2's `json`, or `binary` after the JSON, with the binary tensor data extension."""
     events: Literal["binary", "structured", "batch"] | None = None
-    """How events stand in requests to a URL: their attributes in headers (`binary`, as KServe's logger sends them, the
-    default), as one JSON object (`structured`), or several as a JSON list (`batch`). A file has one JSON object in each
-    line."""
+    """Format of events in requests to a URL: with attributes in headers (`binary`, like KServe's logger, the default),
+    as one JSON object (`structured`), or several in a JSON list (`batch`). A file has one JSON object per line."""
     source: Name = "modelglot"
-    """The attribute `source` of the events: a URI or a name."""
+    """Attribute `source` of the events: a URI or a name."""
     namespace: str = ""
-    """The attribute `namespace` of the events, that of a KServe InferenceService; without it they have none."""
+    """Attribute `namespace` of the events, which names the namespace of a KServe InferenceService. Default: no
+    attribute."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
-    """`{NAME: VALUE}`: further headers of the requests to the URL."""
+    """`{NAME: VALUE}`: additional headers of the requests to the URL."""
     tls: BackendTlsConfig | None = None
-    """TLS towards the URL. Without it the CAs of the system are trusted for `https`."""
+    """TLS settings for the URL. Default for `https`: trust the CAs of the system."""
     timeout: Period = 10
-    """Seconds that a request to the URL may take. Within them an event is sent again while the receiver cannot be
-    reached, or answers 429 or 503."""
+    """Timeout of a request to the URL, in seconds. Within this time, the gateway sends an event again if the receiver
+    is unreachable, or answers 429 or 503."""
     memory: Bytes = 64 * 2**20
-    """The most bytes of requests and replies that wait for the file or the receiver. Beyond it calls are not logged,
-    but counted as dropped."""
+    """Maximum memory for requests and responses that wait for the file or the receiver, in bytes. Above it, calls are
+    not logged, but counted as dropped."""
 
     @property
     def is_file(self) -> bool:
@@ -82,6 +82,6 @@ class PayloadLogConfig(Keys):
 
     @property
     def origin(self) -> str:
-        """The scheme, host and port of the URL in `to`."""
+        """Scheme, host and port of the URL in `to`."""
         parts = urlsplit(self.to)
         return f"{parts.scheme}://{parts.netloc}"

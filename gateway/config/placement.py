@@ -38,7 +38,7 @@ def _bytes(given: Any) -> Any:
 
 @frozen
 class Copies:
-    """How many servers hold a model that is in use: at least `least`, at most `most`."""
+    """Number of servers with a copy of a model in use: at least `least`, at most `most`."""
 
     least: int = 1
     most: int = 1
@@ -79,52 +79,52 @@ CopiesKey = Annotated[Copies, Written(Annotated[int, Strict()] | str, _copies)]
 
 
 class AgreementConfig(Keys):
-    """Where gateways in front of the same servers agree who loads a model. Without it each chooses by itself, by
-    rendezvous hashing on names: two may load the same model for as long as an `interval`."""
+    """Coordination of gateways in front of the same servers: which one loads a model. Without it, each gateway decides
+    alone, by rendezvous hashing on names, and two gateways can load the same model within one `interval`."""
 
     url: Annotated[Secret, AfterValidator(redis_url)]
-    """The URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`:
-    `pip install "modelglot[redis]"`."""
+    """URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`: `pip install
+    "modelglot[redis]"`."""
     name: Name
-    """The same name in all gateways in front of these servers, and in no other."""
+    """Name that all gateways in front of these servers share, and that no other gateway uses."""
 
 
 class PlacementConfig(Keys):
-    """Which of the backend's servers have which models. Each server is asked what it has, and requests go to those only
-    that have the model."""
+    """Settings for servers with different models. The gateway queries the models of each server, and sends requests
+    only to servers that have the model."""
 
     by: Literal["model"] = "model"
-    """What is placed: models, by their names in the backend."""
+    """Unit of placement: models, by their names in the backend."""
     interval: Time = 30
-    """Seconds between two questions to a server what it has, with a jitter of a tenth; also such as `1m`. It is asked
-    besides when it joins, when it comes back, and when it does not have a model that it was believed to have."""
+    """Seconds between two inventory queries to a server, with a jitter of a tenth; also such as `1m`. The gateway also
+    queries a server when it joins, when it comes back, and when it reports an expected model as missing."""
     load: Literal["never", "on_demand"] = "never"
-    """`on_demand`: a model that no server has is loaded by the first request for it, if a server's repository lists it
-    (V2 servers with the model repository extension). With `never` models are only looked for."""
+    """`on_demand`: the first request for a model that no server has loads it, if a server's repository lists it (V2
+    servers with the model repository extension). `never`: the gateway only looks for servers that have the model."""
     most: Size | None = None
-    """The most models that are loaded on one server. Without it only `memory` bounds them."""
+    """Maximum number of models that are loaded on one server. Default: limited only by `memory`."""
     memory: Bytes | None = None
-    """The bytes that the models on one server may have together, by `sizes`; also such as `20GiB`."""
+    """Maximum total size of the models on one server, by `sizes`, in bytes; also such as `20GiB`."""
     sizes: Mapping[Name, Bytes] = {}
-    """`{GLOB: BYTES}`: the sizes of models, which servers do not tell. The first glob that matches counts."""
+    """`{GLOB: BYTES}`: sizes of models, which servers do not report. The first glob that matches counts."""
     copies: CopiesKey = Field(1, validate_default=True)
-    """On how many servers a model is loaded, such as `2` or `1..3`: at least the first number, and up to the second
-    while more calls are in flight than its copies take."""
+    """Number of servers on which a model is loaded, such as `2` or `1..3`: at least the first number, and up to the
+    second while more calls are in flight than its copies can take."""
     idle: TimeOrNever = 0
-    """Seconds without a call after which a model is unloaded; also such as `10m`. 0: only to make room."""
+    """Seconds without a call after which a model is unloaded; also such as `10m`. 0: only to free capacity."""
     pinned: Names = ()
-    """Globs of the models that stay where they are loaded: they make no room for others, and are not unloaded when
+    """Globs of models that stay loaded: the gateway unloads them neither to free capacity for other models nor when
     idle."""
     least_stay: TimeOrNever = 0
-    """Seconds that a model stays at least after it was loaded, before it makes room for another one; also such as
-    `1m`."""
+    """Minimum time between loading a model and unloading it for another model, in seconds; also such as `1m`."""
     share: Annotated[float, Strict(), Field(gt=0, le=1)] = 1
-    """The share of a server's room that one client (a principal, else an address) can take from others: beyond it, a
-    model that is loaded for its calls takes the place of a model that it alone has called. 1: all of it."""
+    """Maximum share of a server's capacity that one client (a principal, otherwise an address) can take from others.
+    Above it, a model that is loaded for this client replaces a model that only this client has called. 1: the whole
+    capacity."""
     timeout: Time = 600
-    """Seconds that a server may take to load or to unload a model; also such as `10m`."""
+    """Timeout for loading or unloading a model, in seconds; also such as `10m`."""
     redis: AgreementConfig | None = None
-    """Where several gateways in front of the same servers agree who loads a model."""
+    """Coordination of several gateways in front of the same servers, for loading models."""
 
     @property
     def loads(self) -> bool:
@@ -133,4 +133,4 @@ class PlacementConfig(Keys):
 
 
 OF_LOADING = ("most", "memory", "sizes", "copies", "idle", "pinned", "least_stay", "share", "timeout", "redis")
-"""The keys that say something only where models are loaded."""
+"""The keys that have an effect only where models are loaded."""

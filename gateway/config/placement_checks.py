@@ -51,7 +51,7 @@ def _of_loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
 
 
 def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Servers of two backends that load models: neither knows the room that the other takes."""
+    """Find servers of two backends that load models: neither backend knows how much capacity the other uses."""
     loading = [
         (key, each)
         for key, each in parts.backends.items()

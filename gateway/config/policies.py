@@ -22,7 +22,7 @@ class PolicyConfig:
 
     @property
     def other_backends(self) -> Mapping[str, str]:
-        """The backends that the policy names beside those of its route, by the keys that name them."""
+        """The backends that the policy names in addition to its route's backends, by the keys that name them."""
         keys: tuple[str, ...] = getattr(self.settings, "other_backends", ())
         return {key: getattr(self.settings, key) for key in keys}
 

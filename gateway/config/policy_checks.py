@@ -1,5 +1,5 @@
-"""Checks of policies against the backends and routes where they stand. Class attributes of a policy's `Settings` say
-what it does (`gateway/policies/__init__.py`), so that no policy is named here."""
+"""Checks of policies against their backends and routes. Class attributes of a policy's `Settings` describe its behavior
+(`gateway/policies/__init__.py`), so this module names no policy."""
 
 from collections.abc import Iterator, Sequence
 
@@ -59,7 +59,7 @@ def _beside_passthrough(config: Config) -> Iterator[Finding]:
 
 
 def _within_tries(config: Config) -> Iterator[Finding]:
-    """Policies that must see each call once, within those that send calls again."""
+    """Find policies that must see each call once, inside policies that repeat calls."""
     places: list[tuple[Location, Sequence[PolicyConfig]]] = [
         *((("backends", name, "policies"), backend.policies) for name, backend in config.backends.items()),
         *((("routes", number, "policies"), route.policies) for number, route in enumerate(config.routes)),

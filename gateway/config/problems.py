@@ -1,4 +1,4 @@
-"""Problems of a configuration, each with file, line and column."""
+"""Problems of a configuration, with file, line and column."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from gateway.config.document import Location
 from gateway.core.frozen import frozen
 
 MOST_PROBLEMS = 100
-"""The most problems of a configuration that are looked for and told. A file that is something else can have a hundred
+"""Maximum number of problems that are reported for a configuration. A file with other contents can have a hundred
 thousand."""
 
 _CREDENTIALS = re.compile(r"//[^/\s']*@")
@@ -41,9 +41,9 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used. `problems` are all its problems, and warnings that may name their cause, in
-    the order of the file. `files` are the files beside the configuration that problems are about: it may be usable once
-    one of them changes."""
+    """A configuration that cannot be used. `problems` are all its problems, and warnings that might name their cause,
+    in the order of the file. `files` are the other files that problems are about: after a change of such a file, the
+    configuration might be usable."""
 
     def __init__(self, problems: Iterable[Problem], files: Iterable[str] = ()) -> None:
         self.problems = first_of(problems)
@@ -70,8 +70,8 @@ def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 @frozen
 class Finding:
-    """A message about a location in the configuration. `{value}` in it stands for the value there. `at_key`: it is
-    about the key and not its value. `files`: the files beside the configuration that it is about."""
+    """A message about a location in the configuration. `{value}` in it stands for the value there. `at_key`: the
+    message is about the key, not its value. `files`: the other files that the message is about."""
 
     location: Location
     message: str

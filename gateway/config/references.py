@@ -1,7 +1,7 @@
 """References in scalars: `${ENV}`, `${ENV:-default}` and `${file:/path}`; `$${` stands for the characters `${`.
 
-The value of a reference is not read as YAML and not searched for further references. It may be a secret, so messages
-show the reference and not the value.
+The value of a reference is not read as YAML and not searched for further references. The value can be a secret, so
+messages show the reference instead.
 """
 
 import re

@@ -1,5 +1,5 @@
-"""Decides on which routes calls pass unread: where both sides speak the same wire form, and nothing on the way needs
-the content of messages."""
+"""Decides on which routes calls pass unread: where both sides speak the same protocol, and nothing on the way needs the
+content of messages."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -12,13 +12,14 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Protocol, Relay, resolve_batch
 
 NEEDS_NO_CONTENT = frozenset({"name", "backend", "split", "sticky", "fallback", "passthrough"})
-"""The keys of a route for which no message is read. For every other key a function here says when it needs content."""
+"""The route keys that do not require reading messages. For every other key, a function here determines when it needs
+content."""
 
 
 @frozen
 class Relaying:
-    """The way of one route's calls from clients of one protocol: the Relay by which they pass unread, or None and why
-    they are read: the first key of the configuration that needs content."""
+    """The path of one route's calls from clients of one protocol. `relay` passes them unread; if it is None, `reads` is
+    the first key of the configuration that needs content."""
 
     relay: Relay | None
     reads: str = ""
@@ -30,8 +31,8 @@ def relaying(
     config: Config,
     backends: Mapping[str, Protocol],
 ) -> Relaying:
-    """How the calls of these clients pass on this route. `backends` are the protocols of the backends, with their
-    settings, by name."""
+    """Return how calls of these clients pass on this route. `backends` maps the names of backends to their protocols,
+    with their settings."""
     found = chain(
         _by_protocols(route, client, config, backends),
         _by_check(route, config),
@@ -86,7 +87,7 @@ def _by_policies(route: RouteConfig, config: Config) -> Iterator[str]:
 
 
 def _by_payload_log(route: RouteConfig, config: Config) -> Iterator[str]:
-    """A share of the calls that is read at random would make some fail by chance: all of a logged route are read."""
+    """Read all calls of a logged route: if only a random share were read, calls would fail by chance."""
     log = config.log.payloads
     if log is None:
         return

@@ -229,8 +229,9 @@ def _beside_passthrough(config: Config, catalog: Catalog) -> Iterator[Finding]:
 def _losing(
     match: MatchConfig, passing: Sequence[tuple[int, MatchConfig, str]], config: Config, catalog: Catalog
 ) -> Iterator[tuple[int, str, bool]]:
-    """The routes with passthrough that keep requests from a route with `match`, and their protocol. The last value:
-    they keep all of its requests; else those that they do not take themselves."""
+    """Yield the routes with passthrough that keep requests from a route with `match`, with their protocol. The last
+    value is true if they keep all of its requests; otherwise they keep the requests that they do not accept
+    themselves."""
     for listener, protocol in _arrivals(match, config, catalog):
         here = [
             (at, each) for at, each, name in passing if name == protocol.name and each.listener in (None, listener.name)

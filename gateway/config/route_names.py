@@ -1,4 +1,4 @@
-"""The names of routes: those in the configuration, and a short text of the match of each other route."""
+"""The names of routes: configured names, and a short text of the match for all other routes."""
 
 import json
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ def name_of_match(match: MatchConfig) -> str:
     """The name of a route with this match and no `name`: the model first, then the other conditions, such as
     `iris,protocol=v2-rest`.
 
-    It depends on the match alone, so that it stays when routes are added above. Clients can see names, and values of
-    headers may be secrets: digits of a hash stand for them. The digits also end a text that is too long for a name, or
+    It depends only on the match, so it stays the same when routes are added above. Clients can see names, and header
+    values can be secrets: digits of a hash stand for them. The digits also end a text that is too long for a name, or
     that has characters which cannot be printed.
     """
     whole = ",".join(_parts(match)) or EVERY_REQUEST

@@ -1,4 +1,4 @@
-"""`routes:`: which requests go to which backend, and how they are changed on the way."""
+"""`routes:`: the assignment of requests to backends, and how the gateway changes them on the way."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
@@ -28,14 +28,14 @@ Check: TypeAlias = Literal["full", "none"]
 
 
 class RewriteConfig(Keys):
-    """The names of the model and the version in the backend."""
+    """Names of the model and the version at the backend."""
 
     model: Name | None = None
-    """The backend's name of the model. Without it the client's is kept. `{1}`, `{2}`, ... are what the first, second,
-    ... wildcard in `match: {model: GLOB}` matched, `{0}` is the whole name."""
+    """Name of the model at the backend. `{1}`, `{2}`, ... are replaced by the text that the first, second, ... wildcard
+    in `match: {model: GLOB}` matched, `{0}` by the whole name. Default: the client's name."""
     version: str | None = None
-    """The backend's version; another one that a client names is not found, unless `match` names it. `""` drops the
-    client's. Without this key the client's is kept."""
+    """Version at the backend. A request for another version gets NOT_FOUND, unless `match` names that version. `""`
+    removes the client's version. Default: the client's version."""
 
 
 def _distinct_renamings(renamings: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
@@ -93,7 +93,7 @@ _FORMS: Mapping[Any, Any] = {
     float: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)],
     Nan | None: NanKey,
 }
-"""How values of a type are written in YAML, for the fields of TranslateSettings."""
+"""YAML types of the fields of TranslateSettings, by their Python types."""
 
 _CHECKS: Mapping[Any, Callable[[Any], Any]] = {
     tuple[Renaming, ...]: _distinct_renamings,
@@ -105,24 +105,24 @@ _CHECKS: Mapping[Any, Callable[[Any], Any]] = {
 
 
 FiniteDifferences: Any = Annotated[Derivatives, Declared(Derivatives, _FORMS, _CHECKS), AfterValidator(_known_stencil)]
-"""How derivatives are computed of evaluations, as a map of its keys."""
+"""Settings for derivatives from evaluations, as a map of its keys."""
 
 
 class SplitConfig(Keys):
     """One backend of a split."""
 
     backend: Name
-    """The name of the backend."""
+    """Name of the backend."""
     weight: Annotated[int, Strict(), Field(ge=0, le=1_000_000)] = 1
-    """Its share of the calls, in relation to the other weights. With 0 it gets none."""
+    """Share of the calls, relative to the other weights. A backend with weight 0 gets no calls."""
 
 
 class StickyConfig(Keys):
-    """Session affinity: the key that keeps the calls of a client at one backend of the split."""
+    """Session affinity: keeps the calls of a client at one backend of the split."""
 
     header: TextHeaderName
-    """The header or gRPC metadata key: calls with the same value go to the same backend while the weights stay. Calls
-    without it are split at random."""
+    """Header or gRPC metadata key. Calls with the same value go to the same backend while the weights stay the same.
+    Calls without it are split at random."""
 
 
 def _distinct_backends(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
@@ -133,41 +133,42 @@ def _distinct_backends(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...
 
 
 class RouteConfig(Keys):
-    """One route from clients to a backend."""
+    """A route from clients to a backend."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["backend"]}, {"required": ["split"]}]})
 
     name: RouteName = ""
-    """The route's name in metrics, logs, traces, the console and `gateway-route`. The default is a short text of
-    `match`, such as `iris` or `iris,protocol=v2-rest`. No two routes have the same name."""
+    """Name of the route in metrics, logs, traces, the console and `gateway-route`; must be unique. The default is a
+    short text of `match`, such as `iris` or `iris,protocol=v2-rest`."""
     match: MatchConfig
-    """Which requests take this route."""
+    """Conditions for requests that take this route."""
     backend: Name | None = None
-    """The name of the backend that answers. A route has either this key or `split`."""
+    """Name of the backend. A route has either this key or `split`."""
     split: Annotated[tuple[SplitConfig, ...], Field(min_length=1), AfterValidator(_distinct_backends)] | None = None
-    """The backends that share the calls, each with its weight, in place of `backend`. Metadata is that of the first
-    one with a weight above 0."""
+    """Backends that share the calls, by their weights, instead of `backend`. Metadata comes from the first backend with
+    a weight above 0."""
     sticky: StickyConfig | None = None
     """Keep the calls of a client at one backend of `split`."""
     fallback: Names = ()
-    """Backends that are tried in order if the route's own cannot answer: it cannot be reached, is overloaded, is not
-    ready, or does not have the model. A call that may have run is repeated only if its backend is `safe`."""
+    """Backends to try, in order, if the route's own backend is unreachable, overloaded, not ready, or does not have the
+    model. A call that may have run is repeated only if its backend is `safe`."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
-    """The backend's names in place of the client's."""
+    """Names at the backend that replace the client's names."""
     passthrough: Flag = False
     """Pass messages unchanged in both directions between clients and a backend of the same protocol, at the path in
-    `match`: for HTTP interfaces that an operator defines (grps: `customized_predict_http`). Only sizes are checked."""
+    `match`: for HTTP interfaces that an operator defines (grps: `customized_predict_http`). The gateway checks only
+    sizes."""
     signature: RouteSignature | None = None
-    """The model's tensors, in place of the backend's metadata."""
+    """Tensors of the model. They replace the backend's metadata."""
     translate: Annotated[TranslateSettings, Declared(TranslateSettings, _FORMS, _CHECKS)] = Field(
         default_factory=TranslateSettings
     )
-    """How tensors are converted."""
+    """Conversion of tensors."""
     check: Check | None = None
-    """`full`: read and check every request before a server sees it, also where client and server speak the same
-    protocol; `none`: let it pass unread there. The default is that of the key `check` at the top."""
+    """`full`: read and check every request before it reaches a server, even if client and server speak the same
+    protocol. `none`: pass such requests unread. Default: the value of `check` at the top."""
     policies: Policies = ()
-    """Policies around the route's calls, outermost first, outside of the backend's policies."""
+    """Policies for the route's calls, outermost first. They run outside of the backend's policies."""
 
     @model_validator(mode="after")
     def _named(self) -> Self:
@@ -177,25 +178,25 @@ class RouteConfig(Keys):
 
     @property
     def own_backends(self) -> tuple[str, ...]:
-        """The name in `backend`, or those in `split`."""
+        """The name in `backend`, or the names in `split`."""
         if self.split is not None:
             return tuple(each.backend for each in self.split)
         return () if self.backend is None else (self.backend,)
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The names of all its backends: its own, then those of `fallback`."""
+        """The names of all its backends: its own, then the backends in `fallback`."""
         return (*self.own_backends, *self.fallback)
 
     @property
     def called_backends(self) -> tuple[str, ...]:
-        """The backends that get calls: all but those with weight 0."""
+        """The backends that get calls: all except backends with weight 0."""
         idle = {each.backend for each in self.split or () if not each.weight}
         return tuple(name for name in self.backends if name not in idle)
 
     @property
     def backend_places(self) -> tuple[tuple[str | int, ...], ...]:
-        """Where each of `backends` is written, below the route."""
+        """The location of each of `backends`, below the route."""
         own: list[tuple[str | int, ...]] = [("backend",)] if self.backend is not None else []
         if self.split is not None:
             own = [("split", at, "backend") for at in range(len(self.split))]
@@ -203,7 +204,7 @@ class RouteConfig(Keys):
 
     @property
     def main_backend(self) -> str:
-        """The backend that answers questions about the model: the first of its own that gets calls."""
+        """The backend that answers metadata requests: the first of its own that gets calls."""
         if self.split is not None:
             return next(each.backend for each in self.split if each.weight)
         assert self.backend is not None

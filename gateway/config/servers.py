@@ -18,7 +18,7 @@ _OF_SHELLS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
 
 
 def _words(value: Any) -> Any:
-    """A command that is written as one text, as the words that a shell makes of it."""
+    """Split a command that is written as one text into words, like a shell."""
     if not isinstance(value, str):
         return value
     try:
@@ -41,57 +41,57 @@ class _TextOrWords:
 
 
 Command = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_words), _TextOrWords()]
-"""A program and its arguments: a list, or one text that is split as a shell does."""
+"""A program and its arguments: a list, or one text that is split like in a shell."""
 
 
 class ResourcesConfig(Keys):
-    """The resources that one job needs, as far as its job script does not say it. The engine `process` knows `memory`
-    and `seconds` only."""
+    """Resources of one job that its job script does not set. The engine `process` supports only `memory` and
+    `seconds`."""
 
     cpus: Size | None = None
-    """Processor cores."""
+    """Number of processor cores."""
     gpus: Size | None = None
-    """GPUs."""
+    """Number of GPUs."""
     memory: Size | None = None
-    """Bytes of memory. The engine `process` bounds the address space of each process of a job by it."""
+    """Memory, in bytes. The engine `process` limits the address space of each process of a job to it."""
     seconds: Period | None = None
-    """The walltime: the engine ends a job that runs longer. Before that the server gets no more calls, and is
-    replaced."""
+    """Walltime, in seconds: the engine terminates a job that runs longer. Before that, the gateway sends the server no
+    more calls, and replaces it."""
     options: tuple[Name, ...] = ()
-    """Further options in the engine's own words, such as `--partition=gpu` for SLURM."""
+    """Additional options of the engine, such as `--partition=gpu` for SLURM."""
 
 
 class ServersConfig(Keys):
-    """Model servers that the gateway starts when calls wait for them, each as a job of an engine."""
+    """Model servers that the gateway starts when calls wait for them. Each server is a job of an engine."""
 
     engine: Literal["process", "hyperqueue", "slurm"]
-    """What runs the jobs: `process` (this machine), `hyperqueue` or `slurm`."""
+    """Engine that runs the jobs: `process` (this machine), `hyperqueue` or `slurm`."""
     directory: Name | None = None
-    """HyperQueue's server directory; without it the engine's default."""
+    """Server directory of HyperQueue. Default: the engine's default."""
     script: Name | None = None
-    """The absolute path of a job script. It gets the variables `PORT` and `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
+    """Absolute path of a job script. The script gets the variables `PORT` and `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
     command: Command | None = None
-    """In place of `script`: a program with its arguments, as a list or as one text, which is split into words as a
-    shell does it. `{port}` is replaced by the port. No shell runs it."""
+    """Program with its arguments, instead of `script`: a list, or one text that is split into words like in a shell.
+    The gateway replaces `{port}` with the port. No shell runs the command."""
     min: Count = 0
-    """How many servers are kept even if nobody calls."""
+    """Minimum number of servers, which run even without calls."""
     max: Size = 1
-    """The most jobs at once, those that start and end included."""
+    """Maximum number of jobs, including jobs that are starting or stopping."""
     idle: Period = 300
-    """Seconds without a call after which a server is ended."""
+    """Seconds without a call after which the gateway stops a server."""
     start_timeout: Period = 600
-    """Seconds that a job may take until its server has announced itself, the time in the engine's queue included. Calls
-    that wait that long without any server get an error."""
+    """Maximum time until a job's server announces itself, in seconds, including the time in the engine's queue. Calls
+    that wait this long without any server get an error."""
     calls_per_server: Count = 0
-    """The calls after which a server is replaced by a new one; 0: any number."""
+    """Number of calls after which a new server replaces a server. 0: no limit."""
     resources: ResourcesConfig = ResourcesConfig()
-    """What one job needs."""
+    """Resources of one job."""
     keep: Flag = False
-    """Jobs go on when the gateway ends, and the next gateway with this configuration uses them. Without it they are
-    ended with the gateway."""
+    """Keep jobs running when the gateway stops; the next gateway with this configuration uses them. With `false`, they
+    stop with the gateway."""
     state: Name | None = None
-    """The absolute path of a folder in which the gateway remembers its jobs, with a folder for each job; where jobs run
-    on other machines, one that these see, too. Without it `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in
+    """Absolute path of a folder with records of the gateway's jobs and a subfolder for each job. If jobs run on other
+    machines, these machines must also see the folder. Default: `modelglot/BACKEND` in `$XDG_STATE_HOME`, or in
     `~/.local/state`."""
 
 

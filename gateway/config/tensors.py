@@ -23,21 +23,21 @@ class TensorSpecConfig(Keys):
     """One tensor of a signature."""
 
     name: Name
-    """The backend's name of the tensor."""
+    """Name of the tensor at the backend."""
     datatype: Datatype
-    """A datatype of V2."""
+    """V2 datatype."""
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)]
-    """Its dimensions. -1 is a free dimension; a first -1 before others is the batch."""
+    """Dimensions of the tensor. -1 is a free dimension; a first -1 before other dimensions is the batch."""
     content_type: Literal["text", "json", "image", "npy"] | None = None
-    """The form in which the tensor is sent, if the protocol has several, as mip has: for BYTES each element as a
-    `text`, as a `json` value or as an `image` file; for numbers as `json` or as `npy`, which loses nothing."""
+    """Content type of the tensor, if the protocol has several, like mip: for BYTES each element as a `text`, as a
+    `json` value or as an `image` file; for numbers as `json` or as the lossless `npy`."""
 
 
 class InputSpecConfig(TensorSpecConfig):
     """One input of a signature."""
 
     optional: bool = False
-    """Whether requests may leave the input out."""
+    """Requests can omit the input."""
 
 
 def _tensor_spec(keys: TensorSpecConfig) -> TensorSpec:
@@ -71,12 +71,12 @@ InputSpecs = Annotated[
 
 
 class SignatureConfig(Keys):
-    """The model's inputs and outputs, in place of the backend's metadata."""
+    """Inputs and outputs of the model. They replace the backend's metadata."""
 
     inputs: InputSpecs = ()
-    """The inputs, in order. Without them those of the metadata are used."""
+    """Inputs, in order. Default: the inputs in the metadata."""
     outputs: TensorSpecs = ()
-    """The outputs, in order. Without them those of the metadata are used."""
+    """Outputs, in order. Default: the outputs in the metadata."""
 
 
 def _signature(keys: SignatureConfig) -> Signature:
@@ -87,14 +87,14 @@ class ConstantConfig(Keys):
     """An input that the gateway adds to every request."""
 
     name: Name
-    """The backend's name of the input."""
+    """Name of the input at the backend."""
     datatype: Datatype
-    """A datatype of V2."""
+    """V2 datatype."""
     shape: Annotated[tuple[Dimension, ...], Field(max_length=MAX_RANK)]
-    """Its dimensions; none can be free."""
+    """Dimensions of the input; free dimensions are not allowed."""
     data: Any
-    """Its elements: lists nested as in the shape, or one flat list; a single value for shape []. Elements of BYTES are
-    texts."""
+    """Elements of the input: lists nested like the shape, or one flat list; a single value for shape []. Elements of
+    BYTES are texts."""
 
 
 def _constant(keys: ConstantConfig) -> Tensor:

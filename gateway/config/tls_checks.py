@@ -75,7 +75,7 @@ def _server_places(parts: Parts) -> Iterator[tuple[Location, ListenerTlsConfig]]
 
 
 def client_tls_findings(location: Location, tls: BackendTlsConfig, catalog: Catalog) -> Iterator[Finding]:
-    """Findings: errors in the `tls` at `location`, towards servers."""
+    """Find errors in the `tls` at `location`, for connections to servers."""
     if (tls.certificate is None) != (tls.key is None):
         there, missing = ("key", "certificate") if tls.certificate is None else ("certificate", "key")
         yield Finding((*location, there), f"needs {missing}", at_key=True)

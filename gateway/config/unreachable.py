@@ -1,7 +1,7 @@
 """Routes that no request can reach, because one earlier route takes every request that they would take.
 
-The earlier route's conditions must include those of the later one. Nothing is reported that is not certain: of globs
-only `TEXT*`, `*TEXT` and `*` are known to include others, and routes that take everything only together are not found.
+The earlier route's conditions must include the later route's conditions. Only certain cases are reported: only the
+globs `TEXT*`, `*TEXT` and `*` are known to include others, and routes that take everything only together are not found.
 """
 
 from bisect import bisect_left
@@ -18,8 +18,8 @@ from gateway.core.operations import CALLS
 from gateway.core.types import Shape
 
 MOST_COMPARISONS = 50_000
-"""Pairs of routes that are compared for one configuration, in a fraction of a second. Of the routes behind those
-nothing is reported."""
+"""Maximum number of pairs of routes that are compared for one configuration, in a fraction of a second. Later routes
+are not checked."""
 
 
 def unreachable_routes(config: Config, _: Catalog, most: int = MOST_COMPARISONS) -> Iterator[Finding]:
@@ -42,8 +42,8 @@ def unreachable_routes(config: Config, _: Catalog, most: int = MOST_COMPARISONS)
 
 
 class RouteIndex:
-    """Routes by the plain text that their globs begin with. A glob takes no name that begins otherwise, so that a
-    thousand routes for a thousand names need no comparison."""
+    """Routes by the plain text at the start of their globs. A glob matches no name with another start, so a thousand
+    routes for a thousand names need no comparison."""
 
     def __init__(self, routes: Sequence[RouteConfig]) -> None:
         self._routes = routes

@@ -42,7 +42,7 @@ def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _programs(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Programs of `servers.command` that are not there: a warning, as for engines. Other engines run them elsewhere."""
+    """Warn of missing programs in `servers.command`, like for engines. Other engines run them elsewhere."""
     for name, backend in config.backends.items():
         servers = backend.servers
         if servers is None or servers.engine != "process" or servers.command is None:

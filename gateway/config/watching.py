@@ -44,7 +44,7 @@ def _stamp(path: Path) -> Stamp:
 
 
 class Watched:
-    """Compares looks. A change counts when two looks in a row find the same, so that a file is not read while it is
+    """Compares looks. A change counts when two consecutive looks are equal. This avoids reading a file that is still
     being written."""
 
     def __init__(self, loaded: Look) -> None:
