@@ -141,8 +141,9 @@ async def _reply(reader: Reader, message: Message, limits: Limits, unread: bool)
 
         assert protocol.relay is not None
         head = protocol.relay.head(reader.message, ListenerSettings("l", limits, "of the listener"))
-        found = None if head is None else head.found
-        request = replace(request, unread=Unread(reader.message, found, read, protocol.encode_response))
+        if head is not None:
+            passing = Unread(reader.message, head.found, read, protocol.encode_response)
+            request = replace(request, unread=passing, origin=head.origin or request.origin)
     try:
         answer = await exchange.ask(request, protocol, _Sends(message), target)
     except GatewayError as error:

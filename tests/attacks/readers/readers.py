@@ -22,6 +22,7 @@ from gateway.core.types import Headers, Message, Request, Tensor, tensor
 from gateway.protocols.json.bodies import MessageBody, NoBody, TextWord
 from gateway.protocols.json.compiled import compile_form
 from gateway.protocols.json.form import parse_form
+from gateway.protocols.json.listing import NamesAsKeys
 from tests.attacks.readers import json_bodies, other_bodies
 from tests.attacks.readers.other_bodies import field
 from tests.contract.flavors import Dialect, dialects
@@ -315,14 +316,15 @@ def _whole(message: Message) -> bytes:
 
 
 def kinds_of_bodies() -> set[type[MessageBody]]:
-    """The classes of bodies that the package has, and that are more than a word."""
+    """The classes of bodies that the package has, without bodies of one word, and without lists of models, which have a
+    limit of their own (`Limits.of_lists`)."""
 
     def below(kind: Any) -> Iterator[Any]:
         for each in kind.__subclasses__():
             yield each
             yield from below(each)
 
-    return {each for each in below(MessageBody) if not each.__abstractmethods__} - {NoBody, TextWord}
+    return {each for each in below(MessageBody) if not each.__abstractmethods__} - {NoBody, TextWord, NamesAsKeys}
 
 
 def kinds_with_bodies() -> set[type[MessageBody]]:
