@@ -87,4 +87,4 @@ def test_ports_are_never_given_twice() -> None:
 
 
 def test_everything_here_is_marked(request: pytest.FixtureRequest) -> None:
-    assert request.node.get_closest_marker("interop")
+    assert request.node.get_closest_marker("real")

@@ -152,11 +152,11 @@ def test_metadata_of_companions(ask: Ask) -> None:
     assert told(unclaimed)[0] == "501"
 
 
-def test_config_is_empty(ask: Ask) -> None:
+def test_config_is_written_from_metadata(ask: Ask) -> None:
     """perf_analyzer ends without it."""
     *known, unknown = ask(*({"op": "config", "model": model} for model in ("two", "two.gradient", "literal", "nobody")))
 
-    assert known == [{}, {}, {}]
+    assert [each["name"] for each in known] == ["two", "two.gradient", "literal"]
     assert told(unknown)[0] == "404"
 
 
