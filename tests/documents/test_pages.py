@@ -60,13 +60,13 @@ OTHER_PROGRAMS = re.compile(r"(?<!\S)(curl|jq|openssl) ")
 
 
 def example_parameters() -> Iterator[Any]:
-    """Commands may rely on those above them on their page, and need what these need."""
-    above: dict[Path, set[str]] = {}
+    """Commands of a page rely on each other: all of them need what one of them needs."""
+    of_pages: dict[Path, set[str]] = {}
     for example in EXAMPLES:
-        programs: set[str] = set()
         if not is_program(example):
-            programs = above.setdefault(example.block.page, set())
-            programs.update(OTHER_PROGRAMS.findall(example.block.text))
+            of_pages.setdefault(example.block.page, set()).update(OTHER_PROGRAMS.findall(example.block.text))
+    for example in EXAMPLES:
+        programs = set() if is_program(example) else of_pages[example.block.page]
         needs = programs or runnable.needs_peer(example)
         marks = [pytest.mark.real(*sorted(programs))] if needs else []
         yield pytest.param(example, id=example.block.place, marks=marks)
