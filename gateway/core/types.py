@@ -444,9 +444,9 @@ class CallsLeft:
 
 
 class Head(Struct, frozen=True):
-    """What a Relay finds in a client's message that passes unread. The fields are those of Request.
+    """The result of a Relay's search in a client's message that passes unread. The fields are the same as in Request.
 
-    `found`: what else it has found, for itself alone.
+    `found`: further results, for the Relay's own use.
     """
 
     operation: Operation

@@ -38,8 +38,8 @@ def _is_page(reply: Message) -> bool:
 
 
 def page_text(reply: Message) -> str:
-    """What a page says of itself: `a web page (text/html), '500 Internal Server Error'`. The rest of it may be long,
-    and show paths and variables of the server."""
+    """Describe a page by its title: `a web page (text/html), '500 Internal Server Error'`. The rest of the page can be
+    long, and show paths and variables of the server."""
     text = bytes(memoryview(reply.body)[:_MOST_READ]).decode("utf-8", "replace")
     found = next((match[1] for title in _TITLES if (match := title.search(text))), "")
     title = " ".join(readable(html.unescape(_TAG.sub(" ", found))).split())

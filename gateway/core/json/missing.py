@@ -34,8 +34,8 @@ def flaw(error: DecodeError) -> MissingNumbers:
 
 
 def clearer(error: DecodeError, other: Exception) -> DecodeError:
-    """Of the error of a text and that of the same with NaN in place of null the one that says more: the second if it is
-    about an integer that is missing."""
+    """Return the clearer of two errors: `error` of a text, or `other` of the same text with NaN instead of null. The
+    second is clearer if it is about a missing integer."""
     if ", nan, " not in str(other):
         return error
     return DecodeError(f"{other}; null is read as NaN, which no integer can be")

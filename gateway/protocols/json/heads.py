@@ -138,8 +138,8 @@ def _read(
 
 
 def _check_same(what: str, one: object, other: str) -> None:
-    """What stands in several headers and query parameters has one value: a client may use the one, a proxy judge by the
-    other."""
+    """Raise DecodeError if two headers or query parameters give one name different values. A proxy might check the
+    first, and the server use the second."""
     if one != other:
         raise DecodeError(f"{what} is {one!r} and {other!r} in the head of the request; send it once")
 

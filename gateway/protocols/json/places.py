@@ -298,7 +298,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _in_order(given: Any, leaf: Leaf, reading: BodyReading) -> Any:
-    """What stands in rows, in the order of their indices."""
+    """Return the values of rows, sorted by the indices of the rows."""
     if reading.order is None or not leaf.rows or type(given) is not list:
         return given
     return [given[at] for at in reading.order]

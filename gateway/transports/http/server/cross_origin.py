@@ -21,7 +21,7 @@ _NO_CONTENT = 204
 
 
 class CrossOriginReplies:
-    """What replies of one listener say to pages."""
+    """The CORS headers of the replies of one listener."""
 
     names = frozenset(
         (
