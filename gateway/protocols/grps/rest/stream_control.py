@@ -24,7 +24,8 @@ _CONTENT_TYPE = re.compile(rf"{_TOKEN.pattern}/{_TOKEN.pattern}( *; *{_TOKEN.pat
 _TAKEN = {
     QUERY: frozenset({"model", "return-ndarray", "name"}),
     HEADER: frozenset({"accept", "accept-encoding", "authorization", "connection", "content-encoding"})
-    | {"content-length", "content-type", "cookie", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"},
+    | {"content-length", "content-type", "cookie", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+    | {"traceparent", "tracestate", "x-api-key", "x-request-id"},
     BODY: frozenset({"model", "status", "str_data", "bin_data", "gtensors", "gmap", "ndarray", "strdata", "bindata"}),
 }
 """Keys that mean something else there."""

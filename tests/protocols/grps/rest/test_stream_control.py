@@ -167,6 +167,7 @@ def test_bytes_are_not_asked_for_by_a_member() -> None:
         ({"ctrl_mode": "header", "ctrl_key": "a b"}, "ctrl_key", "'a b' is not a header's name"),
         ({"ctrl_mode": "body", "ctrl_key": "gtensors"}, "ctrl_key", "means something else in the body"),
         ({"ctrl_key": "host"}, "ctrl_key", "means something else in the header"),
+        ({"ctrl_key": "X-Request-Id"}, "ctrl_key", "'X-Request-Id' means something else in the header"),
         ({"res_content_type": "a\r\nb: c/d"}, "res_content_type", "is not a content type such as text/event-stream"),
     ],
 )
