@@ -13,12 +13,12 @@ from gateway.core.types import Message
 
 _LONGEST = 200
 """Characters of a title, and of an address, that are shown."""
+_LONGEST_TITLE = 1000
+"""Bytes of a title with its tags."""
 _MOST_READ = 16 * 2**10
 """Bytes of a page in which its title is looked for."""
-_TITLES = (
-    re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL),
-    re.compile(r"<h1[^>]*>(.*?)</h1", re.IGNORECASE | re.DOTALL),
-)
+_TITLES = (b"title", b"h1")
+"""Elements that name a page, the best first."""
 _TAG = re.compile(r"<[^>]*>")
 _PAGES = (b"<!doctype html", b"<html")
 
@@ -40,10 +40,20 @@ def _is_page(reply: Message) -> bool:
 def page_text(reply: Message) -> str:
     """Describe a page by its title: `a web page (text/html), '500 Internal Server Error'`. The rest of the page can be
     long, and show paths and variables of the server."""
-    text = bytes(memoryview(reply.body)[:_MOST_READ]).decode("utf-8", "replace")
-    found = next((match[1] for title in _TITLES if (match := title.search(text))), "")
+    page = bytes(memoryview(reply.body)[:_MOST_READ])
+    found = next(filter(None, (_element(page, name) for name in _TITLES)), b"").decode("utf-8", "replace")
     title = " ".join(readable(html.unescape(_TAG.sub(" ", found))).split())
     return f"a web page (text/html), {title[:_LONGEST]!r}" if title else "a web page (text/html)"
+
+
+def _element(page: bytes, name: bytes) -> bytes:
+    """Return the content of the first element `name`; empty if the page has none. The time is linear in the size of the
+    page, whatever a server sends. A regular expression would try again at each `<`."""
+    lower = page.lower()
+    start = lower.find(b"<" + name)
+    begin = lower.find(b">", start) if start >= 0 else -1
+    end = lower.find(b"</" + name, begin) if begin >= 0 else -1
+    return page[begin + 1 : min(end, begin + 1 + _LONGEST_TITLE)] if end >= 0 else b""
 
 
 def web_error(reply: Message, asked: str) -> str:

@@ -29,6 +29,9 @@ HTML = (b"content-type", b"text/html; charset=utf-8")
         (b"<html><title>" + b"y" * 1000 + b"</title>", "'" + "y" * 200 + "'"),
         (b"<html><body>nothing in a heading, but /a/path", ""),
         (b"<title>" + b" " * 20_000 + b"late</title>", ""),
+        (b"<html>" + b"<title>" * 2000, ""),
+        (b"<html><title><h1>no end of a title</h1>", "'no end of a title'"),
+        (b"<html><title>" + b"<" * 15_000 + b"</title>", "'" + "<" * 200 + "'"),
     ],
 )
 def test_of_a_page_its_title_is_shown(body: bytes, shown: str) -> None:
