@@ -2,12 +2,17 @@
 it does not, the error says so."""
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.core.json import missing
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
+from tests.traced import traced
 from tests.wires import Server, Wires, replying
 
 JSON = ((b"content-type", b"application/json"),)
@@ -149,14 +154,34 @@ async def test_nan_in_csv(translate: str, line: bytes) -> None:
 
 
 def test_a_word_in_a_string_is_never_a_missing_number() -> None:
-    from gateway.core.json import missing
-
     assert missing.as_nan(b'["a,null,b", 1]', members=True) is None
     assert missing.as_nan(b'["null", null]', members=True) is None
     assert missing.as_nan(b"[null,null , 1]", members=False) == b"[NaN ,NaN  , 1]"
     assert missing.as_nan(b'{"a": null}', members=False) is None
     assert missing.as_nan(b'{"a": null}', members=True) == b'{"a": NaN }'
     assert missing.as_nan(b"[1, nullable]", members=True) is None
+
+
+@given(
+    st.lists(
+        st.sampled_from(["null", '"a"', '"nul"', "1", " null", "null\n", "[null]", '{"b":null}', "1.5"]), max_size=9
+    ),
+    st.integers(4, 9),
+)
+def test_nulls_are_found_wherever_a_piece_ends(values: list[str], size: int) -> None:
+    text = f"[{','.join(values)}]"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(missing, "_PIECE", size)
+        found = missing.as_nan(text.encode(), members=True)
+    expected = re.sub(r"\bnull\b", "NaN ", text)
+    assert found == (expected.encode() if expected != text else None)
+
+
+def test_many_strings_and_nulls_take_no_memory_of_their_own() -> None:
+    text = b'["",' + b'"",null,' * 200_000 + b"1]"
+    with traced() as memory:
+        assert missing.as_nan(text, members=False) is not None
+    assert memory.peak < 4 * len(text) + 32 * missing._PIECE
 
 
 @pytest.mark.parametrize("translate", ["{}", "{nan: null}", "{nan: literal}"])
