@@ -110,6 +110,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to receive into: the place of the rest of a large body, else what all connections share."""
+        self._filling = None  # uvloop may have asked before, and received nothing
         if self._phase is _BODY and isinstance(self._body, SizedBody) and not self._ahead.data:
             room = self._body.room
             if room is not None:
@@ -451,6 +452,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _reject(self, error: GatewayError) -> None:
         self._keep_alive = False
+        self._body = self._filling = None
         self._head_reader.start()  # forgets what has arrived of the head
         self._write(self._error_reply(error))
         self._linger()

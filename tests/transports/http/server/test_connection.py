@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -344,3 +345,35 @@ async def test_a_client_that_does_not_close_after_an_error_is_cut_off() -> None:
         await send_whole(writer, b"nonsense")
         await reader.readuntil(b"\r\n\r\n")
         await within_bound(listener.drain(2 * GENEROUS))
+
+
+async def test_a_place_for_a_body_that_uvloop_asked_for_in_vain_is_not_used_after_the_408() -> None:
+    """uvloop asks for a buffer once more when a read has filled the last one, also if nothing follows. The bytes that
+    come after the refusal are then elsewhere, and the place has what another message left there."""
+    seen: list[bytes] = []
+
+    def note(message: Message, protocol: Protocol) -> Message:
+        seen.append(bytes(message.body))
+        return echo(message, protocol)
+
+    transport = MagicMock(spec=asyncio.Transport)
+    transport.get_extra_info.return_value = None
+    transport.is_closing.return_value = False
+    transport.get_write_buffer_size.return_value = 0
+    async with listening(note, limits=Limits(message=MIB)) as listener:
+        connection = listener.serve()
+        connection.connection_made(transport)
+
+        def arrive(data: bytes) -> None:
+            place = connection.get_buffer(-1)
+            place[: len(data)] = data
+            connection.buffer_updated(len(data))
+
+        request = post(bytes(100_000))
+        arrive(request[:1000])
+        connection.get_buffer(-1)
+        connection._expire()
+        assert transport.write.call_args_list[0].args[0].startswith(b"HTTP/1.1 408")
+        arrive(b"Z" * (len(request) - 1000))
+        connection.connection_lost(None)
+    assert not seen
