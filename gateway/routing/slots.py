@@ -233,20 +233,15 @@ class LocalSlots:
         """The error of a request that may only be sent to other endpoints than those that it has tried."""
         return refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free")
 
-    def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Awaitable[Endpoint]:
-        """As Slots'."""
-        if not self.serving and not self.keeps_waiting:
-            return self._wait_for_endpoint(request)
-        return self.calls.wait(request)
-
-    async def _wait_for_endpoint(self, request: Request) -> Endpoint:
-        """As `wait`, while there is no endpoint."""
-        if not self.calls.waits_for_endpoint(request):
+    async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
+        """As Slots'. Each waiting call is given a slot; one that takes no slot gives it back immediately."""
+        needs_endpoint = not self.serving and not self.keeps_waiting
+        if needs_endpoint and not self.calls.waits_for_endpoint(request):
             raise self.choice.none_there()
         endpoint = await self.calls.wait(request)
         if request.operation not in self.with_slot:
             endpoint.give_back()
-        else:
+        elif needs_endpoint:
             self.note_sequence(request, endpoint)
         return endpoint
 

@@ -208,9 +208,7 @@ class PlacedSlots:
             endpoint = await local.wait(request, tried)
         finally:
             placement.waiting -= 1
-        if request.operation not in local.with_slot:
-            endpoint.give_back()
-        elif is_unheld:
+        if is_unheld and request.operation in local.with_slot:
             local.note_sequence(request, endpoint)
         return endpoint
 

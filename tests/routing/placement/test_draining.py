@@ -1,10 +1,14 @@
 """Draining an endpoint of a backend that knows which of its servers has which model."""
 
+import asyncio
+
 import pytest
 
 from gateway.core.errors import GatewayError, Status
+from gateway.core.operations import Operation
 from gateway.routing.draining import Drain
-from tests.routing.placement.servers import Fleet, Server
+from gateway.routing.queue import QueueSettings
+from tests.routing.placement.servers import Fleet, Server, settle
 
 
 async def test_a_drained_endpoint_gets_no_calls_for_its_models_until_it_serves_again() -> None:
@@ -21,6 +25,18 @@ async def test_a_drained_endpoint_gets_no_calls_for_its_models_until_it_serves_a
     endpoint.set_drain(None)
     assert await fleet.server_of("x") == "a"
     assert {await fleet.server_of("both") for _ in range(2)} == {"a", "b"}
+
+
+async def test_metadata_that_waited_for_an_endpoint_leaves_its_slot_once() -> None:
+    fleet = await Fleet(Server("a", ["x"]), limit=1, queue=QueueSettings(wait_for_endpoints=60)).asked()
+    endpoint = fleet.backend.endpoints[0]
+    endpoint.set_drain(Drain(0))
+    waiting = [asyncio.ensure_future(fleet.ask("x", Operation.METADATA)) for _ in range(5)]
+    await settle()
+    assert fleet.backend.waiting == 5
+    endpoint.set_drain(None)
+    await asyncio.gather(*waiting)
+    assert endpoint.in_flight == 0
 
 
 async def test_calls_of_a_sequence_go_on_where_its_state_is_and_begin_anew_at_another_holder() -> None:
