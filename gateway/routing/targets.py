@@ -22,8 +22,8 @@ from gateway.routing.endpoint import Endpoint
 SECONDS_WAITED = 10.0
 """How long a server may take to answer that question."""
 SECONDS_CONFIRMED = 1.0
-"""A server that refused a call, was asked, and is still the same one, is not asked again because of a refusal for so
-long: clients that send wrong requests must not double its work."""
+"""Minimum time between two questions to a server because of refused calls, whatever it answers, and the maximum time
+that a refused call waits for the answer: clients that send wrong requests must not double the server's work."""
 
 _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
@@ -63,8 +63,8 @@ class Targets:
         """The Targets whose flavor is known, or that need none."""
         self._last: dict[Endpoint, Target] = {}
         """What each server told last, also if it is forgotten."""
-        self._confirmed: dict[Endpoint, float] = {}
-        """When a server that had refused a call told that it is still the same one."""
+        self._asked_at: dict[Endpoint, float] = {}
+        """When a server was asked last because it had refused a call."""
         self.changes = 0
         """How often a server told something else than before."""
         for endpoint in endpoints:
@@ -79,7 +79,7 @@ class Targets:
 
     def remove(self, endpoint: Endpoint) -> None:
         """Remove an endpoint. Calls that it still has find its Target all the same."""
-        for each in (self._unflavored, self.known, self._last, self._confirmed):
+        for each in (self._unflavored, self.known, self._last, self._asked_at):
             each.pop(endpoint, None)
 
     def forget(self) -> None:
@@ -102,14 +102,16 @@ class Targets:
         if endpoint not in self._unflavored or isinstance(error, TransportError):
             return False
         if self.changes == changes and endpoint in self.known:
-            if self._clock() < self._confirmed.get(endpoint, -inf) + SECONDS_CONFIRMED:
-                return False
+            if endpoint not in self._asking:
+                if self._clock() < self._asked_at.get(endpoint, -inf) + SECONDS_CONFIRMED:
+                    return False
+                self._asked_at[endpoint] = self._clock()
             try:
-                await self._asked(endpoint, self._flavors, request.deadline)
-            except GatewayError:
+                async with asyncio.timeout(SECONDS_CONFIRMED):  # the client has an answer already
+                    await self._asked(endpoint, self._flavors, request.deadline)
+            except (GatewayError, TimeoutError):
                 return False
             if self.changes == changes:
-                self._confirmed[endpoint] = self._clock()
                 return False
         return error.status in _REFUSED or request.operation not in _CHANGING
 
@@ -161,7 +163,6 @@ class Targets:
         if endpoint in self._unflavored:
             if self._last.get(endpoint, found) != found:
                 self.changes += 1
-                self._confirmed.pop(endpoint, None)
                 endpoint.changed()  # what is known of its models belongs to the other server
             self.known[endpoint] = self._last[endpoint] = found
         return found

@@ -321,7 +321,10 @@ async def test_a_refusal_stands_where_the_server_does_not_tell_again() -> None:
         await call
     following = await lab.ask()
     assert lab.asked()[-1] == "infer ours"
-    following.cancel()
+    await lab.answer(b"no", 400)  # a busy server is not asked at each refusal
+    with pytest.raises(GatewayError, match="no"):
+        await following
+    assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer ours"]
 
 
 async def test_a_server_that_is_not_ready_yet_is_asked_again() -> None:
