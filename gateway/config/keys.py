@@ -358,7 +358,7 @@ def _server_headers(given: Any) -> Any:
     """Check the `headers` of a backend as written, before their names change to lower case."""
     for name, text in given.items() if isinstance(given, dict) else ():
         lower = str(name).lower()
-        if lower in _NEVER_FIXED:
+        if lower in _NEVER_FIXED or lower.startswith("grpc-"):
             raise refusal(f"{name!r} is set by the gateway for each request and cannot be in `headers`", name)
         if lower.endswith("-bin"):
             raise refusal(f"{name!r}: headers that end in -bin are bytes over gRPC; expected another one", name)

@@ -871,6 +871,11 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND + "headers: {Transfer-Encoding: chunked}}}\n",
         ["2:102: 'Transfer-Encoding' is set by the gateway for each request and cannot be in `headers`"],
     ),
+    (
+        "a header that is reserved for gRPC",
+        BACKEND + "headers: {grpc-timeout: 1S}}}\n",
+        ["2:97: 'grpc-timeout' is set by the gateway for each request and cannot be in `headers`"],
+    ),
     ("a header twice", BACKEND + "headers: {X-A: b, x-a: c}}}\n", ["2:96: 'x-a' and 'X-A' are the same header"]),
     ("no host", BACKEND + "headers: {Host: 'a b'}}}\n", ["2:89: expected a host name, with or without :PORT"]),
     (

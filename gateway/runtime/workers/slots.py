@@ -90,7 +90,7 @@ class SupervisedSlots:
                 note_waiting(request, self.local.name, place or 1, monotonic() - began, retry_after)
         endpoint = next((each for each in self.local.endpoints if each.address == address), None)
         if endpoint is None:
-            self._channel.tell("give_back", slot, False)
+            self._return_unclaimed((slot, address, place))
             raise self._cannot(f"this worker does not know its endpoint {address} yet")
         if slot:
             self._numbers.setdefault(endpoint, deque()).append(slot)

@@ -54,7 +54,7 @@ class RequestHeadWriter:
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:
         raw = checked(raw if is_metadata else from_text(raw))
-        raw = [field for field in raw if field[0] not in self._left_out]
+        raw = [field for field in raw if field[0].lower() not in self._left_out]
         addressed = write(((b":path", path.encode()), (b":authority", self._authority)))
         return b"".join((_METHOD_POST, self._scheme, addressed, _FIXED, self._own, write(written(Headers(raw)))))
 

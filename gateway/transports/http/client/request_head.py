@@ -69,7 +69,7 @@ class HeadWriter:
     def _write_first_lines(self, method: str, path: str, query: str, raw: Sequence[tuple[bytes, bytes]]) -> bytes:
         """The request line, `Host`, `Connection`, and the headers `raw`. Raises as `write`."""
         lines = [self._request_line(method, path, query)]
-        lines += [b"%b: %b" % field for field in raw if field[0] not in self._left_out]
+        lines += [b"%b: %b" % field for field in raw if field[0].lower() not in self._left_out]
         lines.append(b"")
         head = b"\r\n".join(lines)
         ends = len(lines) + self._fixed_lines - 2

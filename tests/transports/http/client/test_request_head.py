@@ -45,7 +45,7 @@ OWN = ((b"host", b"iris.example.com"), (b"x-tenant", b"a"), (b"accept", b"text/c
 
 @pytest.mark.parametrize("close", [False, True])
 def test_own_headers_take_the_place_of_those_of_the_message(close: bool) -> None:
-    message = Message("POST", "/v2", Headers([(b"x-tenant", b"b"), (b"accept", b"*/*"), (b"x-other", b"c")]))
+    message = Message("POST", "/v2", Headers([(b"X-Tenant", b"b"), (b"accept", b"*/*"), (b"x-other", b"c")]))
     head = HeadWriter(parse_address("http://127.0.0.1:8000"), close=close, headers=OWN).write(message, 2, 1.5)
     assert head == (
         b"POST /v2 HTTP/1.1\r\nHost: iris.example.com\r\n"
