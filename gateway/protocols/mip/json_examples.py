@@ -3,13 +3,14 @@ rectangular lists, become tensors. Any other JSON becomes BYTES that hold the JS
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json import Array, kept, number_pieces, read, read_bare, string_pieces, write
+from gateway.core.errors import DecodeError, ElementError, invalid_input
+from gateway.core.json import PIECE, Array, kept, number_pieces, read, read_bare, string_pieces, write, write_numbers
 from gateway.core.types import Buffer, Tensor
 
 STRINGS = "strings"
@@ -43,7 +44,24 @@ def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     array = tensor.array
     if array.dtype.kind not in "biu":
         array = array.astype(np.float64, copy=False)
-    return [list(map(kept, number_pieces(row, nan, what))) for row in array]
+    size = array.size // max(1, len(array))
+    if not 0 < size <= PIECE:
+        return [list(number_pieces(row, nan, what)) for row in array]
+    # One call of orjson for many rows: a call for each takes 5 us and leaves a hole of a kilobyte in memory.
+    rows = PIECE // size
+    some = (array[at : at + rows] for at in range(0, len(array), rows))
+    return [[row] for part in some for row in _rows(part, nan, what)]
+
+
+def _rows(array: "np.ndarray[Any, Any]", nan: str, what: str) -> list[bytes]:
+    """The JSON text of each row of an array of at most PIECE numbers."""
+    try:
+        text = write_numbers(array, nan, what)
+    except ElementError:
+        return [write_numbers(row, nan, what) for row in array]  # counts the elements of the row
+    opened, closed = b"[" * (array.ndim - 1), b"]" * (array.ndim - 1)
+    inner = text[array.ndim : -array.ndim].split(b"%b,%b" % (closed, opened))
+    return [b"%b%b%b" % (opened, row, closed) for row in inner]
 
 
 def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
