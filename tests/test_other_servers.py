@@ -43,14 +43,17 @@ class ModelServer:
         """Serve a connection, until its client closes it or sends something else than HTTP/1.1."""
         with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError, ValueError):
             while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                start = await reader.readexactly(4)
+                if start not in (b"GET ", b"POST", b"HEAD", b"PUT "):
+                    return  # another protocol, which has no end that a server of HTTP would wait for
+                head = (start + await reader.readuntil(b"\r\n\r\n")).lower()
                 lines = head.split(b"\r\n")
                 await reader.readexactly(sum(int(each[15:]) for each in lines if each.startswith(b"content-length:")))
                 method, path, _ = lines[0].decode().split(" ")
                 self.requests.append(f"{method.upper()} {path}")
                 status, body = self.answer(method.upper(), path, head)
-                start = b"HTTP/1.1 %d X\r\nContent-Type: application/json" % status
-                writer.write(http(start, json.dumps(body).encode()))
+                status_line = b"HTTP/1.1 %d X\r\nContent-Type: application/json" % status
+                writer.write(http(status_line, json.dumps(body).encode()))
 
 
 @asynccontextmanager
