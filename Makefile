@@ -10,12 +10,14 @@ WORKERS := 4
 # A file's tests stay together, and the files in the order of tests/conftest.py.
 SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests that need no more than the packages of .venv. The two folders that have none of them are not read.
-OWN := -m "not real and not attack" --ignore tests/interop --ignore tests/attacks
+OWN := --ignore tests/interop --ignore tests/attacks
+QUICK := -m "not real and not attack and not long" --hypothesis-profile few
+LONG := -m "(long or hypothesis) and not real and not attack"
 
 # The tests start hundreds of processes: none compiles the gateway anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup help run test test-real test-all coverage attack lowest soak soak-fleet lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
+.PHONY: setup help run test test-long test-real test-all coverage attack lowest soak soak-fleet lint format generate bench bench-quick charts matrix conformance metrics chart pages docs screenshots peers lock version release clean
 
 setup: $(VENV)/.ready  ## the virtual environment in .venv, with all that tests and tools need
 
@@ -38,13 +40,16 @@ help:  ## this list
 run: $(VENV)/.gateway  ## the gateway with bundled model servers behind it, on loopback
 	$(BIN)/gateway demo
 
-test: setup  ## the tests that need nothing else on the machine
-	$(BIN)/python -m pytest $(OWN) $(SUITE)
+test: setup  ## the tests that need nothing else on the machine, in some minutes
+	$(BIN)/python -m pytest $(OWN) $(QUICK) $(SUITE)
+
+test-long: setup  ## large messages, killed processes, each value of the chart, and many random examples
+	$(BIN)/python -m pytest $(OWN) $(LONG) $(SUITE)
 
 test-real: setup peers  ## the tests with real servers and clients, clusters, browsers and the image
 	$(BIN)/python -m pytest -m real $(SUITE)
 
-test-all: test test-real attack  ## all tests
+test-all: test test-long test-real attack  ## all tests
 
 coverage: setup peers  ## the tests but for tests/interop and attacks, and the lines and branches that they do not reach
 	$(BIN)/python -m pytest -m "not attack" --ignore tests/interop --ignore tests/attacks $(SUITE) --cov --cov-report=term-missing:skip-covered
@@ -60,7 +65,7 @@ lowest: setup  ## test with the oldest version of each dependency that pyproject
 	.venv-lowest/bin/python -m pip install --quiet --editable . --group dev
 	$(BIN)/python -m tests.packaging.lowest > .venv-lowest/requirements.txt
 	.venv-lowest/bin/python -m pip install --quiet --requirement .venv-lowest/requirements.txt
-	.venv-lowest/bin/python -m pytest $(OWN) $(SUITE) --ignore tests/documents/test_pages.py
+	.venv-lowest/bin/python -m pytest $(OWN) $(QUICK) $(SUITE) --ignore tests/documents/test_pages.py
 
 soak: setup  ## valid and invalid traffic for MINUTES (10), then checks for leaks of memory, tasks and descriptors
 	$(BIN)/python -m tests.attacks.soak --minutes $(MINUTES)

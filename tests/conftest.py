@@ -17,8 +17,10 @@ from tests.real_software import OtherSoftware, missing
 from tests.together import WITH_TRITON
 
 # What hypothesis measures in seconds is how busy the machine is: the first draw on a loaded one fails as "too slow".
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("many", UNTIMED)
+settings.register_profile("few", UNTIMED, max_examples=20)
+settings.load_profile("many")
 
 # jsonschema asks for this package, whose import compiles grammars for two seconds, in each process. It checks the
 # formats `iri` and `iri-reference`, which no schema here has.
@@ -68,13 +70,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """To see that a file has no test with, or without, the marker `real` takes less than to import it."""
+    """To see in its text that a file has no test that was asked for takes less than to import it."""
     asked = config.option.markexpr
-    if collection_path.suffix != ".py" or collection_path.is_relative_to(HERE / "interop"):
+    if collection_path.suffix != ".py" or collection_path.is_relative_to(HERE / "interop") or not asked:
         return None
-    if asked == "real" and "mark.real" not in collection_path.read_text("utf-8"):
+    text = collection_path.read_text("utf-8")
+    if asked == "real" and "mark.real" not in text:
         return True
-    if asked.startswith("not real") and "\npytestmark = pytest.mark.real" in collection_path.read_text("utf-8"):
+    if asked.startswith("(long or hypothesis)") and "mark.long" not in text and "hypothesis" not in text:
+        return True
+    if any(f"not {mark}" in asked and f"\npytestmark = pytest.mark.{mark}" in text for mark in ("real", "long")):
         return True
     return None
 

@@ -1,5 +1,13 @@
-"""How long tests wait for what should come at once."""
+"""How long tests wait for what should come at once, and how many examples the property tests try."""
+
+from hypothesis import settings
 
 GENEROUS = 300.0
 """Seconds: ten times what the slowest of such waits takes on a busy machine of two cores. It only ends tests that hang,
 with the place where they do, before pytest's own limit."""
+
+
+def examples(many: int) -> int:
+    """The number of examples of a property test: `many`, or a fifth of them where `--hypothesis-profile few` asks for
+    few."""
+    return max(1, many * settings().max_examples // 100)

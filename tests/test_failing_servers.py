@@ -13,6 +13,8 @@ from gateway.config.keys import ReferenceConfig
 from tests.failing_servers import running, status_of, survive
 from tests.relay import PASS, Then, Way, relaying
 
+pytestmark = pytest.mark.long
+
 CALLS = 2000
 PROTOCOLS = ("v2-rest", "v2-grpc", "mip", "grps-brpc")
 

@@ -18,6 +18,8 @@ from tests.limits import GENEROUS
 from tests.paused_server import http, port_of
 from tests.running_gateway import running_gateway
 
+pytestmark = pytest.mark.long
+
 PROTOCOLS = {
     "v2-rest": "flavor: plain",
     "v2-grpc": "",

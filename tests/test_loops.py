@@ -15,6 +15,8 @@ from tests.descriptors import open_descriptors
 from tests.interop.processes import free_port
 from tests.running_gateway import running_gateway
 
+pytestmark = pytest.mark.long
+
 CONFIG = """
 listeners: [{name: round, bind: "ADDRESS", protocols: [PROTOCOL], model: m}]
 backends: {round: {protocol: PROTOCOL, endpoints: ["ADDRESS"], policies: POLICIES}}

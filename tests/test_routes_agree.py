@@ -19,6 +19,7 @@ from gateway.config.routes import RouteConfig
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Request
 from gateway.runtime.app import Gateway
+from tests.limits import examples
 from tests.paused_server import ask, http, port_of
 
 LISTENERS = {"one": ["grps-rest", "v2-rest"], "two": ["umbridge", "grps-rest"], "three": ["v2-rest"]}
@@ -168,7 +169,7 @@ def test_check_refuses_a_route_whose_requests_are_passed_on_unread() -> None:
         loaded(PASSED_IN_PART)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(ROUTES)
 def test_whatever_check_accepts_the_three_agree(routes: list[dict[str, Any]]) -> None:
     try:

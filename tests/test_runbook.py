@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,7 @@ def _trees() -> Iterator[tuple[Path, ast.AST]]:
         yield path, ast.parse(path.read_text())
 
 
+@cache
 def lines() -> dict[str, str]:
     """The log's format strings, each with the file that writes it."""
     found = {}
@@ -74,6 +76,7 @@ def lines() -> dict[str, str]:
     return found
 
 
+@cache
 def _all_texts() -> set[str]:
     nodes = (node for _, tree in _trees() for node in ast.walk(tree))
     return {_as_shown(node.value) for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}

@@ -22,6 +22,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Models, Rows, Traits, Wire
 from gateway.core.types import Response, Signature, Tensor, TensorSpec
 from tests.bridge.fakes import POINTS, TENSORS, Backend, bridge, call, describe, infer, named, signature, spec
+from tests.limits import examples
 from tests.traced import traced
 
 Array = np.ndarray[Any, Any]
@@ -101,7 +102,7 @@ def test_the_unit_scale_is_the_exact_quotient_as_fp32() -> None:
     assert array.reshape(-1).tolist() == [float(np.float32(shade) / np.float32(255)) for shade in range(256)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from([("png", False), ("webp", False)]),
     st.sampled_from(["hwc", "chw"]),
@@ -234,7 +235,7 @@ def test_resizing_makes_images_alike() -> None:
     assert (array == 77).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.sampled_from([GOOD, written(PIXELS, "JPEG"), written(PIXELS, "WEBP"), written(PIXELS, "GIF"), BOMBS["bmp"]]),
     st.integers(0, 400),

@@ -20,6 +20,7 @@ from gateway.core.protocol import Protocol, Traits, Wire
 from gateway.core.types import Request, RequestedOutput, Response, Signature, Tensor, tensor
 from tests.bridge.fakes import COUNTERS, FP32, FP64, INT64, POINTS, TENSORS, Backend, bridge, infer, signature, spec
 from tests.bridge.test_rows import EXAMPLES, SINGLE, WHOLE
+from tests.limits import examples
 
 BOOL, UINT8, BYTES = Datatype.BOOL, Datatype.UINT8, Datatype.BYTES
 PROTOCOLS = (TENSORS, POINTS, COUNTERS, EXAMPLES, SINGLE, WHOLE)
@@ -104,7 +105,7 @@ async def outcome(handler: Bridge, backend: Backend, request: Request) -> object
     return [(each.inputs, each.outputs) for each in backend.calls[before:]], answer
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.sampled_from(PROTOCOLS),
     st.sampled_from(PROTOCOLS),

@@ -178,6 +178,7 @@ def run(client: Iterator[bool], under_load: Barrier) -> int:
     raise AssertionError("a client ends only when it is told to")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delay", [0, 1])
 def test_no_call_is_lost_under_load(tmp_path: Path, delay: int) -> None:
     text = CONFIG.replace("BACKEND", str(free_port())).replace("DELAY", str(delay))
@@ -279,6 +280,7 @@ drain: {timeout: TIMEOUT}
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("command", "signals"), [("serve", 1), ("serve", 2), ("reference", 2)])
 def test_a_thread_that_does_not_end_does_not_keep_the_process_alive(tmp_path: Path, command: str, signals: int) -> None:
     """Threads cannot be stopped, whether they compute a model or decode a large message."""

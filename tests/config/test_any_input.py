@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.config import ConfigError, loads
 from tests.config.toys import CATALOG, WHOLE
+from tests.limits import examples
 
 KEYS = sorted(
     {"inputs", "data", "shape", "name", "bind", "protocols", "model", "match", "backend", *yaml.safe_load(WHOLE)}
@@ -24,7 +25,7 @@ def is_config_or_config_error(text: str) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map(" ".join) | st.text(max_size=60))
 def test_any_text_is_a_configuration_or_a_config_error(text: str) -> None:
     assert is_config_or_config_error(text)
@@ -38,7 +39,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_any_value_anywhere_is_a_configuration_or_a_config_error(data: st.DataObject) -> None:
     document = at = yaml.safe_load(WHOLE)

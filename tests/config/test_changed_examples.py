@@ -82,6 +82,7 @@ def changes() -> dict[str, list[tuple[Any, Place, Any]]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_changed_configuration_is_read_or_refused(name: str) -> None:
     for document, place, value in changes()[name]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
+import pytest
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
@@ -30,6 +31,8 @@ from tests.contract.flavors import Dialect
 from tests.contract.samples import sample, samples
 from tests.contract.wire import LISTENER, LITERAL, arrived, or_error
 from tests.traced import traced
+
+pytestmark = pytest.mark.long
 
 T = TypeVar("T")
 

@@ -1,6 +1,10 @@
 """What docs/matrix.md tells is what happens."""
 
+import pytest
+
 from tests.contract.document import FILE, document, run
+
+pytestmark = pytest.mark.long
 
 
 async def test_the_page_tells_what_a_run_of_the_matrix_sees() -> None:

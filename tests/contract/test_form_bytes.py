@@ -17,6 +17,8 @@ from tests.contract.samples import Sample, sample
 from tests.contract.test_any_bytes import check_replies, check_requests, corrupt, some_lengths
 from tests.contract.wire import LITERAL
 
+pytestmark = pytest.mark.long
+
 FORMS = {
     "objects": """
 infer:

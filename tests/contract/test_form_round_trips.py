@@ -16,6 +16,7 @@ from tests.contract import strategies as make
 from tests.contract.comparing import check_all, numbers
 from tests.contract.flavors import Dialect
 from tests.contract.wire import LITERAL, or_error
+from tests.limits import examples
 
 BODIES = {
     "nested": "{a: $x}",
@@ -71,7 +72,7 @@ def dialect(name: str) -> Dialect:
 
 
 @pytest.mark.parametrize("name", CASES)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(data=st.data())
 def test_any_tensors_arrive_or_are_refused(name: str, data: st.DataObject) -> None:
     spoken = dialect(name)

@@ -119,6 +119,7 @@ async def test_a_reply_that_is_cut_is_none(protocol: Protocol) -> None:
             assert caught.value.status in (Status.UNAVAILABLE, Status.INTERNAL)
 
 
+@pytest.mark.long
 @each_protocol
 async def test_requests_that_are_cut_leave_the_others_alone(protocol: Protocol) -> None:
     async with serving(protocol) as address, connected(protocol, address) as other:

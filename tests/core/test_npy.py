@@ -14,6 +14,7 @@ from gateway.core import npy
 from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.types import Tensor, tensor
+from tests.limits import examples
 
 NUMBERS = [datatype for datatype in DATATYPES.values() if datatype not in (Datatype.BYTES, Datatype.BF16)]
 
@@ -134,7 +135,7 @@ def test_other_files_are_refused(file: bytes, why: str) -> None:
         decoded(file)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     arrays.arrays(
         st.sampled_from([dtype for each in NUMBERS for dtype in (each.dtype, each.dtype.newbyteorder(">"))]),

@@ -12,6 +12,8 @@ import yaml
 from tests.deploy.rendered import CHART, FILES, Release, render
 from tests.deploy.test_objects import VERSIONS, validate
 
+pytestmark = pytest.mark.long
+
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 EMPTY = {dict: {}, list: [], str: "", int: 0, float: 0, bool: False}
 EVERYTHING = """

@@ -33,6 +33,7 @@ def passed() -> list[Any]:
     return []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUN)
 def test_a_pod_starts_answers_its_probes_and_passes_helm_test(name: str, tmp_path: Path, passed: list[Any]) -> None:
     release = rendered(name)

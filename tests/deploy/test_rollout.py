@@ -6,12 +6,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.deploy.clients import Load, balanced, client, until
 from tests.deploy.pods import Cluster, Pod, running, start
 from tests.deploy.rendered import render
 from tests.interop.processes import free_port
 from tests.paused_server import held
+
+pytestmark = pytest.mark.long
 
 LISTENERS = """
   listeners:

@@ -32,6 +32,8 @@ from tests.documents.scripts import (
 from tests.interop.processes import eventually
 from tests.limits import GENEROUS
 
+pytestmark = pytest.mark.long
+
 RUN = [block for block in blocks_without_output() if script_of(block)]
 OWN_TESTS = {
     ("docs/discovery.md", "/path/to/server"): "test_the_script_of_a_job_announces_its_server",

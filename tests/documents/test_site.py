@@ -11,6 +11,8 @@ import yaml
 from tests.documents.pages import ROOT, pages
 from tests.documents.site import SITE, build, from_the_top, path_on_site
 
+pytestmark = pytest.mark.long
+
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 NOT_READ = {"PACKAGE.md", "tests/README.md"}
 """Pages that are read elsewhere: on an index of packages, and by contributors, whom other pages lead there."""

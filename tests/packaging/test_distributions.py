@@ -20,6 +20,8 @@ from tests.interop.processes import Process, clean_environment
 from tests.limits import GENEROUS
 from tests.packaging.index import PIP, require_index
 
+pytestmark = pytest.mark.long
+
 LEFT_OUT = shutil.ignore_patterns(
     *(".git", ".venv*", ".peers", ".*_cache", ".coverage", ".hypothesis"),
     *("__pycache__", "*.egg-info", "build", "dist"),

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.policies.gradient import AT_REST, FIRST, TO_REST, WINDOW, Gradient
+from tests.limits import examples
 
 
 class Server:
@@ -38,7 +39,7 @@ def limits(gradient: Gradient, server: Server, calls: int, offered: int = 10_000
     return found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     capacity=st.integers(1, 100),
     seconds=st.floats(1e-4, 60),

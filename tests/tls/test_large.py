@@ -3,11 +3,15 @@
 import asyncio
 import json
 
+import pytest
+
 from gateway.core.types import Message
 from tests.tls.certificates import Files
 from tests.tls.running import at, connected, post, reference, reply, running
 from tests.tls.test_handshakes import HELLO, listening, port
 from tests.transports.http.server.toy_listener import text_reply
+
+pytestmark = pytest.mark.long
 
 MESSAGE = 64 * 2**20 - 2**16
 """Bytes of a tensor. The reference server accepts 64 MiB with everything around it."""

@@ -16,6 +16,7 @@ KEPT = 2
 """Connections that the calls that come next may use: one that is open, and one that is being opened."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("wire", MAKE)
 async def test_nothing_is_left_of_calls_that_are_given_up_while_their_connection_is_opened(

@@ -37,6 +37,7 @@ def test_a_body_is_what_was_appended(pieces: list[bytes], more: int) -> None:
     assert arriving.missing == (len(whole) + more or 1) - len(whole)
 
 
+@pytest.mark.long
 @given(st.integers(1, 5 * MIB), st.integers(1, 200_000))
 def test_a_body_is_what_was_received_into_unfilled(size: int, at_most: int) -> None:
     memory, sent = Memory(100 * MIB), bytes(range(256)) * (size // 256 + 1)

@@ -362,6 +362,7 @@ async def test_first_bytes_that_do_not_go_on_are_refused(begun: bytes) -> None:
         assert said.endswith(b"\r\n\r\nthe bytes that tell the protocol did not arrive within 0.05 s\n")
 
 
+@pytest.mark.long
 async def test_a_thousand_silent_connections_are_bounded_and_go() -> None:
     """They count as connections; within the limit others are served, and beyond it told so. All are closed in time."""
     size = 1000

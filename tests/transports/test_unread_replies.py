@@ -38,6 +38,7 @@ async def until_used(least: int, most: float = float("inf")) -> None:
         await asyncio.sleep(0.005)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("framing", [toy.ORDERED, TAGGED], ids=["one at a time", "multiplexed"])
 @pytest.mark.parametrize("leave", [True, False], ids=["they leave", "they read after all"])
 async def test_unread_replies_of_fifty_clients_are_counted_until_they_are_gone(

@@ -33,6 +33,7 @@ from gateway.core.json import (
     write_numbers,
 )
 from gateway.core.json import bulk_numbers as json_numbers
+from tests.limits import examples
 from tests.traced import traced
 
 DATA = {"data": ArrayForm.ARRAY}
@@ -472,6 +473,7 @@ def test_large_nested_arrays() -> None:
         read(b'{"data":%b}' % ragged, DATA, values=100, literals=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "body",
     [
@@ -628,7 +630,7 @@ NUMBERS = st.tuples(
 @example(",".join(["1.5"] * 40 + ["-1e19"]), 2, "", False)
 @example(",".join(["-1"] * 40 + [str(2**63)]), 0, "", False)
 @given(NUMBERS, st.integers(0, 70), st.sampled_from(["", ',"data":[1]', ',"a":1,"a":2', ","]), st.booleans())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_many_numbers_read_the_same_small_and_large(numbers: str, depth: int, tail: str, literals: bool) -> None:
     text = f'{{"data":{"[" * depth}[{numbers}]{"]" * depth}{tail}}}'
     with suppress(DecodeError):  # which is the same for both
@@ -636,7 +638,7 @@ def test_many_numbers_read_the_same_small_and_large(numbers: str, depth: int, ta
 
 
 @given(documents)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_document_reads_the_same_small_and_large(document: dict[str, Any]) -> None:
     for text in (json.dumps(document), json.dumps(document, ensure_ascii=False, separators=(",", ":"))):
         try:
@@ -651,7 +653,7 @@ def test_any_document_reads_the_same_small_and_large(document: dict[str, Any]) -
     st.sampled_from(elements),
     st.data(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_every_rectangular_array_is_read(shape: tuple[int, ...], element: st.SearchStrategy[Any], data: Any) -> None:
     leaves = data.draw(st.lists(element, min_size=math.prod(shape), max_size=math.prod(shape)))
     flat = np.empty(len(leaves), object)
@@ -749,7 +751,7 @@ def test_mutated_documents() -> None:
 
 
 @given(st.binary(max_size=60), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_random_bytes_raise_nothing_else(noise: bytes, literals: bool) -> None:
     for body in (noise, b'{"data":' + noise, b'{"input":[' + noise + b"]}", b'{"data":[1' + noise + b"2]}"):
         outcome(body, DATA | INPUT, 100, literals)
@@ -899,6 +901,7 @@ LONG = 2**20
 LONG_STRINGS = ["a" * LONG, "a" * (LONG - 2), '\\"' * LONG, "a" * LONG + "\\\\", "a" * LONG + '\\\\\\"', "\\\\" * LONG]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", LONG_STRINGS, ids=range(len(LONG_STRINGS)))
 def test_long_strings_in_arrays_keys_and_values(text: str) -> None:
     string = f'"{text}"'

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
+from tests.limits import examples
 
 INTEGERS = [each for each in Datatype if each.dtype.kind in "iu"]
 
@@ -46,7 +47,7 @@ def test_numbers_and_their_bytes(datatype: Datatype, numbers: list[int], octets:
     assert bytes(write_integers(raw(numbers, datatype) * repeats, datatype)) == wire
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_any_numbers(data: st.DataObject) -> None:
     datatype = data.draw(st.sampled_from(INTEGERS))

@@ -15,6 +15,7 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.operations import Operation
 from gateway.core.types import Request, Response, Signature
 from gateway.protocols.graphpipe import schema
+from tests.limits import examples
 from tests.protocols.graphpipe.test_flatbuffers import expected, fields, root
 from tests.protocols.graphpipe.wire import (
     GRAPHPIPE,
@@ -174,7 +175,7 @@ def test_a_message_cut_at_any_length_or_with_flipped_bits(path: Path, reader: st
         check_against_the_package(reader, body)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=300), st.sampled_from(sorted(READERS)))
 def test_any_bytes(body: bytes, reader: str) -> None:
     for each in (body, u32(4) + body, u32(12) + u16(8, 12, 8, 4) + body):

@@ -15,6 +15,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.types import DEFAULT_TRANSLATE, Request, RequestedOutput, Response, Tensor
 from gateway.protocols.graphpipe import server
+from tests.limits import examples
 from tests.protocols.graphpipe.test_flatbuffers import Writer, reply_of_the_package, request_of_the_package
 from tests.protocols.graphpipe.test_round_trip import NAMES, TENSORS
 from tests.protocols.graphpipe.wire import (
@@ -261,7 +262,7 @@ def test_a_change_of_any_byte_is_refused_or_read_as_it_stands(what: str) -> None
             check(body[:at] + bytes([body[at] ^ flip]) + body[at + 1 :], is_reply=what in REPLIES)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.sampled_from(sorted(KNOWN)), st.data())
 def test_so_are_several_changes(what: str, data: st.DataObject) -> None:
     body = KNOWN[what]

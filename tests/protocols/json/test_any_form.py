@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.protocols.json.form import FormError, parse_form
 from gateway.protocols.json.protocol import protocol_of
+from tests.limits import examples
 
 WORDS = [
     "$x",
@@ -106,7 +107,7 @@ FORMS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(FORMS | TEMPLATES)
 def test_a_form_is_an_error_or_a_protocol(form: Any) -> None:
     with suppress(FormError):

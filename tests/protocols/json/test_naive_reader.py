@@ -14,6 +14,7 @@ from gateway.protocols.json.bodies import make_body
 from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.templates import Role
 from gateway.protocols.json.writing import Said
+from tests.limits import examples
 
 
 class NaiveMisfitError(Exception):
@@ -170,7 +171,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, str]:
     return made, text
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(cases())
 def test_both_readers_find_the_same_tensors(case: tuple[Any, str]) -> None:
     template, text = case

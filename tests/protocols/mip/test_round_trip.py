@@ -159,6 +159,7 @@ def test_any_content(content: bytes, form: int) -> None:
     read_request(sent(inference(1, 2, tlv(form, content), tlv(form, content[::-1]))))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "content", "count"),
     [

@@ -60,6 +60,7 @@ def test_without_standard_output_it_serves(tmp_path: Path, command: tuple[str, .
     assert "Traceback" not in told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("redirected", ["> /dev/full 2>&1", ">&- 2>&- <&-"])
 def test_without_any_it_serves(tmp_path: Path, workers: int, redirected: str) -> None:

@@ -80,6 +80,7 @@ def ended(before: tuple[str, ...], *given: str) -> "subprocess.CompletedProcess[
     return subprocess.run(command, cwd=ROOT, env=ENVIRON, capture_output=True, text=True, timeout=GENEROUS, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_first", [False, True], ids=["", "PID 1"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_signal_ends_the_start(tmp_path: Path, moment: str, is_first: bool) -> None:

@@ -9,9 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.runtime.workers.served import Served, ended, get, post, serving
 from tests.runtime.workers.test_shared_state import Server
+
+pytestmark = pytest.mark.long
 
 CONFIG = """
 workers: 2

@@ -5,9 +5,13 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.interop.processes import free_port
 from tests.runtime.workers.served import serving
 from tests.runtime.workers.test_caches import MANY, counted, infer
+
+pytestmark = pytest.mark.long
 
 CONFIG = """
 workers: 2

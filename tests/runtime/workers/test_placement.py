@@ -18,6 +18,8 @@ from tests.peers.fleet_models import FleetModels
 from tests.peers.fleet_server import serve
 from tests.runtime.workers.served import Served, ended, get, serving
 
+pytestmark = pytest.mark.long
+
 CONFIG = """
 workers: 3
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest], allow_control: true}]

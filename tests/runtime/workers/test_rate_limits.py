@@ -4,10 +4,13 @@ import asyncio
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.interop.processes import free_port
 from tests.runtime.workers.served import get, serving
 from tests.runtime.workers.test_serving import CONFIG, infer
+
+pytestmark = pytest.mark.long
 
 POLICIES = "policies: [{rate_limit: {requests: 10, seconds: 1000, by: principal}}]"
 GUESTS = "principals: {guest: {permissions: [use]}}\nauth: {certificates: [{identity: x, principal: x}]}\n"

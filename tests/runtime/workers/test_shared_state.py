@@ -9,9 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.runtime.workers.counted import message
 from tests.runtime.workers.served import Served, ended, get, post, serving
+
+pytestmark = pytest.mark.long
 
 CONFIG = """
 workers: 4

@@ -14,6 +14,8 @@ from tests.interop.processes import free_port
 from tests.runtime.workers.counted import Counted, counted
 from tests.runtime.workers.served import Served, ended, post, serving
 
+pytestmark = pytest.mark.long
+
 CONFIG = """
 workers: 4
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [umbridge, v2-rest]}]

@@ -13,6 +13,8 @@ from tests.cli.commands import started
 from tests.runtime.workers.served import Served, ended
 from tests.runtime.workers.test_serving import CALLS, config, infer
 
+pytestmark = pytest.mark.long
+
 
 def test_only_a_process_that_was_stopped_is() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:

@@ -14,6 +14,7 @@ from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.grps import GRPS_GRPC
 from gateway.protocols.grps.errors import ModelFailure
+from tests.limits import examples
 from tests.protocols.grps.protobuf.upb import GRPS
 
 assert GRPS_GRPC.relay is not None
@@ -120,7 +121,7 @@ FIELDS = st.sampled_from(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(FIELDS, max_size=6), st.lists(st.tuples(st.integers(0, 99), st.integers(0, 255)), max_size=3))
 def test_where_a_message_passes_its_model_is_that_which_protobuf_reads(
     pieces: list[bytes], changes: list[tuple[int, int]]

@@ -10,6 +10,7 @@ from gateway.core.protobuf.wire import fields
 from gateway.protocols.grps.gmap import MAPS
 from gateway.protocols.grps.protobuf.message import read_message, write_message
 from gateway.protocols.grps.schema import GrpsMessage, GrpsStatus, Payload
+from tests.limits import examples
 from tests.protocols.grps.protobuf.upb import DATA, GRPS, TEXTS, comparable, written
 
 STATUSES = st.none() | st.builds(GrpsStatus, st.integers(-(2**31), 2**31 - 1), TEXTS, st.sampled_from([0, 1, 2]))
@@ -19,7 +20,7 @@ MESSAGES = st.builds(
     STATUSES,
     DATA,
 )
-SLOW = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+SLOW = settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @SLOW

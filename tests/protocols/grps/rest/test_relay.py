@@ -15,6 +15,7 @@ from gateway.core.protocol import ListenerSettings, Protocol, Relay
 from gateway.core.types import Headers, Message, Request
 from gateway.protocols.grps import GRPS_REST
 from gateway.protocols.grps.errors import ModelFailure
+from tests.limits import examples
 from tests.protocols.grps.rest.wire import JSON, LISTENER, OCTETS, OK_STATUS, PREDICT, TARGET, call, reply
 
 WITH_MODEL = ListenerSettings("http", model="default")
@@ -228,7 +229,7 @@ MEMBERS = st.tuples(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(
     st.lists(MEMBERS, max_size=4),
     st.sampled_from(["", '"gtensors": {"tensors": []}', LARGE.decode()]),

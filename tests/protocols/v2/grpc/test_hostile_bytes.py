@@ -86,6 +86,7 @@ def repeated(piece: bytes) -> bytes:
     return piece * (4 * 2**20 // len(piece))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "body",
     [

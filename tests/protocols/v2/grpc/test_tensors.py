@@ -9,6 +9,7 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Target
 from gateway.core.types import Request, Response, Tensor
 from gateway.protocols.v2 import V2_GRPC
+from tests.limits import examples
 from tests.protocols.v2.grpc.wire import AS_IS, KSERVE, MLSERVER, TARGET, decode, infer
 
 tensors = st.lists(
@@ -31,7 +32,7 @@ def raw_tensor(position: int, datatype: Datatype, shape: list[int], seed: int, *
     return Tensor(f"t{position}", datatype, dimensions, data)
 
 
-@settings(deadline=None, max_examples=50)  # large ones take their time
+@settings(deadline=None, max_examples=examples(50))  # large ones take their time
 @given(tensors, st.sampled_from([1, 1, 20000]), st.sampled_from([TARGET, MLSERVER, KSERVE]))
 def test_every_datatype_and_shape_survives_both_ways(given: Any, copies: int, target: Target) -> None:
     sent = tuple(raw_tensor(position, *each, copies=copies) for position, each in enumerate(given))

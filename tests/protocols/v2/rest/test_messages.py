@@ -20,6 +20,7 @@ from gateway.core.types import Buffer, Request, Response, Translate, tensor
 from gateway.protocols.v2 import V2_REST
 from gateway.protocols.v2.rest import client, messages, server
 from gateway.protocols.v2.rest.messages import InferenceRequest, InferenceResponse, read_as_type
+from tests.limits import examples
 from tests.protocols.v2.rest.wire import decode, infer, infer_message, reply
 
 PLAIN = Target("models", "127.0.0.1:8000", "plain")
@@ -378,7 +379,7 @@ numbers = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integer
 @example("inputs", "FP64", False, "[1.5]", "2.5]", "", 5998)
 @example("inputs", "FP64", False, "1.5", "2.5, ]", "", 5998)
 @example("inputs", "FP32", True, FIRST[-1], "7]", "", 5998)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_bodies_of_thousands_of_numbers(
     role: str, datatype: str, integers: bool, first: str, last: str, more: str, size: int
 ) -> None:
@@ -414,7 +415,7 @@ def test_any_change_of_a_document(
     assert_same(known[:at] + b"".join(added) + known[at + removed :], role)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_any_document_with_a_byte_changed(data: st.DataObject) -> None:
     text = bytearray(with_document(entry(more=',"parameters":{"a":1}'), ',"id":"7"'))
@@ -469,7 +470,7 @@ documents = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(documents, st.sampled_from([b"", b"12345678", b"1234567890123456"]), st.booleans(), st.booleans())
 def test_any_members(found: dict[str, Any], behind: bytes, compact: bool, is_reply: bool) -> None:
     if is_reply:

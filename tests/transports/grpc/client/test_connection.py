@@ -37,7 +37,7 @@ from tests.core.http2.by_hand import (
     frame,
     serving,
 )
-from tests.limits import GENEROUS
+from tests.limits import GENEROUS, examples
 from tests.transports.grpc.toy import LOOPS as LOOPS
 from tests.transports.grpc.toy import SMALL, ask, connected
 
@@ -726,7 +726,7 @@ async def test_a_server_that_does_not_begin_is_unreachable() -> None:
     assert (error.status, error.sent, error.message) == (Status.UNAVAILABLE, False, "no connection within 0.05 s")
 
 
-@hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@hypothesis_settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.one_of(
