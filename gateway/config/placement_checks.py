@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway.config.catalog import Catalog, Place
+from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.document import Location
 from gateway.config.keys import BackendConfig
 from gateway.config.partial import Parts
@@ -57,7 +57,7 @@ def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         for key, each in parts.backends.items()
         if each.placement is not None and each.placement.loads and each.protocol in catalog.protocols
     ]
-    seen: dict[Place, str] = {}
+    seen: dict[EndpointAddress, str] = {}
     for key, backend in loading:
         for at, address in enumerate(backend.addresses):
             try:

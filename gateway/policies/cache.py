@@ -7,9 +7,9 @@ names, datatypes and shapes of the model, so it does not matter which protocol t
 It needs `safe: true` on the backend. Calls of sequences are passed on, and so are streams, and questions such as for
 metadata. Errors are not kept.
 
-A call that is not known is made in a task of its own, a Flight. It goes on while somebody waits for its answer, whoever
-came first. What came first has set its deadline, which a server may be told: if that ends the call, the next one who
-waits makes it anew. So does another client if the call was refused to the one who came first.
+A call that is not known is made in a task of its own, a SharedCall. It goes on while somebody waits for its answer,
+whoever came first. What came first has set its deadline, which a server may be told: if that ends the call, the next
+one who waits makes it anew. So does another client if the call was refused to the one who came first.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class Settings(Documented):
     """A server where several gateways share responses, in addition to the responses in their memory."""
 
 
-class Flight:
+class SharedCall:
     """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that is sent.
     `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
     arrival. Each call has its own future, which costs less than `asyncio.shield`."""
@@ -146,7 +146,7 @@ class Cache(PolicyState):
         self.settings = settings
         self.store = AnswerStore(settings.bytes, settings.seconds, clock)
         self.outcomes = dict.fromkeys(CACHE_OUTCOMES, 0)
-        self._flights: dict[bytes, Flight] = {}
+        self._flights: dict[bytes, SharedCall] = {}
         self._redis: SharedAnswers | None = None
         if settings.redis is not None:
             server = SharedServer(settings.redis.url.get_secret_value(), lambda: self.place, clock)
@@ -200,7 +200,7 @@ class Cache(PolicyState):
             self.outcomes[SHARED] -= 1
 
     async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
-        flight = self._flights[key] = Flight(request)
+        flight = self._flights[key] = SharedCall(request)
         context = copy_context()
         # In a context that is known, because the backend notes there how long the call waited in a queue.
         fly = self._fly(key, flight, handler, request)
@@ -215,7 +215,7 @@ class Cache(PolicyState):
             raise answer
         return answer
 
-    async def _wait(self, key: bytes, flight: Flight) -> Answer | Exception:
+    async def _wait(self, key: bytes, flight: SharedCall) -> Answer | Exception:
         future: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         flight.waiting[future] = None
         try:
@@ -226,7 +226,7 @@ class Cache(PolicyState):
                 self._land(key, flight)  # who comes now begins another call
                 flight.task.cancel()
 
-    async def _fly(self, key: bytes, flight: Flight, handler: Handler, request: Request) -> None:
+    async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
         """Make the call, and tell those who wait."""
         try:
             found = await self._asked(key, handler, request)
@@ -252,7 +252,7 @@ class Cache(PolicyState):
         except Exception as error:
             return error
 
-    def _land(self, key: bytes, flight: Flight) -> None:
+    def _land(self, key: bytes, flight: SharedCall) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
 

@@ -29,7 +29,7 @@ from gateway.core.frozen import field, replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.offload import are_large
 from gateway.core.operations import CALLS, Operation
-from gateway.core.record import UNRECORDED, ListenerRecords, Record, Telling
+from gateway.core.record import UNRECORDED, ListenerRecords, Record, RecordDisclosure
 from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
@@ -157,7 +157,7 @@ class MirrorRecord(Record, gc=False, eq=False):
 def mirror_record(client: Record, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
     """The record of a mirrored call that begins. `client`: the record of the client's request. `backend`: that of the
     mirror."""
-    record = MirrorRecord("", of_listener=ListenerRecords(telling=Telling(forwards=True), forwards=True))
+    record = MirrorRecord("", of_listener=ListenerRecords(telling=RecordDisclosure(forwards=True), forwards=True))
     record.client_id = client.id
     if client.telling.forwards:
         record.id, record.traceparent = client.id, client.traceparent

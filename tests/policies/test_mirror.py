@@ -16,7 +16,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, not_found, re
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.record import UNRECORDED, Record, Telling
+from gateway.core.record import UNRECORDED, Record, RecordDisclosure
 from gateway.core.spans import TraceContext
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, tensor
@@ -325,7 +325,7 @@ async def test_the_bytes_of_the_client_s_message_are_not_kept() -> None:
 
 
 def test_mirrored_requests_are_marked_and_join_the_trace() -> None:
-    client = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, Telling(id=True, forwards=True))
+    client = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, RecordDisclosure(id=True, forwards=True))
     assert mirror_record(client).forwarded_fields() == [(b"x-request-id", b"the-id"), (b"gateway-mirror", b"1")]
     silent = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, traceparent=b"not passed on")
     assert mirror_record(silent).forwarded_fields() == [(b"gateway-mirror", b"1")]

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from gateway.core.frozen import frozen
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.agreement import rendezvous
-from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 
 STARVED = 5.0
 """Seconds that calls wait for a model before it takes the place of one whose calls never cease. One that is loaded
@@ -74,17 +74,17 @@ class LoadStep:
 
     placement: Placement
     endpoint: Endpoint
-    victims: tuple[tuple[Placement, ModelPlace], ...] = ()
+    victims: tuple[tuple[Placement, ModelReplica], ...] = ()
 
 
-class Room:
+class Capacity:
     """The capacity of one server: the models that use it, and the free capacity."""
 
     __slots__ = ("_of_clients", "_settings", "count", "places", "size")
 
     def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
-        self.places: list[tuple[Placement, ModelPlace]] = []
+        self.places: list[tuple[Placement, ModelReplica]] = []
         self.count = 0
         self.size = 0
         self._of_clients: dict[str, list[int]] = {}
@@ -142,7 +142,7 @@ class Room:
         return min(shares) if shares else -float(self.count)
 
 
-class Rooms:
+class ServerCapacities:
     """The room on all servers at one time, and the decisions that follow from it. `now` is on the backend's clock.
     `takes_models` says whether an endpoint may be given models."""
 
@@ -153,7 +153,7 @@ class Rooms:
         self._settings = settings
         self._now = now
         self._takes_models = takes_models
-        self.at: dict[Endpoint, Room] = {endpoint: Room(settings) for endpoint in table.stocks}
+        self.at: dict[Endpoint, Capacity] = {endpoint: Capacity(settings) for endpoint in table.stocks}
         for placement in table.models.values():
             for place in placement.places.values():
                 if place.takes_room:
@@ -211,7 +211,7 @@ class Rooms:
             room.give_back(victim[0].model, victim[1].client)
         room.take(step.placement.model, step.placement.wanted_by)
 
-    def too_many(self) -> Iterator[tuple[Placement, ModelPlace]]:
+    def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
         """The places to unload because a server has more than it may: the least recently used that have no calls."""
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
@@ -225,7 +225,7 @@ class Rooms:
     ) -> LoadStep | None:
         """The step that makes room at `endpoint`; None if it cannot."""
         room, victims = self.at[endpoint], []
-        freed = Room(self._settings)
+        freed = Capacity(self._settings)
         freed.count, freed.size = room.count, room.size
         of_client = placement.wanted_by if room.is_beyond_share(placement.wanted_by, placement.model) else ""
         for each in [*self._unused(room), *(self._busy(room) if is_starved else ())]:
@@ -239,21 +239,21 @@ class Rooms:
                 return LoadStep(placement, endpoint, tuple(victims))
         return None
 
-    def _may_make_room(self, placement: Placement, place: ModelPlace) -> bool:
+    def _may_make_room(self, placement: Placement, place: ModelReplica) -> bool:
         has_stayed = self._now - place.since >= self._settings.least_stay
         return has_stayed and not self._settings.is_pinned(placement.model)
 
-    def _unused(self, room: Room) -> list[tuple[Placement, ModelPlace]]:
+    def _unused(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
         """The places that can be unloaded, those that are missed least first."""
         unused = [each for each in room.places if can_be_unloaded(*each, self._now)]
         return sorted(unused, key=lambda each: (not self._is_surplus(each[0]), each[1].last_used))
 
-    def _busy(self, room: Room) -> list[tuple[Placement, ModelPlace]]:
+    def _busy(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
         """The places with calls in flight that have been there for a while, those with the fewest calls first."""
         busy = [
             each
             for each in room.places
-            if each[1].state is PlaceState.HELD and each[1].in_flight and self._now - each[1].since >= STARVED
+            if each[1].state is ReplicaState.HELD and each[1].in_flight and self._now - each[1].since >= STARVED
         ]
         return sorted(busy, key=lambda each: (each[1].in_flight, each[1].since))
 
@@ -292,15 +292,15 @@ def candidates(
             yield endpoint
 
 
-def can_be_unloaded(placement: Placement, place: ModelPlace, now: float) -> bool:
+def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
     """Whether a model has no calls at a place that holds it, and nobody waits for it. Servers that are drained are left
     alone."""
     if place.endpoint.drain is not None:
         return False
-    return place.state is PlaceState.HELD and not place.in_flight and not placement.waiting and now >= place.until
+    return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until
 
 
-def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelPlace]:
+def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
     """The places of a model beyond `most_copies`, as two gateways that do not know of each other load them. All
     gateways keep the same ones: the first in rendezvous order."""
     if len(placement.places) <= settings.most_copies:
@@ -310,7 +310,9 @@ def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[Mo
     return [each for each in held[settings.most_copies :] if can_be_unloaded(placement, each, now)]
 
 
-def idle(placements: Iterable[Placement], settings: LoadSettings, now: float) -> Iterator[tuple[Placement, ModelPlace]]:
+def idle(
+    placements: Iterable[Placement], settings: LoadSettings, now: float
+) -> Iterator[tuple[Placement, ModelReplica]]:
     """The places of models that had no call for too long."""
     if not settings.idle:
         return

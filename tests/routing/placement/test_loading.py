@@ -12,7 +12,7 @@ from gateway.core.types import ControlRequest, ModelEntry, NotReady, Request
 from gateway.routing.placement.agreement import rendezvous
 from gateway.routing.placement.loading import FIRST_PAUSE, UNUSED_SECONDS
 from gateway.routing.placement.plan import STARVED, LoadSettings
-from gateway.routing.placement.table import PlaceState
+from gateway.routing.placement.table import ReplicaState
 from gateway.routing.queue import QueueSettings
 from tests.limits import GENEROUS
 from tests.routing.placement.servers import Fleet, Server, settle
@@ -195,7 +195,7 @@ async def test_a_model_whose_calls_do_not_end_stays_and_gets_calls_again() -> No
         while not fleet.loader.failed_loads:
             await settle()
     place = fleet.slots.placements.models["m0"].places[fleet.endpoints[0]]
-    assert (place.state, place.is_ours, endless.done()) == (PlaceState.HELD, False, False)
+    assert (place.state, place.is_ours, endless.done()) == (ReplicaState.HELD, False, False)
     assert loads(a) == ["load m0"]
     a.gates.pop("infer m0").set()
     assert await endless == "a"
@@ -538,7 +538,7 @@ async def test_two_gateways_load_a_model_at_the_same_server() -> None:
 
 
 class OneAtATime:
-    """An Agreement that lets another gateway load first, unless it is free."""
+    """A LoadCoordinator that lets another gateway load first, unless it is free."""
 
     is_shared = True
 
@@ -689,4 +689,4 @@ async def test_a_sequence_begins_with_a_load() -> None:
 
 
 def test_states_have_the_words_of_reports() -> None:
-    assert [each.value for each in PlaceState] == ["held", "loading", "unloading", "failed", "gone"]
+    assert [each.value for each in ReplicaState] == ["held", "loading", "unloading", "failed", "gone"]
