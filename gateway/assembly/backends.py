@@ -94,7 +94,7 @@ class Backends:
         if loads is not None:
             self._loads[name] = loads
         weights = Weights(self._pool.weights[name], config.slow_start, clock)
-        return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).most)
+        return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).max_ejected_share)
 
     def discovery(self) -> Discovery:
         """Adds and removes endpoints of backends; nothing runs before its `start`."""

@@ -39,17 +39,17 @@ from gateway.policies.shared_server import SharedServer
 
 METRICS = (
     StateMetric(
-        "gateway_cache_calls_total", "counter", ("place", "outcome"),
+        "gateway_cache_calls_total", "counter", ("owner", "outcome"),
         "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
         {"hit": "hits", "shared": "shared", "miss": "misses"},
     ),
     StateMetric(
-        "gateway_cache_evictions_total", "counter", ("place",), "Answers that a cache dropped to make room for others.",
+        "gateway_cache_evictions_total", "counter", ("owner",), "Answers that a cache dropped to make room for others.",
         {"": "evicted"},
     ),
-    StateMetric("gateway_cache_answers", "gauge", ("place",), "Answers that a cache keeps.", {"": "answers"}),
+    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Answers that a cache keeps.", {"": "answers"}),
     StateMetric(
-        "gateway_cache_bytes", "gauge", ("place",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
+        "gateway_cache_bytes", "gauge", ("owner",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
     ),
 )  # fmt: skip
 
@@ -77,7 +77,7 @@ class RedisSettings(Documented):
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Caches with the same name share their responses. Use the same name only for gateways whose servers have the same
     models."""
-    largest: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
+    max_response_bytes: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
     """Maximum size of a response in Redis: bytes of its tensors."""
 
 
@@ -150,7 +150,9 @@ class Cache(PolicyState):
         self._redis: SharedAnswers | None = None
         if settings.redis is not None:
             server = SharedServer(settings.redis.url.get_secret_value(), lambda: self.place, clock)
-            self._redis = SharedAnswers(server, settings.redis.name, settings.seconds, settings.redis.largest)
+            self._redis = SharedAnswers(
+                server, settings.redis.name, settings.seconds, settings.redis.max_response_bytes
+            )
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
         """As in PolicyState: answers and counts go on, unless answers may be others now."""

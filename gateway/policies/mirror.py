@@ -1,4 +1,4 @@
-"""The policy `mirror: {backend: next, share: 0.1, tolerance: {rtol: 1e-5}}`: sends a share of the calls to a second
+"""The policy `mirror: {backend: next, sample: 0.1, tolerance: {rtol: 1e-5}}`: sends a share of the calls to a second
 backend too, and compares the two responses.
 
 The client has its answer first: only then is the request sent to the mirror's backend, in a task of its own. It is
@@ -106,7 +106,7 @@ class Settings(Documented):
 
     backend: Annotated[str, Field(min_length=1)]
     """Name of the backend that gets the mirrored calls. The backend's policies, limits and queue apply."""
-    share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    sample: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Share of the calls to mirror, chosen at random."""
     model: Annotated[str, Field(min_length=1)] | None = None
     """Name of the model in the mirror's backend; by default, the name in the route's own backend."""
@@ -197,7 +197,7 @@ class Mirror(PolicyState):
         """Whether this request is mirrored."""
         return (
             request.operation in _MIRRORED
-            and self._random() < self.settings.share
+            and self._random() < self.settings.sample
             and not request.flaw
             and not request.parameters.get("sequence_id")
         )
@@ -340,7 +340,7 @@ class Mirror(PolicyState):
 
     def status(self) -> Mapping[str, object]:
         """The mirror's findings so far, as JSON."""
-        return {"backend": self.settings.backend, "share": self.settings.share, **self.counts.shown()}
+        return {"backend": self.settings.backend, "sample": self.settings.sample, **self.counts.shown()}
 
     async def close(self, seconds: float) -> None:
         """Begin no more calls, wait at most `seconds` for those on their way, then cancel them."""

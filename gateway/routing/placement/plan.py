@@ -3,7 +3,7 @@
 - A model goes to the server with the most room, among equal ones to the first in rendezvous order.
 - If no server has room, room is made where the least recently used models have not been used for the longest time.
   Copies beyond those that the calls need go first. A model with calls in flight, or with calls that wait for it, stays.
-- A model that is pinned, or was loaded less than `least_stay` seconds ago, makes no room.
+- A model that is pinned, or was loaded less than `min_stay` seconds ago, makes no room.
 - A client whose models take more than its `share` of a server makes room by its own models alone. A model is a
   client's if the client's call had it loaded, and no other client has called it there since.
 - A model for which calls have waited for STARVED seconds takes the place of one that is in use all the time. That one
@@ -30,27 +30,27 @@ keeps its place for as long at least."""
 class LoadSettings:
     """How models are loaded.
 
-    - `most`, `memory`: the models, and the bytes of models, on one server; None: any.
+    - `max_models`, `memory`: the models, and the bytes of models, on one server; None: any.
     - `sizes`: the bytes of models by glob; the first that matches counts.
-    - `least_copies`, `most_copies`: on how many servers a model in use is loaded.
+    - `min_copies`, `max_copies`: on how many servers a model in use is loaded.
     - `calls_per_copy`: so many calls in flight are enough work for one copy.
     - `idle`: seconds without a call after which a model is unloaded; 0: never.
     - `timeout`: seconds that a server may take to load or unload a model.
     - `pinned`: globs of models that are unloaded neither for others nor because they are idle.
-    - `least_stay`: seconds that a model stays at least before it makes room for another one.
+    - `min_stay`: seconds that a model stays at least before it makes room for another one.
     - `share`: the share of a server's room beyond which a client's models take the places of its own alone.
     """
 
-    most: int | None = None
+    max_models: int | None = None
     memory: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    least_copies: int = 1
-    most_copies: int = 1
+    min_copies: int = 1
+    max_copies: int = 1
     calls_per_copy: int = 8
     idle: float = 0.0
     timeout: float = 600.0
     pinned: tuple[str, ...] = ()
-    least_stay: float = 0.0
+    min_stay: float = 0.0
     share: float = 1.0
 
     def is_pinned(self, model: str) -> bool:
@@ -65,7 +65,7 @@ class LoadSettings:
 
     def copies(self, demand: float) -> int:
         """On how many servers a model should be that has so many calls in flight."""
-        return min(max(math.ceil(demand / self.calls_per_copy), self.least_copies), self.most_copies)
+        return min(max(math.ceil(demand / self.calls_per_copy), self.min_copies), self.max_copies)
 
 
 @frozen
@@ -113,14 +113,14 @@ class Capacity:
         settings = self._settings
         if not count or settings.share == 1:
             return False
-        if settings.most is not None and count + 1 > settings.share * settings.most:
+        if settings.max_models is not None and count + 1 > settings.share * settings.max_models:
             return True
         return settings.memory is not None and size + settings.size(model) > settings.share * settings.memory
 
     def fits(self, model: str) -> bool:
         """Whether one model more has room."""
         settings = self._settings
-        if settings.most is not None and self.count >= settings.most:
+        if settings.max_models is not None and self.count >= settings.max_models:
             return False
         return settings.memory is None or self.size + settings.size(model) <= settings.memory
 
@@ -128,7 +128,7 @@ class Capacity:
     def is_exceeded(self) -> bool:
         """Whether more is loaded than may be."""
         settings = self._settings
-        return (settings.most is not None and self.count > settings.most) or (
+        return (settings.max_models is not None and self.count > settings.max_models) or (
             settings.memory is not None and self.size > settings.memory
         )
 
@@ -136,7 +136,7 @@ class Capacity:
     def left(self) -> float:
         """The share of its bounds that is free; without bounds the fewer models the more."""
         settings = self._settings
-        shares = [1 - self.count / settings.most] if settings.most is not None else []
+        shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
             shares.append(1 - self.size / settings.memory)
         return min(shares) if shares else -float(self.count)
@@ -240,7 +240,7 @@ class ServerCapacities:
         return None
 
     def _may_make_room(self, placement: Placement, place: ModelReplica) -> bool:
-        has_stayed = self._now - place.since >= self._settings.least_stay
+        has_stayed = self._now - place.since >= self._settings.min_stay
         return has_stayed and not self._settings.is_pinned(placement.model)
 
     def _unused(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
@@ -301,13 +301,13 @@ def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bo
 
 
 def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
-    """The places of a model beyond `most_copies`, as two gateways that do not know of each other load them. All
+    """The places of a model beyond `max_copies`, as two gateways that do not know of each other load them. All
     gateways keep the same ones: the first in rendezvous order."""
-    if len(placement.places) <= settings.most_copies:
+    if len(placement.places) <= settings.max_copies:
         return []
     serving = [each for each in placement.held() if each.endpoint.drain is None]
     held = sorted(serving, key=lambda each: -rendezvous(placement.model, each.endpoint.address))
-    return [each for each in held[settings.most_copies :] if can_be_unloaded(placement, each, now)]
+    return [each for each in held[settings.max_copies :] if can_be_unloaded(placement, each, now)]
 
 
 def idle(

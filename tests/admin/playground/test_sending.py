@@ -241,7 +241,7 @@ async def test_others_are_answered_while_a_form_is_read(
 
 async def test_an_explanation_leaves_the_policies_of_the_running_gateway_alone(tmp_path: Path) -> None:
     """The mirror goes on, and a request that is not sent does not count for the limit of rates."""
-    policies = "policies: [{rate_limit: {requests: 1, seconds: 3600}}, {mirror: {backend: tensors, share: 1}}]"
+    policies = "policies: [{rate_limit: {requests: 1, seconds: 3600}}, {mirror: {backend: tensors, sample: 1}}]"
     text = CONFIG.replace(
         '{match: {model: "*"}, backend: tensors}', f'{{match: {{model: "*"}}, backend: tensors, {policies}}}'
     )
