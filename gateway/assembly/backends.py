@@ -16,7 +16,7 @@ from gateway.routing.backend import Backend
 from gateway.routing.balancing import Weights, strategy
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.load.told import ToldLoads
+from gateway.routing.load.reported import ReportedLoads
 from gateway.routing.on_demand import StartedSlots, started
 from gateway.routing.probing import Prober, Probes
 from gateway.routing.queue import QueueSettings
@@ -33,7 +33,7 @@ class Backends:
         self._config = config
         self._environment = environment
         self._pool = EndpointPool(config, environment, self._has)
-        self._loads: dict[str, ToldLoads] = {}
+        self._loads: dict[str, ReportedLoads] = {}
         self.all = {name: self._backend(name, each) for name, each in config.backends.items()}
         self.placed = Placed(self.all)
         """The backends whose servers have different models."""
@@ -94,7 +94,7 @@ class Backends:
         if loads is not None:
             self._loads[name] = loads
         weights = Weights(self._pool.weights[name], config.slow_start, clock)
-        return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).most)
+        return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).max_ejected_share)
 
     def discovery(self) -> Discovery:
         """Adds and removes endpoints of backends; nothing runs before its `start`."""

@@ -1,7 +1,7 @@
 """Messages for pydantic's errors, in the terms of the configuration."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from gateway.config.document import Location, Node
@@ -23,6 +23,15 @@ _TIME = re.compile(r"[0-9.]+ ?(ns|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hour
 _SIZE = re.compile(r"[0-9.]+ ?([kKMGT]i?B?|B|bytes)")
 _MOST_KEYS = 8
 """Maps with more keys are not described by naming all of them."""
+
+_BOUNDS = {
+    **dict.fromkeys(("most", "largest", "longest", "highest", "maximum", "max"), "max"),
+    **dict.fromkeys(("least", "smallest", "shortest", "lowest", "minimum", "min"), "min"),
+}
+"""First words of keys that set a limit in other programs, and the word with which such keys begin here."""
+_SAMPLE = "sample"
+_SAMPLE_WORDS = ("share", "sampling", "fraction", "percent", "percentage", "probability", "ratio")
+"""Words of other programs for the share of calls that `sample` sets."""
 
 
 def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
@@ -47,9 +56,8 @@ def finding_of(error: dict[str, Any], schema: dict[str, Any], policies: Iterable
         if key in policies and "policies" in known:
             text = f"{key!r} is a policy, not a key here; write policies: [{{{key}: {{...}}}}]"
             return Finding(location, text, at_key=True)
-        return Finding(
-            location, f"{location[-1]!r} is not a key here{suggestion(str(location[-1]), known)}", at_key=True
-        )
+        near = _same_meaning(str(location[-1]), known) or suggestion(str(location[-1]), known)
+        return Finding(location, f"{location[-1]!r} is not a key here{near}", at_key=True)
     if kind == "missing":
         return Finding(location[:-1], f"the key {location[-1]!r} is missing")
     message = _MESSAGES.get(kind, _own_message)(error)
@@ -79,6 +87,20 @@ def shown(node: Node) -> str:
             return "a list"
         case number:
             return str(number)
+
+
+def _same_meaning(key: str, known: Collection[str]) -> str:
+    """The end of the message about an unknown key: the keys in `known` that set the same limit or share under another
+    name, such as `max_models` for `most`. Empty if there are none."""
+    first, _, rest = key.lower().partition("_")
+    bound = _BOUNDS.get(first)
+    if bound is None:
+        same = [_SAMPLE] if first in _SAMPLE_WORDS and _SAMPLE in known else []
+    elif rest and f"{bound}_{rest}" in known:
+        same = [f"{bound}_{rest}"]
+    else:
+        same = sorted(each for each in known if each == bound or each.startswith(f"{bound}_"))
+    return f"; did you mean {listed(map(repr, same))}?" if same else ""
 
 
 def _own_message(error: dict[str, Any]) -> str:

@@ -83,12 +83,12 @@ def states_of_principal(states: Iterable[PlacedState], name: str) -> list[tuple[
 class StateMetric:
     """A metric of a policy, read from what its states show. A policy's module lists them in METRICS.
 
-    `keys` has the key in `status()` by the value of the last label; by an empty text if `labels` are the place's alone,
+    `keys` has the key in `status()` by the value of the last label; by an empty text if `labels` are the owner's alone,
     or if the last label has the keys of a mapping that is shown. Numbers with the same labels, such as those of several
     workers, are added.
 
-    The labels of a place are `place` (a route's name, or `backends.NAME`), `route` (the same), and `backend`: the
-    `backend` that the state shows, else that at which it stands.
+    The labels of a policy's owner are `owner` (a route's name, or `backends.NAME`), `route` (the same), and `backend`:
+    the `backend` that the state shows, otherwise the backend whose policy it is.
     """
 
     name: str
@@ -99,7 +99,7 @@ class StateMetric:
 
     def values(self, place: str, state: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], float]]:
         """The numbers of the state at `place`, with their labels."""
-        of_place = {"place": place, "route": place, "backend": state.get("backend", place.removeprefix("backends."))}
+        of_place = {"owner": place, "route": place, "backend": state.get("backend", place.removeprefix("backends."))}
         own = tuple(of_place[each] for each in self.labels if each in of_place)
         for label, key in self.keys.items():
             found = state.get(key, 0)

@@ -11,8 +11,8 @@ from gateway.transports.memory import (
     STEP,
     UNCOUNTED,
     ArrivingBody,
+    ConnectionMemory,
     Memory,
-    Sundries,
     default_limit,
     machine_memory,
 )
@@ -180,7 +180,7 @@ def test_without_a_limit_per_client_or_an_address_all_share_one_memory() -> None
 
 def test_small_things_of_a_connection_are_counted_in_steps_once_they_are_many() -> None:
     memory = Memory(10 * MIB)
-    sundries = Sundries(memory)
+    sundries = ConnectionMemory(memory)
     sundries.add(UNCOUNTED)
     assert memory.used == 0
     for _ in range(20):
@@ -196,7 +196,7 @@ def test_small_things_of_a_connection_are_counted_in_steps_once_they_are_many() 
 
 def test_small_things_of_a_connection_are_refused_beyond_the_limit_and_freed_with_it() -> None:
     memory = Memory(MIB)
-    sundries = Sundries(memory)
+    sundries = ConnectionMemory(memory)
     sundries.add(MIB)
     with pytest.raises(GatewayError, match=r"limits\.memory is 1048576 bytes"):
         sundries.add(UNCOUNTED + 1)

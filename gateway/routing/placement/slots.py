@@ -22,10 +22,10 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.one_try import Send
 from gateway.routing.placement import refusals
 from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.inventory_refresh import InventoryRefresher
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.questions import Questions
-from gateway.routing.placement.stocktaking import Stocktaking
-from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 from gateway.routing.sequences import SequenceKey, sequence_of
 from gateway.routing.slots import Ended, LocalSlots, OwnAnswer, Slots, may_try_another
 from gateway.routing.waiting import Lines
@@ -51,7 +51,7 @@ class PlacedSlots:
         ask: Send,
         placements: Placements,
         inventory: Inventory,
-        stocktaking: Stocktaking,
+        stocktaking: InventoryRefresher,
         loader: OperatedLoader | None = None,
         *,
         is_on_demand: bool = False,
@@ -226,7 +226,7 @@ class PlacedSlots:
             place.client = ""
         return partial(self._ended, place, ended)
 
-    def _ended(self, place: ModelPlace, ended: Ended, answered: bool) -> None:
+    def _ended(self, place: ModelReplica, ended: Ended, answered: bool) -> None:
         if answered:
             place.failures = 0
         place.ended(self.local.clock())
@@ -289,7 +289,7 @@ class PlacedSlots:
             return True
         placement = self.placements.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
-        if place is None or place.state is not PlaceState.HELD:
+        if place is None or place.state is not ReplicaState.HELD:
             return False
         return not version or not place.versions or version in place.versions
 
@@ -347,7 +347,7 @@ class PlacedSlots:
             return False
         return self.loader.why_not(placement) is None
 
-    async def _denies(self, place: ModelPlace, request: Request, error: GatewayError) -> bool:
+    async def _denies(self, place: ModelReplica, request: Request, error: GatewayError) -> bool:
         """Whether `error` says that the server does not have the model. Triton says UNAVAILABLE of one that it has
         unloaded, which may have other reasons: it is asked."""
         if error.status is Status.NOT_FOUND:

@@ -25,12 +25,12 @@ from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastInFlight
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.placement.agreement import Agreement
+from gateway.routing.placement.agreement import LoadCoordinator
 from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.inventory_refresh import InventoryRefresher
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.plan import LoadSettings
 from gateway.routing.placement.slots import PlacedSlots
-from gateway.routing.placement.stocktaking import Stocktaking
 from gateway.routing.placement.table import Placements
 from gateway.routing.queue import QueueSettings
 from gateway.routing.sending import Sender
@@ -205,7 +205,7 @@ class Fleet:
         queue: QueueSettings | None = None,
         protocol: Protocol = SCRIPTED,
         load: LoadSettings | None = None,
-        agreement: Agreement | None = None,
+        agreement: LoadCoordinator | None = None,
     ) -> None:
         self.agreement = agreement
         self.clock = Clock()
@@ -231,7 +231,7 @@ class Fleet:
         local = LocalSlots("fleet", protocol.traits.servers, endpoints, limit, queue=queue, clock=self.clock)
         placements = Placements("fleet", lambda: EndpointChoice(LeastInFlight()), self.clock)
         inventory = Inventory(protocol, sender.target_of, names)
-        stocktaking = Stocktaking(placements, inventory.of, 30.0, self.clock, randomly=lambda: 0.5)
+        stocktaking = InventoryRefresher(placements, inventory.of, 30.0, self.clock, randomly=lambda: 0.5)
         loader = OperatedLoader(
             placements, self.load_settings or LoadSettings(), protocol, inventory, self.clock, self.agreement
         )

@@ -9,7 +9,7 @@ from gateway.core.errors import GatewayError, Reason, TransportError
 from gateway.core.operations import Operation
 from gateway.core.types import ModelEntry, Request, Response, Statistics, Tries
 from gateway.routing.placement.signatures import SignatureComparison
-from gateway.routing.placement.table import PlaceState
+from gateway.routing.placement.table import ReplicaState
 from gateway.routing.queue import QueueSettings
 from tests.routing.placement.servers import Fleet, Server, settle, with_traits
 
@@ -147,7 +147,7 @@ async def test_an_answer_that_a_server_is_unavailable_is_looked_into() -> None:
 
     a._answer = unavailable  # type: ignore[method-assign,assignment]
     assert await fleet.server_of("x") == "b"
-    assert fleet.slots.placements.models["x"].places[fleet.endpoints[0]].state is PlaceState.FAILED
+    assert fleet.slots.placements.models["x"].places[fleet.endpoints[0]].state is ReplicaState.FAILED
 
 
 async def test_a_stream_goes_on_at_the_next_holder_before_its_first_response() -> None:
@@ -333,7 +333,7 @@ async def test_the_report_counts_calls(*, to_the_end: bool) -> None:
     await settle()
     [report] = fleet.slots.placements.report()
     assert (report.model, report.calls, report.in_flight, report.copies) == ("x", 2, 1, 1)
-    assert [(each.endpoint, each.state) for each in report.holdings] == [(fleet.endpoints[0], PlaceState.HELD)]
+    assert [(each.endpoint, each.state) for each in report.holdings] == [(fleet.endpoints[0], ReplicaState.HELD)]
     a.gates["infer x"].set()
     assert isinstance(await second, Response)
     assert fleet.slots.placements.report()[0].in_flight == 0

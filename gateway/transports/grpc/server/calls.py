@@ -29,7 +29,7 @@ from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
 from gateway.transports.grpc.server.heads import CallHead
 from gateway.transports.grpc.server.large_messages import LargeMessages
-from gateway.transports.memory import CALL_BYTES, Memory, Sundries, waiting_bytes
+from gateway.transports.memory import CALL_BYTES, ConnectionMemory, Memory, waiting_bytes
 
 _LARGE_WINDOW = 2**23
 """Bytes of a message larger than the usual window that a client may send ahead."""
@@ -63,7 +63,7 @@ class CallConnection(typing.Protocol):
     http2: Http2Server[CallHead]
     limits: Limits
     memory: Memory
-    sundries: Sundries
+    sundries: ConnectionMemory
     loop: asyncio.AbstractEventLoop
     deadlines: CallDeadlines
     large_messages: LargeMessages

@@ -1,7 +1,7 @@
 """The bytes that a client sends before their turn: pipelined requests, while an earlier one is answered."""
 
 from gateway.core.errors import GatewayError
-from gateway.transports.memory import Sundries
+from gateway.transports.memory import ConnectionMemory
 
 _MAX_AHEAD = 64 * 2**10
 """Bytes that are kept. More stays in the kernel, which makes the client wait."""
@@ -19,7 +19,7 @@ class BytesAhead:
         self.is_full = False
         """Whether no more bytes are to be read from the client."""
 
-    def store(self, data: bytes, sundries: Sundries) -> None:
+    def store(self, data: bytes, sundries: ConnectionMemory) -> None:
         """Keep bytes, or note why not."""
         try:
             sundries.add(len(data))
@@ -29,7 +29,7 @@ class BytesAhead:
             self.data += data
         self.is_full = self.error is not None or len(self.data) > _MAX_AHEAD
 
-    def take(self, sundries: Sundries) -> bytes:
+    def take(self, sundries: ConnectionMemory) -> bytes:
         """The bytes, whose turn has come."""
         taken, self.data = bytes(self.data), bytearray()
         self.is_full = False

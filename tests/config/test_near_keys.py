@@ -1,0 +1,53 @@
+"""Keys under the names that other programs or readers have for them: the error names the key that is meant."""
+
+import pytest
+
+from gateway.cli.options import catalog
+from gateway.config import ConfigError, loads
+
+CONFIG = """
+listeners: [{name: a, bind: "127.0.0.1:0", protocols: [v2-rest]}]
+LOG
+backends:
+  b: {protocol: v2-rest, endpoints: ["h:1"], safe: true, BACKEND}
+  c: {protocol: v2-rest, endpoints: ["h:2"]}
+routes: [{match: {model: "*"}, backend: b}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "text"),
+    [
+        ("most: 4", "'most' is not a key here; did you mean 'max_in_flight'?"),
+        ("placement: {load: on_demand}", "'load' is not a key here; did you mean 'loading'?"),
+        ("placement: {most: 8}", "'most' is not a key here; did you mean 'max_models'?"),
+        ("placement: {maximum_models: 8}", "'maximum_models' is not a key here; did you mean 'max_models'?"),
+        ("placement: {least_stay: 1m}", "'least_stay' is not a key here; did you mean 'min_stay'?"),
+        ("health: {ejection: {most: 0.5}}", "'most' is not a key here; did you mean 'max_ejected_share'?"),
+        ("policies: [{concurrency_limit: {most: 5}}]", "'most' is not a key here; did you mean 'max_calls'?"),
+        ("policies: [{concurrency_limit: {least: 5}}]", "'least' is not a key here; did you mean 'min_calls'?"),
+        ("policies: [{hedge: {least: 1}}]", "'least' is not a key here; did you mean 'min_delay'?"),
+        ("policies: [{retry: {longest: 1}}]", "'longest' is not a key here; did you mean 'max_backoff'?"),
+        ("policies: [{mirror: {backend: c, share: 1}}]", "'share' is not a key here; did you mean 'sample'?"),
+        (
+            "policies: [{cache: {redis: {url: 'redis://r', name: n, largest: 9}}}]",
+            "'largest' is not a key here; did you mean 'max_response_bytes'?",
+        ),
+        ("policies: [{hedge: {most: 1}}]", "'most' is not a key here; expected min_delay or percentile"),
+    ],
+)
+def test_the_key_that_is_meant_is_proposed(backend: str, text: str) -> None:
+    assert text in refused(CONFIG.replace("BACKEND", backend).replace("LOG", ""))
+
+
+@pytest.mark.parametrize(("key", "meant"), [("share", "sample"), ("most_bytes", "max_bytes")])
+def test_keys_of_the_payload_log(key: str, meant: str) -> None:
+    log = f"log: {{payloads: {{to: /log, {key}: 1}}}}"
+    text = refused(CONFIG.replace(", BACKEND", "").replace("LOG", log))
+    assert f"'{key}' is not a key here; did you mean '{meant}'?" in text
+
+
+def refused(text: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        loads(text, "g.yaml", catalog(), {})
+    return str(error.value)
