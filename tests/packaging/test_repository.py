@@ -65,7 +65,14 @@ def test_the_workflow_is_one(name: str) -> None:
 
 def test_the_workflow_runs_targets_of_the_makefile_and_nothing_else() -> None:
     commands = [step["run"] for step in steps() if "run" in step]
-    assert set(commands) == {"make test", "make test-long", "make coverage", "make test-real", "make attack", "make lint"}
+    assert set(commands) == {
+        "make test",
+        "make test-long",
+        "make coverage",
+        "make test-real",
+        "make attack",
+        "make lint",
+    }
     assert {command.removeprefix("make ") for command in commands} <= set(TARGETS)
 
 

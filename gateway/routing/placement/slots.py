@@ -224,11 +224,12 @@ class PlacedSlots:
         place.in_flight += 1
         if place.client and place.client != request.client:
             place.client = ""
-        return partial(self._ended, place, ended)
+        return partial(self._ended, place, place.moment, ended)
 
-    def _ended(self, place: ModelReplica, ended: Ended, answered: bool) -> None:
+    def _ended(self, place: ModelReplica, moment: int, ended: Ended, answered: bool) -> None:
         if answered:
             place.failures = 0
+        place.call_moment = moment
         place.ended(self.local.clock())
         if not place.in_flight and self.loader is not None:
             self.loader.advance_soon()
@@ -336,7 +337,8 @@ class PlacedSlots:
                 return None
             again = replace(request, tries=Tries(avoided=frozenset({error.endpoint})))
             return again if len(self.able(request)) > 1 else None
-        self.placements.denied(request.model, place.endpoint, error.message)
+        if place.call_moment == place.moment:  # else the model was loaded again after the call was sent
+            self.placements.denied(request.model, place.endpoint, error.message)
         is_there = bool(self.able(request)) or self.why_not_loaded(request) is None
         return again if is_there else None
 

@@ -97,6 +97,7 @@ class ModelReplica:
     came; `until`: when a state FAILED is over."""
 
     __slots__ = (
+        "call_moment",
         "client",
         "endpoint",
         "failures",
@@ -120,8 +121,9 @@ class ModelReplica:
         self.endpoint = endpoint
         self.state = state
         self.since = self.last_used = now
-        self.moment = moment
-        """The number of the change that its state began with, of all changes of the table."""
+        self.moment = self.call_moment = moment
+        """The number of the change that its state began with, of all changes of the table; and the number that it had
+        when the call was sent that ended last."""
         self.versions: tuple[str, ...] = ()
         self.signature: str | None = None
         """The inputs and outputs that the server tells; None if it was not asked since it has the model."""

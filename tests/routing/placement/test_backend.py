@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from gateway.core.errors import GatewayError, Reason, TransportError
+from gateway.core.errors import GatewayError, Reason, TransportError, not_found
 from gateway.core.operations import Operation
 from gateway.core.types import ModelEntry, Request, Response, Statistics, Tries
 from gateway.routing.placement.signatures import SignatureComparison
@@ -121,6 +121,27 @@ async def test_a_server_that_lies_loses_the_model_and_the_next_holder_answers() 
     a.lies_about.clear()
     await fleet.tick(34.0)
     assert {await fleet.server_of("x") for _ in range(2)} == {"a", "b"}
+
+
+async def test_an_answer_from_before_the_model_was_loaded_again_costs_no_server_its_model() -> None:
+    a = Server("a", ["x"])
+    fleet = await Fleet(a).asked()
+    gate = a.gates["infer x"] = asyncio.Event()
+    call = asyncio.ensure_future(fleet.server_of("x"))
+    await settle()
+    for held in ({}, {"x": ("1",)}):
+        a.held = held
+        await fleet.slots.stocktaking.ask_soon(fleet.endpoints[0])
+    answers = a._answer
+
+    def once(operation: Operation, model: str, version: str) -> object:
+        a._answer = answers  # type: ignore[method-assign]
+        raise not_found("a has no model x")
+
+    a._answer = once  # type: ignore[method-assign,assignment]
+    gate.set()
+    assert await call == "a"
+    assert fleet.slots.placements.models["x"].places[fleet.endpoints[0]].state is ReplicaState.HELD
 
 
 async def test_if_all_holders_lie_the_second_one_is_the_last_that_is_asked() -> None:
