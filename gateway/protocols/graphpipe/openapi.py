@@ -1,4 +1,4 @@
-"""GraphPipe's paths for OpenAPI documents. Its messages are flatbuffers, which JSON schemas cannot describe."""
+"""GraphPipe paths for OpenAPI documents. GraphPipe messages are flatbuffers, which JSON schemas cannot describe."""
 
 import numpy as np
 
@@ -39,7 +39,8 @@ _UNDER_200 = Parameter(
 
 
 def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
-    """The operation of a pattern, for `model` or for any: GET asks for metadata, POST runs the model."""
+    """Return the operation of a path pattern, for `model` or for any model: GET requests metadata, POST runs the
+    model."""
     if pattern.startswith("GET "):
         about = answered(_METADATA)
         return HttpOperation("The model's inputs and outputs", about, {TEXT: Media(STRING)})
@@ -79,7 +80,7 @@ def _listed(specs: tuple[TensorSpec, ...]) -> str:
 
 
 def _example(model: DescribedModel) -> bytes:
-    """A request that runs the model; empty if none can be made up."""
+    """Return a request that runs the model, or an empty one if no example can be generated."""
     specs = model.signature.inputs
     if not specs or not has_example(specs) or any(each.datatype not in TYPE_NUMBERS for each in specs):
         return b""
