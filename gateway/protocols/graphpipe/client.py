@@ -85,7 +85,7 @@ def _metadata_request() -> bytes:
 
 
 METADATA_REQUEST = _metadata_request()
-"""The metadata request. It has no fields."""
+"""The metadata request, which has no fields."""
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:

@@ -48,7 +48,7 @@ class Flatbuffer:
         return Table(self, self.follow(0))
 
     def follow(self, at: int) -> int:
-        """Return the position that the offset at `at` points to. It can be beyond the end of the message."""
+        """Return the position that the offset at `at` points to, which can be beyond the end of the message."""
         try:
             return at + int(_U32(self.view, at)[0])
         except error as end:
@@ -181,8 +181,8 @@ class Table:
             yield self._buffer.vector(self._buffer.follow(at), 1)[1]
 
     def elements(self, slot: int) -> tuple[int, Buffer]:
-        """Return the number of elements of a vector of strings, and the elements in the raw form of BYTES. This is also
-        the form of flatbuffers: four bytes of length, then the bytes."""
+        """Return the number of elements of a vector of strings, and the elements in the raw form of BYTES. Flatbuffers
+        use the same form: four bytes of length, then the bytes."""
         start, count = self._vector(slot, 4)
         raw, view, follow, vector = bytearray(), self._buffer.view, self._buffer.follow, self._buffer.vector
         for at in range(start, start + 4 * count, 4):

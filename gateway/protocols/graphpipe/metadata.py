@@ -47,7 +47,8 @@ def _decode_specs(table: Table, slot: int, role: str) -> Iterator[TensorSpec]:
 
 
 def encode_metadata(signature: Signature) -> bytes:
-    """Return the MetadataResponse of a Signature. It has all fields: the Python client needs every name and shape."""
+    """Return the MetadataResponse of a Signature. No field is left out: the Python client needs every name and
+    shape."""
     writer = Writer()
     root, offsets = writer.table(schema.METADATA_RESPONSE_LAYOUT), schema.METADATA_RESPONSE_LAYOUT.offsets
     for slot, text in (

@@ -83,8 +83,8 @@ _MAX_CHECKED = 64
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a message that are parsed: all bytes except the numbers of its tensors. This is the
-    whole body if the message has strings, errors, or more than _MAX_CHECKED tensors or names."""
+    """Return the number of bytes of a message that are parsed: all bytes except the numbers of its tensors. The whole
+    body counts if the message has strings, errors, or more than _MAX_CHECKED tensors or names."""
     try:
         root = Flatbuffer(message.body).root()
         size = _response_size(root) if message.status else _request_size(root)

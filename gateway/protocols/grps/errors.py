@@ -1,6 +1,6 @@
 """Converts grps errors to and from a Reason: a message whose Status has the flag FAILURE.
 
-Such a message is a normal response: over gRPC and brpc the call itself succeeds, and over HTTP the C++ server sends it
+The message is a normal response: over gRPC and brpc the call itself succeeds, and over HTTP the C++ server sends it
 with status 200. The codes are HTTP status codes over all transports: grps has no codes of its own.
 """
 

@@ -97,11 +97,11 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
 def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Keys]:
     """Return a message's entries with distinct names, and the places of entries that were renamed or are in `s_b`.
 
-    A key is unique only within its map. If several maps have the same key (grps' own samples use `key` in all six),
-    each of these entries gets the name `MAP.KEY`.
+    A key is unique only within its map. If several maps have the same key (grps' own samples use `key` in all six), the
+    entries with this key get the names `MAP.KEY`.
 
     Raises:
-        DecodeError: another entry already has such a name as its key.
+        DecodeError: another entry already has this name as its key.
     """
     uses = Counter(tensor.name for tensor in tensors)
     distinct: dict[str, Tensor] = {}

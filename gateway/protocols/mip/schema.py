@@ -1,4 +1,4 @@
-"""The numbers of MIP. The specification has no numbers for the version and the error codes; these are kubemo's."""
+"""The numbers of MIP. The numbers of the version and the error codes are kubemo's, since the specification has none."""
 
 from enum import IntEnum
 
@@ -28,14 +28,14 @@ class Subtype(IntEnum):
 
 
 class CallsAtOnce(IntEnum):
-    """The reserved byte of a ping, which tells clients of the gateway that the server is a gateway. Other servers
+    """The reserved byte of a ping, by which clients of the gateway detect that the server is a gateway. Other servers
     ignore it, and it is 0 in all other packets."""
 
     UNSAID = 0
     ASKED = 0x3F
     """In the request: asks whether the server accepts more than one call at a time."""
     MANY = 0x21
-    """In the response to such a request, also an error response: the server accepts any number of concurrent calls, and
+    """In the response to this request, also an error response: the server accepts any number of concurrent calls, and
     of connections with any number of requests each."""
 
 
@@ -57,7 +57,7 @@ class TlvType(IntEnum):
     JSON = 2
     IMAGE = 3
     NPY = 0x4E505900
-    """`NPY` and a NUL: a .npy file. This is not one of kubemo's types: peers add it with `kubemo.register()`."""
+    """`NPY` and a NUL: a .npy file. kubemo does not have this type: peers add it with `kubemo.register()`."""
 
 
 TLV_TYPES = frozenset(TlvType)

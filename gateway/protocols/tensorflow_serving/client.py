@@ -105,7 +105,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
     Raises:
         GatewayError: UNIMPLEMENTED, TensorFlow Serving has no such operation; INVALID_ARGUMENT naming a tensor, a
-            parameter or a name that the message cannot carry; NOT_FOUND, a version beyond 64 bits.
+            parameter or a name that the message cannot carry; NOT_FOUND, the version is beyond 64 bits.
     """
     if request.operation is Operation.MODELS:
         raise unsupported("TensorFlow Serving has no list of its models")

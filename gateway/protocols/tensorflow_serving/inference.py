@@ -70,7 +70,7 @@ def read_request(body: Buffer) -> tuple[Buffer | None, Buffer]:
 
 
 def write_request(servable: Servable, examples: bytes) -> tuple[bytes, ...]:
-    """Return a ClassificationRequest or RegressionRequest in parts. Raises GatewayError as `write_spec`."""
+    """Return a ClassificationRequest or RegressionRequest in parts. Raises the same errors as `write_spec`."""
     return (write_field(_SPEC, write_spec(servable)) + write_field(_INPUT, examples),)
 
 
@@ -122,7 +122,7 @@ def _check_signatures(tasks: Sequence[Task]) -> None:
 
 
 def write_tasks(servable: Servable, tasks: Sequence[Task], examples: bytes) -> tuple[bytes, ...]:
-    """Return a MultiInferenceRequest in parts. Raises GatewayError as `write_spec`."""
+    """Return a MultiInferenceRequest in parts. Raises the same errors as `write_spec`."""
     written = []
     for task in tasks:
         spec = write_spec(Servable(servable.model, servable.version, task.signature))
@@ -151,13 +151,15 @@ def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
 
 
 def write_response(method: str, servable: Servable, outputs: Mapping[str, Tensor], examples: int) -> bytes:
-    """Return a ClassificationResponse or RegressionResponse. Raises GatewayError as `write_result` and `write_spec`."""
+    """Return a ClassificationResponse or RegressionResponse. Raises the same errors as `write_result` and
+    `write_spec`."""
     result = write_result(method, outputs, examples)
     return write_field(_RESULT, result) + write_field(_RESPONSE_SPEC, write_spec(servable))
 
 
 def read_response(method: str, body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
-    """Return the ModelSpec and the outputs of such a response. Raises DecodeError if the response is malformed."""
+    """Return the ModelSpec and the outputs of a ClassificationResponse or RegressionResponse. Raises DecodeError if the
+    response is malformed."""
     result, spec = _joined(body, _RESULT), _joined(body, _RESPONSE_SPEC)
     if result is None:
         raise DecodeError("the response has no result")

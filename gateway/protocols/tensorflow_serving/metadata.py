@@ -19,7 +19,7 @@ def encode_metadata(answer: Answer, request: Request, translate: Translate) -> M
     """Return a GetModelMetadataResponse with the signature `serving_default`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name that is not valid Unicode.
+        GatewayError: INVALID_ARGUMENT, a name is not valid Unicode.
     """
     assert isinstance(answer, Signature)
     reply, definitions = schema.GetModelMetadataResponse(), schema.SignatureDefMap()

@@ -71,7 +71,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message:
     """Return the response to the client.
 
     Raises:
-        GatewayError: the error in the response, as `client.decode_response`.
+        GatewayError: the error in the response, same as `client.decode_response`.
     """
     if reply.status:
         decode_response(reply, request, target)

@@ -14,7 +14,7 @@ from gateway.protocols.umbridge.errors import excerpt
 CONFIG = "config"
 EMPTY = b"{}"
 _PLACE = re.compile(r" at byte [0-9]+$")
-"""The position of an error. It counts from the start of a text around the config, which the client does not see."""
+"""The position of an error, counted in a text around the config that the client does not see."""
 _EQUAL_TO_EMPTY = (b"null", b"[]")
 
 
@@ -58,8 +58,8 @@ def _refuse_other_parameters(parameters: Parameters, owner: str, allowed: Iterab
 
 
 def _checked_json(text: ParameterValue, limits: Limits, where: str) -> bytes:
-    """Return `text` for insertion into the message. It is checked to be exactly one JSON value, so it cannot add
-    members to the message."""
+    """Return `text` for insertion into the message. The text must be exactly one JSON value, so it cannot add members
+    to the message."""
     if not isinstance(text, str):
         raise invalid_input(f"parameter 'config' is {excerpt(text)}, expected JSON text")
     try:

@@ -144,8 +144,8 @@ def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator
 
 
 def _decode_index(name: str, key: str, value: Json) -> Tensor:
-    """Return the position of a vector. It can be negative: the model's server reports positions that are out of range.
-    `0.0` is accepted, like by the C++ server."""
+    """Return the position of a vector, which can be negative: the model's server reports positions that are out of
+    range. `0.0` is accepted, like by the C++ server."""
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(number) is not int or not INT64_MIN <= number <= INT64_MAX:
         raise DecodeError(f'"{key}" is {excerpt(value)}, expected the position of a vector, counted from 0')
@@ -158,8 +158,8 @@ def _metadata_parameters(part: str, body: dict[str, Json], listener: ListenerSet
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the HTTP response to a Request that `decode_request` returned. It has only the members of the interface:
-    the conformity suite forbids any other member.
+    """Return the HTTP response to a Request that `decode_request` returned. The response has only the members of the
+    interface: the conformity suite forbids any other member.
 
     Raises:
         GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor in a request for sizes has a free

@@ -37,8 +37,8 @@ def asked_version(message: Message) -> str:
 
 @lru_cache(4096)
 def model_path(model: str, version: str) -> str:
-    """`/v1/models/{model}`, with `/versions/{version}` for digits and `/labels/{version}` for any other text. Raises
-    GatewayError (INVALID_ARGUMENT) for a name that cannot be a path segment."""
+    """Return `/v1/models/{model}`, with `/versions/{version}` for digits and `/labels/{version}` for any other text.
+    Raises GatewayError, INVALID_ARGUMENT, for a name that cannot be a path segment."""
     path = f"{MODELS}/{path_segment(model, 'model', 'V1')}"
     if not version:
         return path

@@ -30,7 +30,7 @@ class TensorFormat(Enum):
 
 @frozen
 class BodyKeys:
-    """The keys of the tensors in a body, one for each format; a body has one of the two. Errors call such a tensor
+    """The keys of the tensors in a body, one for each format; a body has one of the two. Errors call the tensors
     `role`."""
 
     rows: str

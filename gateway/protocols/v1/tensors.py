@@ -141,7 +141,7 @@ def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable
 
 
 def _checked_json(element: bytes, what: str) -> bytes:
-    """Return one JSON text. It is checked, because other text could add members to the body."""
+    """Return one JSON text. The text is checked, because other text could add members to the body."""
     try:
         orjson.loads(element)
     except orjson.JSONDecodeError as error:

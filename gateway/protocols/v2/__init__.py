@@ -4,8 +4,8 @@ Two transports carry the same operations: `rest/` (JSON over HTTP/1.1) and `grpc
 client side and `client.py` the upstream side. This folder has the code that both transports share.
 
 The specification is KServe's "Predict Protocol - Version 2", `docs/predict-api/v2/required_api.md` of
-https://github.com/kserve/kserve. Quotations in this code are from it. It is continued as the Open Inference Protocol in
-https://github.com/kserve/open-inference-protocol. The extensions are Triton's, described in `docs/protocol` of
+https://github.com/kserve/kserve. Quotations in this code are from it. Its continuation is the Open Inference Protocol
+in https://github.com/kserve/open-inference-protocol. The extensions are Triton's, described in `docs/protocol` of
 https://github.com/triton-inference-server/server.
 """
 

@@ -82,7 +82,7 @@ READY = "READY"
 def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[ModelEntry]:
     """Return the models for the response to a repository index request.
 
-    With the request's `ready`, these are all models except models that are known to be unready.
+    If `ready` is set in the request, models that are known to be unready are left out.
     """
     return [each for each in models if not request.parameters.get("ready") or each.state in ("", READY)]
 

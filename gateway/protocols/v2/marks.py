@@ -1,5 +1,5 @@
-"""The mark of a tensor is its parameter `content_type`, which tells MLServer's clients and servers how to write and
-read its elements.
+"""The mark of a tensor is its parameter `content_type`, which defines how MLServer's clients and servers write and read
+its elements.
 
 | mark | elements |
 |---|---|

@@ -58,8 +58,8 @@ def read_dimensions(given: object, what: str) -> Shape:
 def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
     """Check that a tensor takes at most `limit` bytes in raw form, before it is converted to this form.
 
-    Needed for data that is smaller on the wire: `0,` in JSON is two bytes and a zero in protobuf is one byte, but both
-    are eight bytes as raw FP64. An element of BYTES counts as the four bytes of its length.
+    This check is for data that is smaller on the wire: `0,` in JSON is two bytes and a zero in protobuf is one byte,
+    but both are eight bytes as raw FP64. An element of BYTES counts as the four bytes of its length.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED, the tensor is larger.
@@ -104,7 +104,7 @@ def _check_booleans(data: Buffer, what: str) -> None:
 
 
 WIDER = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
-"""The datatypes that a protocol or server can lack, each with a datatype that represents all its values."""
+"""The datatypes that a protocol or server can lack, and for each of them a datatype that represents all its values."""
 
 
 def widen(tensor: Tensor, lacking: frozenset[Datatype]) -> Tensor:

@@ -82,7 +82,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 def _correlation_if_readable(message: Message) -> bytes | None:
     """Return the correlation field for the response to a frame whose payload is a GrpsMessage, or None for any other
-    frame. The error of such a frame is about the content of the GrpsMessage."""
+    frame. The error of a frame with a GrpsMessage is about the content of the message."""
     if not is_whole(message) or is_compressed(message):
         return None
     try:

@@ -47,8 +47,8 @@ def read_payload(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
 
 
 def parsed_size(message: Message) -> int:
-    """Return the number of bytes of a frame that are parsed, as counted by `parsed_size` of `protobuf.message`. This is
-    the whole frame if it is not plain protobuf, is compressed or has a checksum."""
+    """Return the number of bytes of a frame that are parsed, as counted by `parsed_size` of `protobuf.message`. The
+    whole frame counts if the message is not plain protobuf, is compressed or has a checksum."""
     body = message.parts[1]
     if not is_whole(message):
         return len(body)

@@ -56,7 +56,7 @@ def deadline_of(meta: Protobuf, message: Message) -> float | None:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a request that `decode_request` returned. It is never compressed.
+    """Return the response, which is never compressed, to a request that `decode_request` returned.
 
     Raises:
         GatewayError: same as `server.encode_response` of the parent folder; RESOURCE_EXHAUSTED, the response is larger

@@ -35,6 +35,6 @@ def read_operation(meta: Protobuf) -> Operation:
 
 
 def decode_text(text: str | bytes) -> str:
-    """Return a string of the meta. A proto2 string can be invalid UTF-8; protobuf's library returns such a string as
-    bytes."""
+    """Return a string of the meta. A proto2 string can be invalid UTF-8; protobuf's library returns an invalid string
+    as bytes."""
     return text if isinstance(text, str) else text.decode(errors="replace")

@@ -96,7 +96,7 @@ def write_gmap(tensors: tuple[Tensor, ...], nan: str) -> dict[str, dict[str, obj
     """Return a message's `gmap`, without empty maps.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key: NaN or an infinity, and `nan` is `error`.
+        GatewayError: INVALID_ARGUMENT naming the key: NaN or an infinity, if `nan` is `error`.
     """
     maps: dict[str, dict[str, object]] = {}
     for name, key, value in gmap.entries(tensors):

@@ -1,5 +1,5 @@
-"""The members of JSON objects. As protobuf requires, each has two spellings: the name in `grps.proto`, and the same
-name in lowerCamelCase."""
+"""The members of JSON objects. As protobuf requires, every member has two spellings: the name in `grps.proto`, and the
+same name in lowerCamelCase."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

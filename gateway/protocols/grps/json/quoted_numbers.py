@@ -89,7 +89,7 @@ def _are_quoted(elements: bytes) -> bool:
 
 
 def _unquote_ndarray(body: bytes) -> bytes:
-    """`body` without the quotes around NaN and infinities in its `ndarray`."""
+    """Return `body` without the quotes around NaN and infinities in its `ndarray`."""
     pieces, kept, at = [], 0, 0
     while (key := _find(body, b'"ndarray"', at)) >= 0:
         match = _NDARRAY.match(body, key)

@@ -15,7 +15,7 @@ credentials."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return the Request of a client. It is always a stream. Raises DecodeError for an invalid query."""
+    """Return the Request of a client, which is always a stream. Raises DecodeError for an invalid query."""
     # "customized HTTP can only specify the model in the query"
     return Request(Operation.STREAM, read_model(message.query) or listener.model, origin=message)
 

@@ -18,7 +18,7 @@ STREAMING = "streaming"
 QUERY, HEADER, BODY = "query", "header", "body"
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-"""A header's name (RFC 9110 section 5.1)."""
+"""The pattern of a header name (RFC 9110 section 5.1)."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _CONTENT_TYPE = re.compile(rf"{_TOKEN.pattern}/{_TOKEN.pattern}( *; *{_TOKEN.pattern}={_TOKEN.pattern})*")
 _TAKEN = {

@@ -21,7 +21,7 @@ from gateway.protocols.v2.grpc.streams import set_final, wants_empty_final
 from gateway.protocols.v2.grpc.tensors import REQUEST, TENSORS
 
 _MAX_TEXT = 2000
-"""Maximum bytes of the text. It is sent percent-encoded in a header, and real clients accept a total of 8 KiB of
+"""Maximum bytes of the text. The text is sent percent-encoded in a header, and real clients accept a total of 8 KiB of
 headers."""
 
 _REASON = "gateway_reason"

@@ -94,7 +94,7 @@ def encode_index(answer: Answer, request: Request, translate: Translate) -> Mess
 
 
 def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a ModelConfigResponse; an empty configuration is enough for perf_analyzer.
+    """Return a ModelConfigResponse. An empty configuration is enough for perf_analyzer.
 
     Raises:
         GatewayError: INTERNAL, a member has another type than in Triton.

@@ -14,7 +14,7 @@ _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 _NEWER_TYPES = {"double_param": "a floating-point number", "uint64_param": "an integer above 2^63 - 1"}
 """The types that only the newer specification and Triton have. Other servers, such as KServe and MLServer, read a
-parameter of such a type as a parameter without a value."""
+parameter of these types as a parameter without a value."""
 
 _WITH_NEWER_TYPES = frozenset({TRITON, BINARY})
 
@@ -32,7 +32,8 @@ def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[
     """Return the parameters in the map `given`.
 
     Raises:
-        DecodeError: a parameter has no value; the error names its key. In a `reply`, such a parameter is skipped.
+        DecodeError: a parameter has no value; the error names its key. In a `reply`, parameters without a value are
+            skipped.
     """
     if not given:
         return {}
@@ -47,7 +48,7 @@ def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[
 
 
 def write_parameters(field: Protobuf, parameters: Parameters, what: str, *, newer: bool) -> None:
-    """Add `parameters` to the map `field`. `newer` says whether the reader has the newer types.
+    """Add `parameters` to the map `field`. `newer` is whether the reader has the newer types.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming the key, the reader might not have the type, or an integer is beyond 64

@@ -1,7 +1,7 @@
 """Triton's JSON of a protobuf message: model configurations and statistics are JSON over REST and messages over gRPC.
 
-It is protobuf's JSON mapping with the schema's own field names, with every field that cannot be absent, and with 64-bit
-integers as numbers instead of strings.
+The form is protobuf's JSON mapping with the schema's own field names, with every field that cannot be absent, and with
+64-bit integers as numbers instead of strings.
 """
 
 from typing import Any

@@ -22,7 +22,7 @@ from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, ERROR_MESSAGE
 from gateway.protocols.v2.grpc.tensors import MODEL, REQUEST, VERSION
 
 _ACTED_UPON = ((b"sequence_", 2), (b"shared_memory_", 12), (b"timeout", 2))
-"""Parameters that need decoding, each with the position of a rare letter: the requests of a sequence must go to one
+"""Parameters that need decoding, with the position of a rare letter in each: the requests of a sequence must go to one
 server, shared memory is rejected, and `timeout` sets a deadline."""
 _ACTED_UPON_IN_STREAMS = (*_ACTED_UPON, (ENABLE_EMPTY_FINAL.encode(), 0))
 """With the last parameter, a client expects exactly one final response, independent of the server's responses (see
@@ -112,7 +112,7 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 @lru_cache(256)
 def _missing(flavor: str, extensions: frozenset[str] | None) -> tuple[tuple[bytes, int], ...]:
-    """Return the parameters and datatypes that the server does not have, each with the position of a rare letter."""
+    """Return the parameters and datatypes that the server does not have, with the position of a rare letter in each."""
     names = {CLASSIFICATION: (b"classification", 11), SCHEDULE_POLICY: (b"priority", 0)}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
     return (*words, *((each.value.encode(), 0) for each in LACKING.get(flavor, ())))

@@ -5,7 +5,7 @@ continues with the next request.
 
 A client whose request has the parameter `triton_enable_empty_final_response` counts responses until one has the
 parameter `triton_final_response: true`. Exactly one response must have it. Otherwise the client assigns the responses
-to its next request to this request, or the reverse. No codec knows whether a response is the last one. Therefore such a
+to its next request to this request, or the reverse. No codec knows whether a response is the last one. Therefore this
 client gets `triton_final_response: false` on each response, and an empty final response with true, like from a
 decoupled Triton model. Other clients get the backend's `triton_final_response`, if there is one.
 """
@@ -68,7 +68,7 @@ def unwrap_response(body: Buffer) -> tuple[Buffer, str]:
 def encode_end(request: Request) -> Message | None:
     """Return the empty final response after the last response to `request`, or None if the client does not need it.
 
-    Not called after an error, which is the last response itself.
+    Must not be called after an error, because the error itself is the last response.
     """
     if not wants_empty_final(request):
         return None

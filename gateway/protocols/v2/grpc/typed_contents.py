@@ -111,7 +111,7 @@ def _refuse_other_field(contents: bytes, what: str) -> None:
 
 
 def _occurrences(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
-    """Yield the contents of each occurrence of the datatype's field: packed elements, or one element that is not
+    """Return the contents of each occurrence of the datatype's field: packed elements, or one element that is not
     packed."""
     view, pieces = memoryview(contents), []
     most = min(elements, _MAX_UNPACKED)

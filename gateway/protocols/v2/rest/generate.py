@@ -134,7 +134,7 @@ def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
 # --- upstream side ---
 
 _FOR_TRITON = Translate(nan="literal")
-"""Triton reads NaN and Infinity. It does not decode strings in base64, so the route's `bytes` does not apply."""
+"""Triton reads NaN and Infinity. Triton does not decode strings in base64, so the route's `bytes` does not apply."""
 
 
 def encode_request(request: Request, target: Target) -> Message:

@@ -72,7 +72,7 @@ class RequestOutput(Struct, gc=False):
 
 
 class InferenceRequest(Struct, kw_only=True, gc=False):
-    """`$inference_request`."""
+    """`$inference_request` of the specification."""
 
     id: str | UnsetType | None = UNSET
     parameters: Parameters | UnsetType | None = UNSET

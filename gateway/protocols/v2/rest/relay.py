@@ -31,7 +31,7 @@ _ACTED_UPON: _Words = (
     (b'"timeout"', 3),
     (b"triton_enable_empty_final_response", 14),
 )
-"""Parameters that need decoding, each with the position of a rare letter: the requests of a sequence must go to one
+"""Parameters that need decoding, with the position of a rare letter in each: the requests of a sequence must go to one
 server, shared memory is rejected, `timeout` sets a deadline, and Triton rejects the last one over REST."""
 _PARAMETERS: _Words = ((b"parameters", 4), (b"\\u00", 0))
 """The member that has parameters. An escape could hide its name."""

@@ -242,7 +242,8 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return one response of a stream, in the form of its request. It is always JSON, since events are text."""
+    """Return one response of a stream, in the form of its request. The response is always JSON, since events are
+    text."""
     if request.schemaless:
         message = generate.encode_response(answer, request, translate)
     else:
