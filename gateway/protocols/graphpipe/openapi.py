@@ -26,14 +26,14 @@ from gateway.protocols.graphpipe.errors import UNDER_200
 from gateway.protocols.graphpipe.schema import TYPE_NUMBERS
 
 _MESSAGES = (
-    "A flatbuffer of the schema graphpipe.fbs. The request is a `Request` with an `InferRequest` (input names and "
-    "tensors in the same order, names of outputs, `config`), answered with an `InferResponse`; or with a "
-    "`MetadataRequest`, answered with a `MetadataResponse`."
+    "A flatbuffer of the schema graphpipe.fbs. The request is a `Request`. With an `InferRequest` (input names and "
+    "tensors in the same order, output names, `config`), the response is an `InferResponse`. With a `MetadataRequest`, "
+    "the response is a `MetadataResponse`."
 )
 _UNDER_200 = Parameter(
     "query",
     UNDER_200.partition("=")[0],
-    "`200`: errors come with status 200, where Python's client shows their texts.",
+    "`200`: send errors with status 200, under which the Python client shows their texts.",
     {"enum": [UNDER_200.partition("=")[2]]},
 )
 

@@ -196,7 +196,7 @@ def read_results(tasks: Sequence[Task], body: Buffer, limit: int) -> tuple[Serva
     for task, message in zip(tasks, results, strict=True):
         result = _joined(message, _RESULTS[task.method])
         if result is None:
-            raise DecodeError(f"the result for signature {task.prefix[:-1]!r} is not that of {task.method}")
+            raise DecodeError(f"the result for signature {task.prefix[:-1]!r} is not a result of {task.method}")
         servable = read_any_spec(_joined(message, 1) or b"")
         found += read_result(task.method, result, limit, task.prefix)
     return servable, tuple(found)

@@ -28,7 +28,7 @@ from gateway.protocols.umbridge.errors import TYPES
 from gateway.protocols.umbridge.schema import CALLS, INPUT_SIZES, KEYS, MODEL_INFO, NAN, OUTPUT_SIZES, SIZES_KEYS
 
 _SIZES: Schema = list_of({"type": "integer", "minimum": 0})
-_CONFIG: Schema = {"description": "Any JSON that the model takes; clients send `{}` for none."}
+_CONFIG: Schema = {"description": "Any JSON that the model accepts; without a configuration, clients send `{}`."}
 _INDEX: Schema = {"type": "integer", "description": "The position of an input or output, counted from 0."}
 _ERROR: Content = {
     JSON: Media(
@@ -62,7 +62,7 @@ def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOp
     if word == MODEL_INFO:
         support = object_of({call: {"type": "boolean"} for call in CALLS}, list(CALLS))
         reply = answered(object_of({"support": support}, ["support"]))
-        return HttpOperation("Which operations the model supports", reply, _ERROR, body=content)
+        return HttpOperation("The operations that the model supports", reply, _ERROR, body=content)
     if word in SIZES_KEYS:
         what = "inputs" if word == INPUT_SIZES else "outputs"
         reply = answered(object_of({SIZES_KEYS[word]: _SIZES}, [SIZES_KEYS[word]]))

@@ -28,8 +28,8 @@ from gateway.protocols.v1.server import DEFAULT_NAN
 
 _B64 = object_of({"b64": {"type": "string", "contentEncoding": "base64"}}, ["b64"])
 _BODIES = (
-    "`instances` has one entry for each row of the batch, and is answered with `predictions`; `inputs` has the tensors "
-    "whole, and is answered with `outputs`. A single tensor needs no name. Bytes that are no text are "
+    "`instances` has one entry for each row of the batch, and the response has `predictions`. `inputs` has whole "
+    "tensors, and the response has `outputs`. A single tensor does not need a name. Bytes that are not text are "
     '`{"b64": BASE64}`.'
 )
 
@@ -40,13 +40,13 @@ def describe(pattern: str, model: DescribedModel | None, flavor: str) -> HttpOpe
     error = _error(flavor)
     path = pattern.partition(" ")[2]
     if path.endswith((":classify", ":regress")):
-        return HttpOperation("Refused: examples are read over gRPC only", {}, error)
+        return HttpOperation("Rejected: examples are accepted only over gRPC", {}, error)
     if path.endswith(":predict"):
         reply = answered(_reply(flavor, REPLY, model))
         return HttpOperation("Run the model", reply, error, _BODIES, _request(model))
     if path.endswith(":explain"):
         reply = answered({})
-        text = "The body is that of `:predict`; what is answered depends on the explainer, often `explanations`."
+        text = "Same body as `:predict`. The response depends on the explainer, and often has `explanations`."
         return HttpOperation("Explain a prediction", reply, error, text, in_json({"type": "object"}))
     if path.endswith("/metadata"):
         return HttpOperation("The model's inputs and outputs", answered(_METADATA), error)

@@ -75,7 +75,7 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     answer = client.decode_response(read_payload(frame, "output", target.limits), headers, request)
     if frame.attachment:
         if not isinstance(answer, Response):
-            text = f"an attachment of {len(frame.attachment)} bytes beside the answer to {request.operation.value}"
+            text = f"the response to {request.operation.value} has an attachment of {len(frame.attachment)} bytes"
             raise DecodeError(text)
         return replace(answer, parameters=attachment_parameters(frame))
     return answer

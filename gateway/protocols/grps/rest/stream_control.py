@@ -33,14 +33,14 @@ _TAKEN = {
 SETTINGS = (
     OwnSetting(
         "ctrl_mode",
-        "Where a client asks for a stream: in the `query`, in a `header`, or by a member of the JSON `body`. Without "
-        "it a listener takes the query and the header, and a backend is asked in the query.",
+        "The part of a request that asks for a stream: the `query`, a `header`, or a member of the JSON `body`. "
+        "Default: listeners accept the query and the header, requests to a backend use the query.",
     ),
-    OwnSetting("ctrl_key", "The name of the query's parameter, the header or the member that is `true`.", STREAMING),
+    OwnSetting("ctrl_key", "The name of the query parameter, the header or the member that is `true`.", STREAMING),
     OwnSetting(
         "res_content_type",
-        "The content type of streams to clients of a listener. Without it that of the backend's stream, if its server "
-        "speaks grps, else `application/octet-stream`. A backend's streams are read whatever their type is.",
+        "The content type of streams to clients of a listener. Default: the type of the backend's stream if its server "
+        "speaks grps, or else `application/octet-stream`. The gateway decodes a backend's streams with any type.",
     ),
 )
 

@@ -132,6 +132,10 @@ def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutp
 
 
 # --- generate and streams ---
+#
+# Triton and MLServer both have the paths `generate` and `generate_stream`. Triton's requests have their inputs as
+# members of one object. MLServer's requests, also at `infer_stream`, have the form of `infer`, with a list `inputs` of
+# objects.
 
 # in a JSON string, the quotes would have backslashes
 _INPUTS = re.compile(rb'"inputs"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+\{')
