@@ -65,7 +65,7 @@ class Flatbuffer:
         return at + 4, count
 
     def string(self, at: int) -> bytes:
-        """Return the bytes of the string at `at`. The NUL after them is optional: Go's server writes none."""
+        """Return the bytes of the string at `at`. The NUL after them is optional: Go's server omits it."""
         start, size = self.vector(at, 1)
         self.left -= _STRING_CHARGE
         return bytes(self.view[start : start + size])

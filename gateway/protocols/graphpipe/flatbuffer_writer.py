@@ -103,8 +103,8 @@ class Writer:
         self._payloads.append((at, count, size))
 
     def finish(self) -> tuple[bytes, ...]:
-        """Return the structure in as many pieces as there are payloads, or in one piece if there are no payloads. Each
-        payload follows its piece.
+        """Return the structure in as many pieces as there are payloads, or in one piece if `payload` was never called.
+        Each payload follows its piece.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED, the message has 2 GiB or more.

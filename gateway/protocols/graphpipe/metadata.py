@@ -19,7 +19,7 @@ _TENSOR = schema.IOMetadata
 
 def decode_metadata(body: Buffer) -> Signature:
     """Return the Signature of a MetadataResponse. Its `server` becomes the Signature's platform. Its `version` is the
-    version of the server software, not of the model.
+    server software's version, not the model's.
 
     Raises:
         DecodeError: not a MetadataResponse.

@@ -30,8 +30,7 @@ _JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the canonical Request of one HTTP request. GET requests metadata. The gateway ignores the Content-Type
-    (the Python client sends none, and libcurl sends the type of a form) and the rest of the path after the model's
-    name.
+    (the Python client omits it, and libcurl sends the type of a form) and the rest of the path after the model's name.
 
     Raises:
         DecodeError: the body is not a Request of the schema, or is malformed.

@@ -113,7 +113,7 @@ def _response_size(table: Table) -> int | None:
 
 
 def _are_few_numbers(table: Table, slot: int) -> bool:
-    """Return whether there are at most _MAX_CHECKED tensors in `slot`, and no tensor has strings."""
+    """Return whether `slot` has at most _MAX_CHECKED tensors, all without strings."""
     return table.count(slot) <= _MAX_CHECKED and not any(
         tensor.count(schema.Tensor.STRING_VAL) for tensor in table.tables(slot)
     )

@@ -145,7 +145,7 @@ def decode_response(grps: GrpsMessage, headers: Headers, request: Request) -> An
     """Return the backend's Answer to `request`. `headers` are the headers of the response.
 
     Raises:
-        DecodeError: the response has neither a status nor data, or its data is not a response to the request.
+        DecodeError: the response has no status and no data, or its data is not a response to the request.
         GatewayError: the error that the response reports.
     """
     failed = is_failure(grps.status)

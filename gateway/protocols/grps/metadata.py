@@ -50,7 +50,7 @@ def write_model(signature: Signature, name: str) -> str:
 
 
 def _versions(versions: tuple[str, ...]) -> Entry:
-    """Return a single version as `version`, like in inference.yml, and several as `versions`."""
+    """Return a single version as `version`, as in inference.yml, and several as `versions`."""
     if len(versions) == 1:
         return {"version": versions[0]}
     return {"versions": list(versions)} if versions else {}
@@ -78,7 +78,7 @@ def _write(document: Entry) -> str:
 
 
 def read_model(text: str) -> Signature:
-    """Return the Signature in a model's metadata, without inputs and outputs if the metadata lists none.
+    """Return the Signature in a model's metadata, without inputs and outputs if the metadata does not list them.
 
     Raises:
         DecodeError: not a YAML mapping, an unknown datatype, a dimension below -1.

@@ -8,7 +8,7 @@
 | `gmap`     | named tensors of one element each       |
 | `ndarray`  | one tensor of numbers, in JSON only     |
 
-A request to a backend has the payload of its route (`translate.payload`). If the route sets none, the request keeps the
+A request to a backend has the payload of its route (`translate.payload`). Without this setting, the request keeps the
 client's payload if the tensors still fit, or else has gtensors.
 
 A response to a client has the first payload into which the outputs fit: the backend's, if its server speaks grps; the

@@ -86,7 +86,7 @@ def _metadata_reply(yaml: str) -> GrpsMessage:
 def _encode_inference(response: Response, request: Request, translate: Translate) -> GrpsMessage:
     payload, tensors = _reply_data(response, request.origin, translate)
     origin = response.origin
-    # Like in real servers, a response has the client's model name if the model set a name (echo models do), or else no
+    # As in real servers, a response has the client's model name if the model set a name (echo models do), or else no
     # name.
     names_model, outcome = bool(response.model), None
     if isinstance(origin, BackendMessage):

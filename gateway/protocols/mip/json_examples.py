@@ -1,4 +1,4 @@
-"""Examples as JSON texts, read and written like Python's json does. Numbers, booleans and strings, alone or in
+"""Examples as JSON texts, read and written as Python's json does. Numbers, booleans and strings, alone or in
 rectangular lists, become tensors. Any other JSON becomes BYTES that have the JSON text itself."""
 
 import json

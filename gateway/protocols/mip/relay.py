@@ -38,7 +38,8 @@ def request(message: Message, request: Request, target: Target) -> Message:
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
     """Return the packet to the client, or None if the gateway must decode it: it has another batch size, or its TLVs do
-    not match its counts. kubemo's server sends such counts for a model with another number of outputs than inputs.
+    not match its counts. kubemo's server sends wrong counts if a model's number of outputs differs from its number of
+    inputs.
 
     Raises:
         DecodeError, GatewayError: an error, or not a response, same as `client.decode_response`.

@@ -66,7 +66,7 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
     number of bytes of all tensors.
 
     Raises:
-        DecodeError: there are no examples, an example is malformed, or the examples have different features.
+        DecodeError: the list is empty, an example is malformed, or the examples have different features.
         GatewayError: RESOURCE_EXHAUSTED, tensors or fields exceed the limit.
     """
     count, allowance = FieldCount(limit), MessageAllowance(limit)
@@ -90,7 +90,7 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
 
 
 def _read_lists(message: Buffer, count: FieldCount) -> tuple[list[Buffer], Buffer]:
-    """Return the lists of examples, and the context, which is empty if the message has none."""
+    """Return the lists of examples, and the context, which is empty if the message does not have one."""
     plain, with_context = (count.values(message, number) for number in (_LIST, _LIST_WITH_CONTEXT))
     if plain and with_context:
         raise DecodeError("Input has both example_list and example_list_with_context; expected one of them")
@@ -201,8 +201,8 @@ def write_input(tensors: tuple[Tensor, ...]) -> bytes:
     """Return the Input with an example for each row of `tensors`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, there are no tensors, the tensors have different numbers of rows or no rows, or
-            a tensor has a datatype or a name that a feature cannot have.
+        GatewayError: INVALID_ARGUMENT, `tensors` is empty, the tensors have different numbers of rows or no rows, or a
+            tensor has a datatype or a name that a feature cannot have.
     """
     if not tensors:
         raise invalid_input("there are no inputs; an example has at least one feature")

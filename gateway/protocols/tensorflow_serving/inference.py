@@ -75,7 +75,7 @@ def write_request(servable: Servable, examples: bytes) -> tuple[bytes, ...]:
 
 
 def _joined(body: Buffer, number: int) -> Buffer | None:
-    """Return the value of a message field, joined from all occurrences like in protobuf, or None if the field is
+    """Return the value of a message field, joined from all occurrences as in protobuf, or None if the field is
     missing."""
     allowance = MessageAllowance(0)
     found = []

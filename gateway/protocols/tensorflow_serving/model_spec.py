@@ -12,8 +12,7 @@ MISSING = "Missing ModelSpec"
 """The error text for a request without a ModelSpec."""
 
 LATEST = "0"
-"""The version that OpenVINO's client requests if the caller gives none, and that its server treats as the latest
-version."""
+"""The version that OpenVINO's client requests by default, and that its server treats as the latest version."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MOST_DIGITS = 20
@@ -55,11 +54,11 @@ def is_version(version: str) -> bool:
 
 
 def read_spec(message: Buffer | None) -> Servable:
-    """Return the fields of a request's ModelSpec, which is None if the request has none. The version LATEST becomes
+    """Return the fields of a request's ModelSpec, which is None if the request lacks it. The version LATEST becomes
     empty.
 
     Raises:
-        DecodeError: there is no ModelSpec, it has no name, or its label is a number.
+        DecodeError: the ModelSpec is missing, it has no name, or its label is a number.
     """
     if message is None:
         raise DecodeError(MISSING)

@@ -66,7 +66,7 @@ _COPIED = 2**14
 # --- Reading ---
 
 PredictFields: TypeAlias = tuple[Buffer | None, tuple[Tensor, ...], tuple[RequestedOutput, ...]]
-"""The ModelSpec, or None if there is none; the tensors; and the outputs in `output_filter`."""
+"""The ModelSpec, or None if it is missing; the tensors; and the outputs in `output_filter`."""
 
 
 def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
@@ -112,7 +112,7 @@ def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
 
 
 def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]) -> None:
-    """Read a field of a request that is neither the ModelSpec nor a tensor. Fields of later versions are ignored."""
+    """Read a field of a request other than the ModelSpec and tensors. Fields of later versions are ignored."""
     if number in _REFUSED and len(value):
         raise unsupported(f"{_REFUSED[number]} of PredictRequest is not supported")
     if number == _FILTER:

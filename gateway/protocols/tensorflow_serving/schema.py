@@ -40,7 +40,7 @@ LOADING = ModelVersionStatus.LOADING
 SIGNATURE_NAME = "signature_name"
 """The request parameter that selects one of a model's signatures."""
 SERVING_DEFAULT = "serving_default"
-"""The signature of a request that names none."""
+"""The default signature of a request."""
 SIGNATURE_DEF = "signature_def"
 """The only metadata that TensorFlow Serving has."""
 

@@ -164,7 +164,7 @@ _ENCODERS: Mapping[Operation, EncodeResponse] = {
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the response to a request that `decode_request` returned. Outputs are lists, like in responses of real
+    """Return the response to a request that `decode_request` returned. Outputs are lists, as in responses of real
     servers.
 
     Raises:

@@ -2,7 +2,7 @@
 
 | datatypes                     | list                      | packed list                                            |
 |-------------------------------|---------------------------|--------------------------------------------------------|
-| FP32, FP64                    | `float_val`, `double_val` | the raw form of a Tensor, neither copied nor inspected |
+| FP32, FP64                    | `float_val`, `double_val` | the raw form of a Tensor, not copied and not inspected |
 | INT8 to INT32, UINT8, UINT16  | `int_val`                 | varints                                                |
 | INT64, UINT32, UINT64, BOOL   | a list for each datatype  | varints                                                |
 | FP16, BF16                    | `half_val`                | varints of their bits                                  |
@@ -317,8 +317,7 @@ def _too_many(found: int, number: int, elements: int, what: str) -> DecodeError:
 
 
 def _fill(data: Buffer, found: int, elements: int, datatype: Datatype) -> Buffer:
-    """Return `data` of `found` elements with the last one repeated up to `elements`, or zeros if there are no
-    elements."""
+    """Return `data` of `found` elements with the last one repeated up to `elements`, or zeros if `found` is 0."""
     size = datatype.size
     if not found:
         return bytes(elements * size)
@@ -419,12 +418,12 @@ DataField: TypeAlias = Callable[[Tensor], tuple[bytes, Buffer]]
 
 
 def in_content(tensor: Tensor) -> tuple[bytes, Buffer]:
-    """Return the elements as `tensor_content`, like in requests, or strings as `string_val`."""
+    """Return the elements as `tensor_content`, as in requests, or strings as `string_val`."""
     return (b"", _write_strings(tensor)) if tensor.datatype is BYTES else (_CONTENT_KEY, tensor.data)
 
 
 def in_list(tensor: Tensor) -> tuple[bytes, Buffer]:
-    """Return the elements as a list, like in server responses: many clients read only `float_val`."""
+    """Return the elements as a list, as in server responses: many clients read only `float_val`."""
     datatype = tensor.datatype
     if datatype is BYTES:
         return b"", _write_strings(tensor)
@@ -467,7 +466,7 @@ _write_short_head = lru_cache(256)(_write_head)
 
 
 def _write_dimension(size: int) -> bytes:
-    # proto3 does not write a `size` of 0; such a dimension is an empty message
+    # proto3 does not write a `size` of 0; a dimension of 0 is an empty message
     field = _SIZE_KEY + varint(size) if size else b""
     return _DIM_KEY + varint(len(field)) + field
 

@@ -111,8 +111,8 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     tensor.
 
     Content-Type is ignored: the Python server sends numbers as text/plain. Only a status of 2xx is a success. The
-    Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no server is
-    known to send an `output` under another status.
+    Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but an `output`
+    under another status is not known from any server.
 
     Raises:
         DecodeError: the body is not the response to the request.

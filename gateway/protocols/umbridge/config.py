@@ -33,7 +33,7 @@ def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
 
 
 def encode_config(request: Request, target: Target) -> bytes:
-    """Return the JSON value of `config` for a request's parameter, or `{}`, which every client sends, if there is none.
+    """Return the JSON value of `config` for a request's parameter, or `{}`, which every client sends by default.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, the parameter is not JSON text, or the request has other parameters, which

@@ -56,7 +56,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """Return the canonical Request of one HTTP request. Inputs have no names and no datatype; in a derivative, the
     tensors of DERIVATIVES follow them. `config` becomes the parameter `config`, which has its JSON text.
 
-    The gateway ignores Content-Type (Julia and the conformity suite send none) and unknown keys.
+    The gateway ignores Content-Type (Julia and the conformity suite omit it) and unknown keys.
 
     If a request that names a model has an error, the error becomes the Request's `flaw`: real servers check the model's
     name first, and the conformity suite requests unknown models with only the name.
@@ -145,7 +145,7 @@ def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator
 
 def _decode_index(name: str, key: str, value: Json) -> Tensor:
     """Return the position of a vector, which can be negative: the model's server reports positions that are out of
-    range. `0.0` is accepted, like by the C++ server."""
+    range. `0.0` is accepted, as the C++ server does."""
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(number) is not int or not INT64_MIN <= number <= INT64_MAX:
         raise DecodeError(f'"{key}" is {excerpt(value)}, expected the position of a vector, counted from 0')

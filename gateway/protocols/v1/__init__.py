@@ -1,7 +1,8 @@
 """V1: the KServe V1 protocol and TensorFlow Serving's REST API, with tensors in JSON as rows or columns.
 
 Specifications: https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protocol and
-https://www.tensorflow.org/tfx/serving/api_rest. Where the servers differ, `flavor` selects the server type.
+https://www.tensorflow.org/tfx/serving/api_rest. `flavor` selects the server type, for features in which the servers
+differ.
 """
 
 from functools import partial

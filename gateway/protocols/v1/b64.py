@@ -1,8 +1,8 @@
 """Bytes in JSON: TensorFlow Serving's `{"b64": "<base64>"}` (REST API, "Encoding binary values").
 
-Before the JSON text is parsed, each such object is replaced by a string with a prefix, the mark. An array of these
-objects is then an array of strings, which the array reader accepts. A tensor with at least one such object becomes
-BYTES of content type `image`, which is never treated as text, even if its bytes are valid UTF-8.
+Before the JSON text is parsed, a string with a prefix, the mark, replaces every `b64` object. An array of these objects
+is then an array of strings, which the array reader accepts. A tensor with at least one of these objects becomes BYTES
+of content type `image`, which is never treated as text, even if its bytes are valid UTF-8.
 """
 
 import re

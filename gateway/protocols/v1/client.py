@@ -98,7 +98,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """Return the backend's Answer to `request`. Content-Type is ignored: KServe sends text responses without one.
+    """Return the backend's Answer to `request`. Content-Type is ignored: KServe omits it in text responses.
 
     Raises:
         DecodeError: the response is not a V1 response.

@@ -1,4 +1,4 @@
-"""CloudEvents around requests and responses, like in KServe's V1 server.
+"""CloudEvents around requests and responses, as in KServe's V1 server.
 
 In binary mode the attributes are `ce-` headers and the body is an ordinary body. In structured mode the body is a JSON
 object with the attributes, and the request is at `data`. Specification: CloudEvents 1.0, HTTP protocol binding.

@@ -61,7 +61,7 @@ def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Bod
     With `any_json`, a value that is not a rectangular array becomes BYTES of JSON texts.
 
     Raises:
-        DecodeError: not JSON, neither or both keys of the tensors, or a value that is not a tensor.
+        DecodeError: not JSON, both or missing keys of the tensors, or a value that is not a tensor.
     """
     text = raw if isinstance(raw, bytes) else bytes(raw)
     try:

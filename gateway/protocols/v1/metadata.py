@@ -1,7 +1,7 @@
 """Metadata of V1: liveness, the list of models, KServe's readiness, TensorFlow Serving's version status and
 `signature_def`.
 
-A listener of either server type writes a model's signature like TensorFlow Serving; KServe has no metadata over V1.
+A listener of either server type writes a model's signature as TensorFlow Serving does; KServe lacks metadata over V1.
 """
 
 from typing import Any
@@ -167,7 +167,7 @@ def decode_status(reply: Message, request: Request, target: Target) -> Signature
 
 
 def _name(document: dict[str, Json], request: Request) -> str:
-    """Return the server's name for the model, or the name in the request if the server reports none."""
+    """Return the server's name for the model, or the name in the request if the server does not report a name."""
     name = document.get("name")
     return name if isinstance(name, str) and name else request.model
 
@@ -211,7 +211,7 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
 
 def _member(document: dict[str, Json], name: str, *default: Json) -> Any:
     """Return a member by its name in the schema, or in lowerCamelCase, which protobuf's JSON mapping uses: OpenVINO's
-    server writes both. Raises KeyError if the member is missing and there is no default."""
+    server writes both. Raises KeyError if the member is missing and `default` is not given."""
     first, *others = name.split("_")
     for spelling in (name, first + "".join(map(str.capitalize, others))):
         if spelling in document:

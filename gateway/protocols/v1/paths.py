@@ -29,8 +29,8 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
 
 
 def asked_version(message: Message) -> str:
-    """Return the version or label in a request's path. The result is empty if the path has none, and for version 0:
-    OpenVINO's client requests version 0 if the caller gives none, and its server treats it as the latest version."""
+    """Return the version or label in a request's path. The result is empty if the path lacks both, and for version 0:
+    OpenVINO's client requests version 0 by default, and its server treats it as the latest version."""
     version = message.captures.get("version", "")
     return "" if version == "0" else version
 

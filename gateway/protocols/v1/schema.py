@@ -15,7 +15,7 @@ JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 SIGNATURE_NAME = "signature_name"
 PARAMETERS = "parameters"
 SERVING_DEFAULT = "serving_default"
-"""The signature of a TensorFlow model for requests that name none."""
+"""The default signature of a TensorFlow model."""
 
 STATUS = "status"
 """The `part` of a metadata request for the available versions: `GET /v1/models/{model}`."""

@@ -32,7 +32,8 @@ _FLAVORS_WITHOUT = frozenset({MLSERVER, KSERVE, OPENVINO, PLAIN, TYPED})
 """Server types that have only the UNLISTED extensions."""
 
 UNLISTED = {MLSERVER: frozenset({REPOSITORY})}
-"""The extensions that a server type has without listing them: MLServer lists none, and loads and unloads models."""
+"""The extensions that a server type has without listing them: MLServer lists no extensions, but loads and unloads
+models."""
 
 
 def check_operation(operation: Operation, target: Target) -> None:

@@ -4,7 +4,7 @@ its elements.
 | mark | elements |
 |---|---|
 | `base64` | BYTES that are base64 text, over REST and gRPC alike; a model gets the decoded bytes |
-| `np`, `str` | numbers for numpy, texts: like in every other tensor |
+| `np`, `str` | numbers for numpy, texts: as in every other tensor |
 
 A Tensor has the decoded elements, and the mark as its `content_type`. V2 servers and clients therefore get the mark
 together with the base64 text, and other protocols get the elements without the mark. Triton and KServe do not support
@@ -59,8 +59,8 @@ def _each(elements: Buffer) -> Iterable[bytes]:
 
 def as_written(tensors: Sequence[Tensor], translate: Translate) -> list[Tensor]:
     """Return tensors with their marks as parameters, for messages that carry bytes unchanged: gRPC and binary data.
-    With `bytes: base64`, base64 is the route's form of bytes in JSON only, so these messages have neither base64 nor
-    the mark."""
+    With `bytes: base64`, base64 is the route's form of bytes in JSON only, so these messages have the bytes without the
+    mark."""
     return [_as_written(each, translate) if each.content_type in MARKS else each for each in tensors]
 
 

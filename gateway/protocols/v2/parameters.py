@@ -30,8 +30,8 @@ def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> boo
 
 
 def take_deadline(parameters: dict[str, ParameterValue], message: Message, what: str) -> float | None:
-    """Remove `timeout`, in microseconds like in Triton, and return the deadline that it sets, or None if it is absent
-    or 0.
+    """Remove `timeout`, in microseconds as in Triton, and return the deadline that it sets, or None if it is absent or
+    0.
 
     Raises:
         DecodeError: the timeout is not an integer of at least 0.

@@ -58,7 +58,7 @@ def request_meta(method: str, request: Request) -> bytes:
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """Return the backend's Answer to `request`. Like in brpc's own client, a response without a response part is a
+    """Return the backend's Answer to `request`. As in brpc's own client, a response without a response part is a
     success.
 
     Raises:

@@ -90,7 +90,7 @@ def verify_checksum(frame: Frame) -> None:
 
 
 def _masked_crc32c(buffers: list[memoryview]) -> bytes:
-    """Return the checksum in its wire format: big-endian, and masked like in LevelDB."""
+    """Return the checksum in its wire format: big-endian, and masked as in LevelDB."""
     library, crc = _required(_GOOGLE_CRC32C, "checksum_type 1 (crc32c)"), 0
     for piece in _pieces(buffers):
         crc = library.extend(crc, piece)

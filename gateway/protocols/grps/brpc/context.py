@@ -67,7 +67,7 @@ def _trace_fields(record: Record, span: Span | None) -> bytes:
         context, above = record.context, record.context.id
         own = above if span is None else span.id
     elif record.context is None and record.traceparent and record.telling.forwards:
-        # The gateway does not trace: it forwards the client's own span, like over HTTP.
+        # The gateway does not trace: it forwards the client's own span, the same as over HTTP.
         found = read_context(record.traceparent, (), 0)
         if not isinstance(found, TraceContext):
             return b""

@@ -35,7 +35,7 @@ def body_size(header: Buffer) -> int:
     magic, body, meta = HEADER.unpack(header)
     if magic != MAGIC:
         raise DecodeError(f"magic {magic!r}, expected {MAGIC!r}: this is Apache brpc's baidu_std")
-    # brpc's server never responds to such a frame: it waits for another of its protocols to recognize it.
+    # brpc's server never responds to this kind of frame: it waits for another of its protocols to recognize it.
     if meta > body:
         raise DecodeError(f"meta_size {meta} is larger than body_size {body}, which includes the meta")
     assert isinstance(body, int)
@@ -111,7 +111,7 @@ def with_credential(message: Message, authorization: bytes) -> Message:
 
 
 def attachment_parameters(frame: Frame) -> Parameters:
-    """Return the attachment as the parameter of a Request or a Response, or no parameters if there is no attachment."""
+    """Return the attachment as the parameter of a Request or a Response, or an empty map if the attachment is empty."""
     return {ATTACHMENT: str(frame.attachment, "latin-1")} if len(frame.attachment) else {}
 
 
@@ -126,7 +126,7 @@ def with_attachment(
 
 
 def attachment_field(size: int) -> bytes:
-    """Return the size of an attachment as the field of RpcMeta, or nothing if there is no attachment."""
+    """Return the size of an attachment as the field of RpcMeta, or no bytes for a size of 0."""
     return _ATTACHMENT_SIZE + varint(size) if size else b""
 
 
@@ -158,7 +158,7 @@ def correlation_field(correlation_id: int) -> bytes:
 
 
 def read_correlation_id(message: Message) -> int:
-    """Return a frame's correlation id, or 0 if it has none. Raises DecodeError if the meta is not an RpcMeta."""
+    """Return a frame's correlation id, or 0 if the meta has no id. Raises DecodeError if the meta is not an RpcMeta."""
     correlation_id = read_meta(message).correlation_id
     assert isinstance(correlation_id, int)
     return correlation_id

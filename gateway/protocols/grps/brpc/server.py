@@ -49,7 +49,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def deadline_of(meta: Protobuf, message: Message) -> float | None:
-    """Return the deadline in the meta of the client's frame, or None if it has none."""
+    """Return the deadline in the meta of the client's frame, or None for a frame without a deadline."""
     milliseconds = meta.request.timeout_ms
     assert isinstance(milliseconds, int)
     return message.received + milliseconds / 1000 if milliseconds > 0 else None

@@ -4,7 +4,7 @@ The elements are in the field of the dtype:
 
 | datatypes  | field                                                                              |
 |------------|------------------------------------------------------------------------------------|
-| FP32, FP64 | packed, little-endian: the raw form of a Tensor, so neither copied nor inspected   |
+| FP32, FP64 | packed, little-endian: the raw form of a Tensor, so not copied and not inspected   |
 | FP16       | packed float32; a number that FP16 cannot represent exactly is rejected            |
 | integers   | packed varints                                                                     |
 | BYTES      | one field for each element                                                         |

@@ -95,7 +95,8 @@ several times."""
 
 
 class MessageHead(NamedTuple):
-    """The fields that are read without decoding the data of a message. `model` is empty if the message names none."""
+    """The fields that are read without decoding the data of a message. `model` is empty if the message does not name a
+    model."""
 
     model: str
     status: GrpsStatus | None

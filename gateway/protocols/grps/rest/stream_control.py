@@ -77,7 +77,7 @@ class StreamControl:
         """Return whether a client's message requests a stream.
 
         Raises:
-            DecodeError: the flag is neither true nor false, or is in the wrong place.
+            DecodeError: the flag is not true or false, or is in the wrong place.
         """
         in_header = self._header_asks(message)
         for place, asks in ((QUERY, query.streaming), (HEADER, in_header)):

@@ -68,7 +68,7 @@ def read_query(query: str, stream_key: str = "") -> Query:
     """Return the query of a client's message. `stream_key` is the parameter that requests a stream.
 
     Raises:
-        DecodeError: not percent-encoded UTF-8, more than 100 parameters, or a flag that is neither true nor false.
+        DecodeError: not percent-encoded UTF-8, more than 100 parameters, or a flag that is not true or false.
     """
     return _read_query(query, stream_key) if query else _NO_QUERY
 

@@ -40,7 +40,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
         return _encode_stream_error(error, request, message, text.decode())
     headers = Headers(error_fields(error))
     if request and request.operation is Operation.MODEL_READY and error.status not in _CLIENT_ERRORS:
-        # Like in Triton, so tritonclient's is_model_ready() is false; it raises for KServe's NOT_FOUND.
+        # As in Triton, so tritonclient's is_model_ready() is false; it raises for KServe's NOT_FOUND.
         return Message(headers=headers, parts=(ModelReadyResponse().SerializeToString(),))
     return Message(headers=headers, parts=(_truncate(text),), status=error.status)
 

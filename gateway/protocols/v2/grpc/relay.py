@@ -55,7 +55,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 def _names(body: Buffer) -> tuple[str, str, bytes]:
     """Find the model, its version, and the bytes of a ModelInferRequest except raw contents. If a field occurs several
-    times, the last one counts, like in protobuf's own readers.
+    times, the last one counts, as in protobuf's own readers.
 
     Raises:
         IndexError, UnicodeDecodeError, DecodeError: the message is malformed.

@@ -215,7 +215,7 @@ _ENCODERS: dict[Operation, EncodeResponse] = {
 
 def encode_response(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
     """Return the response to a request that `decode_request` returned, or one response of a stream. With `typed`, the
-    response to a request with typed contents has typed contents, like from MLServer and KServe; otherwise it has them
+    response to a request with typed contents has typed contents, as MLServer and KServe send it; otherwise it has them
     only if the backend's response does.
 
     Raises:

@@ -6,8 +6,8 @@ continues with the next request.
 A client whose request has the parameter `triton_enable_empty_final_response` counts responses until one has the
 parameter `triton_final_response: true`. Exactly one response must have it. Otherwise the client assigns the responses
 to its next request to this request, or the reverse. No codec knows whether a response is the last one. Therefore this
-client gets `triton_final_response: false` on each response, and an empty final response with true, like from a
-decoupled Triton model. Other clients get the backend's `triton_final_response`, if there is one.
+client gets `triton_final_response: false` on each response, and an empty final response with true, the same as a
+decoupled Triton model sends. Other clients get the backend's `triton_final_response`, if there is one.
 """
 
 from gateway.core.protobuf.schema import Protobuf, parse

@@ -97,7 +97,7 @@ _UNPACKED_SHAPE = 3 << 3 | VARINT
 
 InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None, bool]
 """Model, version, id and tensors of a message; a message of all other fields (parameters, requested outputs), or None
-if there are none; and whether the tensors are typed."""
+if they are all missing; and whether the tensors are typed."""
 
 
 def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:

@@ -1,7 +1,7 @@
 """The binary tensor data extension: a JSON header, then the raw bytes of tensors in the order of the header.
 
 `Inference-Header-Content-Length` is the length of the JSON in bytes. Without it the whole body is JSON, independent of
-the Content-Type: tritonclient sends none, and its asyncio client labels plain JSON as an octet-stream.
+the Content-Type: tritonclient omits it, and its asyncio client labels plain JSON as an octet-stream.
 """
 
 from functools import lru_cache

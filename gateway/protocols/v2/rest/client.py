@@ -56,7 +56,7 @@ class _FlavorForm:
     form: BodyForm
     lacking: frozenset[Datatype] = frozenset()
     needs_id: bool = False
-    """Whether a request without an id fails."""
+    """Requests without an id fail."""
 
 
 _BINARY = BodyForm.BINARY  # in Python 3.11, finding a member in its class takes ten times as long

@@ -53,7 +53,7 @@ def decode_index_request(message: Message, listener: ListenerSettings) -> Reques
     are ready.
 
     Raises:
-        DecodeError: the body is neither empty, like tritonclient's, nor a JSON object.
+        DecodeError: the body is not empty (tritonclient's is) and not a JSON object.
     """
     document: JsonObject = {}
     if len(message.body):

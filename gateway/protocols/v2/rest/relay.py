@@ -116,7 +116,7 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 _WITHOUT_BINARY = frozenset({MLSERVER, PLAIN})
 _BINARY_ALONE = frozenset({TRITON, KSERVE})
-"""Server types that neither accept nor send FP16 and BF16 in JSON."""
+"""Server types that do not accept or send FP16 and BF16 in JSON."""
 
 
 def _has_path(call: _Call, message: Message, request: Request, target: Target) -> bool:

@@ -30,8 +30,8 @@ from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shap
 REFUSED_IN_JSON = frozenset(WIDER)
 """ "fp16 is problematic to communicate explicitly": Triton and KServe reject both in JSON."""
 WITHOUT_JSON = frozenset({Datatype.BF16})
-"""Datatypes that clients neither send nor accept as JSON numbers: MLServer and its clients support FP16. No client is
-known that supports BF16."""
+"""Datatypes that clients do not send or accept as JSON numbers. MLServer and its clients support FP16; BF16 is not
+known to be supported by any client."""
 
 _SMALL = 64 * 2**10
 """Maximum bytes of a BYTES tensor whose elements become one list."""
