@@ -157,8 +157,8 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 _OUTPUT = _pattern(b"", rb"\{", b'"output"', b":", rb"\[")
 _NO_NUMBERS = b'"anu'
-"""The bytes that occur in every additional member and in every value that is not a finite number, also in Python's
-notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
+"""Every additional member, and every value that is not a finite number, has at least one of these bytes, also in
+Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
