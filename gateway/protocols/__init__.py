@@ -1,4 +1,5 @@
-"""The protocols that clients and model servers speak, one folder each: bytes to values and back, for both sides. Pure.
+"""Protocols that clients and model servers speak, one folder per protocol: conversions between bytes and values, for
+the client side and the upstream side. No I/O.
 
-A folder's `PROTOCOLS` has a Protocol for each of its wire forms; docs/architecture.md has the layout of a folder.
+`PROTOCOLS` of a folder has one Protocol for each variant. docs/architecture.md describes the layout of a folder.
 """

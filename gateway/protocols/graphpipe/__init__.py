@@ -27,13 +27,14 @@ PROTOCOLS = (
         traits=Traits(
             wire=Wire(
                 datatypes=frozenset(TYPE_NUMBERS),
-                # a request may leave all names out, and the tensors of a reply have none
+                # a request can leave out all names, and the tensors of a response have no names
                 unnamed=True,
             ),
             models=Models(
                 named=False,
                 one_at=has_one_model,
-                # Go's `Serve` reports types and shapes that are always wrong, the Python package the tensors in reverse
+                # Go's `Serve` always reports wrong types and shapes; the Python package reports the tensors in reverse
+                # order
                 trusted_metadata=False,
                 platform=NAME,
             ),

@@ -1,4 +1,4 @@
-"""Facing backends: canonical Requests to requests, replies to Answers."""
+"""Upstream side: converts canonical Requests to GraphPipe requests, and GraphPipe responses to Answers."""
 
 from functools import lru_cache
 
@@ -16,11 +16,11 @@ from gateway.protocols.graphpipe.tensors import TensorHeader, decode_tensor, enc
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The message for `target`.
+    """Return the message for `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, an operation or a datatype that GraphPipe does not have; INVALID_ARGUMENT, a
-            parameter that it does not have, or a name that is not UTF-8 or has no URL; RESOURCE_EXHAUSTED, the message
+        GatewayError: UNIMPLEMENTED, GraphPipe does not have the operation or the datatype; INVALID_ARGUMENT, GraphPipe
+            does not have the parameter, or a name is not UTF-8 or cannot be in a URL; RESOURCE_EXHAUSTED, the message
             is too large.
     """
     path = _path(request.model, target.address)
@@ -41,14 +41,15 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def has_one_model(address: str) -> bool:
-    """Whether an endpoint's address has a path, and so is the URL of one model."""
+    """Return whether an endpoint's address has a path, which makes it the URL of a single model."""
     return "/" in address.partition("://")[2]
 
 
 @lru_cache(4096)
 def _path(model: str, address: str) -> str:
-    """The path of requests to an endpoint. A URL with a path is used unchanged, since real servers have one model, at
-    any path. Without a path the model's name is added as another gateway expects it."""
+    """Return the path of requests to an endpoint. A path in the endpoint's URL is used unchanged, since real servers
+    serve one model, at any path. If the URL has no path, the path is the model's name, which is what another gateway
+    expects."""
     if has_one_model(address):
         return "/" if address.endswith("/") else ""
     if not model:
@@ -72,7 +73,7 @@ def _infer_request(
 
 
 _small_infer_request = lru_cache(256)(_infer_request)
-"""The cache saves 10 us."""
+"""The cache saves 10 us per request."""
 
 
 def _metadata_request() -> bytes:
@@ -84,18 +85,18 @@ def _metadata_request() -> bytes:
 
 
 METADATA_REQUEST = _metadata_request()
-"""The request for metadata, which has no fields."""
+"""The metadata request, which has no fields."""
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's Answer to `request`, which decides what the reply is read as: the reply itself does not say it.
-    Outputs have no names; they are in the order of the requested ones.
+    """Return the backend's Answer to `request`. A GraphPipe response does not state its type, so the request determines
+    how to decode it. Outputs have no names; they are in the order in which they were requested.
 
     Raises:
-        DecodeError: the reply is malformed, or is not the reply to the request.
+        DecodeError: the response is malformed, or does not belong to the request.
         GatewayError: the error that the backend reported.
     """
-    # any reply but a failure shows that the server is there: some do not serve metadata
+    # any response except a failure shows that the server is running: some servers have no metadata
     if request.operation is Operation.MODEL_READY and reply.status < 500:
         return reply.status == 200
     if reply.status >= 400:
@@ -109,14 +110,14 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 def _infer_response(reply: Message, request: Request) -> Response:
     outputs = _outputs(reply.body, reply)
-    # Go's `Serve` returns all its outputs whatever is requested: named by position, they would get wrong names.
+    # Go's `Serve` returns all its outputs, whichever are requested: names assigned by position would be wrong.
     if request.outputs and len(outputs) != len(request.outputs):
         raise DecodeError(f"{len(outputs)} outputs for the {len(request.outputs)} that were requested")
     return Response(outputs, origin=reply)
 
 
 def _outputs(body: Buffer, reply: Message) -> tuple[Tensor, ...]:
-    """The tensors in the body of a reply. Raises GatewayError if it holds errors instead."""
+    """Return the tensors in the body of a response. Raises GatewayError if the body has errors instead."""
     table = Flatbuffer(body).root()
     reported = errors.decode_errors(table)
     if reported:

@@ -1,9 +1,9 @@
-"""GraphPipe's errors, an InferResponse that holds `errors`, to and from a Reason.
+"""Converts GraphPipe errors, an InferResponse with `errors`, to and from a Reason.
 
-No real server writes them: Go's answers status 400 and a text. Most clients fail on every status but 200, and do not
-read `errors` under 200. So the gateway sends errors under the status that fits. Go's client shows the body as it is, so
-it gets a text. The Python client shows the text of an error only under status 200: with `?errors=200` in its URL a
-client gets errors under 200.
+No real server writes `errors`: Go's server responds with status 400 and a text. Most clients fail on every status
+except 200, and do not read `errors` under 200. The gateway therefore sends errors with the status that matches the
+error. Go's client shows the response body as it is, so it gets plain text. The Python client shows the error text only
+under status 200: a client with `?errors=200` in its URL gets errors with status 200.
 """
 
 from typing import TypeAlias
@@ -17,11 +17,12 @@ from gateway.protocols.graphpipe.flatbuffer_reader import Flatbuffer, Table
 from gateway.protocols.graphpipe.flatbuffer_writer import Writer
 
 Errors: TypeAlias = tuple[tuple[int, str], ...]
-"""The code and the text of each of `errors`, in order."""
+"""Code and text of each entry of `errors`, in order."""
 
 
 class GraphPipeError(GatewayError):
-    """The `errors` of a backend. GraphPipe clients get them unchanged; other clients get one Reason and all texts."""
+    """Error for the `errors` of a backend. GraphPipe clients get them unchanged; other clients get one Reason and all
+    texts."""
 
     def __init__(self, reason: Reason, message: str, errors: Errors) -> None:
         super().__init__(reason.status, reason, message)
@@ -33,12 +34,13 @@ UNDER_200 = "errors=200"
 _MAX_TEXT = 8192
 _SEPARATOR = "; "
 _GO = "Go-http-client/"
-"""The User-Agent of programs in Go begins with it."""
+"""The prefix of the User-Agent of programs written in Go."""
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that reports `error`: plain text to GET, which people read, and to Go's client, which prints it."""
+    """Return the response that reports `error`: plain text for GET, which people read, and for Go's client, which
+    prints it."""
     code = http_status.number(error)
     about = error_fields(error)
     text = error.message.encode("utf-8", "replace")
@@ -50,7 +52,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def encode_errors(errors: Errors) -> bytes:
-    """The InferResponse that holds `errors`."""
+    """Return the InferResponse that has `errors`."""
     writer = Writer()
     root = writer.table(schema.ERRORS_LAYOUT)
     places = writer.vector_of_offsets(root + schema.ERRORS_LAYOUT.offsets[schema.InferResponse.ERRORS], len(errors))
@@ -63,7 +65,7 @@ def encode_errors(errors: Errors) -> bytes:
 
 
 def decode_error(reply: Message) -> GatewayError:
-    """The error in a reply of status 400 or above: `errors`, or a text."""
+    """Return the error in a response with status 400 or above: `errors`, or a text."""
     try:
         errors = decode_errors(Flatbuffer(reply.body).root())
     except DecodeError:
@@ -75,12 +77,12 @@ def decode_error(reply: Message) -> GatewayError:
 
 
 def is_reported(reply: Message, model: str) -> bool:
-    """Whether an error has GraphPipe's own form, which no other server sends."""
+    """Return whether an error has GraphPipe's own form, which no other server sends."""
     return reply.status >= 400 and isinstance(decode_error(reply), GraphPipeError)
 
 
 def error_of_success(errors: Errors, reply: Message) -> GatewayError:
-    """The error in a reply of status 200 that holds `errors`."""
+    """Return the error in a response with status 200 that has `errors`."""
     code = next((code for code, _ in errors if code), 0)
     return GraphPipeError(_reason(reply, code), _texts(errors) or f"error {code} without a message", errors)
 
@@ -90,7 +92,7 @@ def _texts(errors: Errors) -> str:
 
 
 def decode_errors(table: Table) -> Errors:
-    """The `errors` of an InferResponse: the first ones, until their texts are _MAX_TEXT long in total.
+    """Return the first `errors` of an InferResponse, until the total length of their texts reaches _MAX_TEXT.
 
     Raises:
         DecodeError: `table` is not an InferResponse.
@@ -111,5 +113,5 @@ def _decode_text(raw: bytes) -> str:
 
 
 def _reason(reply: Message, code: int) -> Reason:
-    """The Reason that another gateway sent, else the one of an HTTP status."""
+    """Return the Reason that another gateway sent, or else the Reason of the HTTP status."""
     return REASONS.get(reply.headers.get(REASON_HEADER)) or REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR)

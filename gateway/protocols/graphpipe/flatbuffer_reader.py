@@ -1,12 +1,13 @@
-"""Reads flatbuffers that may be hostile: every offset is checked before it is followed. Any alignment is accepted.
+"""Reads untrusted flatbuffers: every offset is checked before it is followed. Any alignment is accepted.
 
     at 0: offset to the root table             table:  i32 offset back to its vtable, then the fields
     vtable: u16 size of the vtable, u16 size of the table, u16 place in the table of each field (0: not there)
     vector: u32 count, then the elements       string: a vector of bytes, followed by a NUL
 
-Offsets are relative to their own place. Many of them may point to the same bytes, so that a small message could stand
-for a large one. Therefore a message has a budget of twice its size, and every table, vector and string that is visited
-is charged its own bytes. Real writers share vtables, and perhaps a few strings; everything else is written once.
+Offsets are relative to their own position. Many offsets can point to the same bytes, so a small message could represent
+a large one. Each message therefore has a budget of twice its size, and the reader charges the bytes of every table,
+vector and string that it visits. Real writers share vtables, and perhaps a few strings; they write everything else
+once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,19 +22,19 @@ _U32 = Struct("<I").unpack_from
 _I64 = Struct("<q").unpack_from
 _MOST_FIELDS = 6
 _VTABLES = [Struct(f"<{count}H").unpack_from for count in range(2 + _MOST_FIELDS + 1)]
-"""By the number of 16-bit numbers in a vtable. No table of the schema has more fields."""
+"""Formats of the vtables, by the number of 16-bit numbers in a vtable. No table of the schema has more fields."""
 _LONG_VTABLE = 2 * len(_VTABLES)
 _I64_TUPLES = [Struct(f"<{count}q").unpack_from for count in range(MAX_RANK + 1)]
 
 _VISITS = 2
-"""How many times the size of the message may be visited in total."""
+"""The budget of a message, as a multiple of its size."""
 _EXTRA_BUDGET = 1024
 _STRING_CHARGE = 8
-"""What a string is charged in addition to its bytes, since it becomes an object."""
+"""Bytes charged for a string in addition to its own, since it becomes a Python object."""
 
 
 class Flatbuffer:
-    """The bytes of one message, and what is left of its budget."""
+    """The bytes of one message, and the rest of its budget."""
 
     __slots__ = ("left", "size", "view")
 
@@ -43,18 +44,19 @@ class Flatbuffer:
         self.left = _VISITS * self.size + _EXTRA_BUDGET
 
     def root(self) -> "Table":
-        """The root table."""
+        """Return the root table."""
         return Table(self, self.follow(0))
 
     def follow(self, at: int) -> int:
-        """The place that the offset at `at` points to, which may be beyond the end of the message."""
+        """Return the position that the offset at `at` points to, which can be beyond the end of the message."""
         try:
             return at + int(_U32(self.view, at)[0])
         except error as end:
             raise self.past_the_end(at) from end
 
     def vector(self, at: int, width: int) -> tuple[int, int]:
-        """The place of the first element of the vector at `at`, and how many elements of `width` bytes there are."""
+        """Return the position of the first element of the vector at `at`, and the number of its elements, of `width`
+        bytes each."""
         try:
             (count,) = _U32(self.view, at)
         except error as end:
@@ -63,7 +65,7 @@ class Flatbuffer:
         return at + 4, count
 
     def string(self, at: int) -> bytes:
-        """The bytes of the string at `at`. The NUL after them is not required: Go's server writes none."""
+        """Return the bytes of the string at `at`. The NUL after them is optional: Go's server omits it."""
         start, size = self.vector(at, 1)
         self.left -= _STRING_CHARGE
         return bytes(self.view[start : start + size])
@@ -72,27 +74,27 @@ class Flatbuffer:
         """Charge `size` bytes at `at` to the budget.
 
         Raises:
-            DecodeError: they reach past the end of the message, or the budget is used up.
+            DecodeError: the bytes reach past the end of the message, or exceed the budget.
         """
         self.left -= size
         if self.left < 0 or at + size > self.size:
             raise self.refused(at, size)
 
     def refused(self, at: int, size: int) -> DecodeError:
-        """The error of `size` bytes at `at`, which reach past the end, or use the budget up."""
+        """Return the error for `size` bytes at `at` that reach past the end of the message or exceed the budget."""
         if at + size > self.size:
             return self.past_the_end(at, size)
         return DecodeError("the flatbuffer's offsets overlap: what they point to is larger than the message")
 
     def past_the_end(self, at: int, size: int = 4) -> DecodeError:
-        """The error of `size` bytes at `at` that reach past the end of the message."""
+        """Return the error for `size` bytes at `at` that reach past the end of the message."""
         return DecodeError(f"the flatbuffer has {self.size} bytes, but needs {size} bytes at offset {at}")
 
 
 class Table:
-    """One table. A field that is not there is 0, empty or None: in this schema every field is optional.
+    """One table. A missing field is 0, empty or None: in this schema every field is optional.
 
-    Every method raises DecodeError if the field lies outside the table, or what it points to outside the message.
+    Every method raises DecodeError if the field lies outside the table, or its target lies outside the message.
     """
 
     __slots__ = ("_at", "_buffer", "_vtable")
@@ -118,36 +120,36 @@ class Table:
             raise buffer.refused(at, table_size)
 
     def byte(self, slot: int) -> int:
-        """A uint8."""
+        """Return a uint8."""
         at = self._field(slot, 1)
         return self._buffer.view[at] if at else 0
 
     def long(self, slot: int) -> int:
-        """An int64."""
+        """Return an int64."""
         at = self._field(slot, 8)
         return int(_I64(self._buffer.view, at)[0]) if at else 0
 
     def table(self, slot: int) -> "Table | None":
-        """A table."""
+        """Return a table."""
         at = self._target(slot)
         return Table(self._buffer, at) if at else None
 
     def string(self, slot: int) -> bytes:
-        """A string."""
+        """Return a string."""
         start, size = self._vector(slot, 1)
         return bytes(self._buffer.view[start : start + size])
 
     def count(self, slot: int) -> int:
-        """The number of elements of a vector of offsets."""
+        """Return the number of elements of a vector of offsets."""
         return self._vector(slot, 4)[1]
 
     def octets(self, slot: int) -> memoryview:
-        """A vector of uint8, as a view of the message."""
+        """Return a vector of uint8, as a view of the message."""
         start, size = self._vector(slot, 1)
         return self._buffer.view[start : start + size]
 
     def shape(self, slot: int) -> Shape:
-        """A vector of int64 that is a shape."""
+        """Return a vector of int64 that is a shape."""
         start, count = self._vector(slot, 8)
         if count > MAX_RANK:
             raise DecodeError(f"a shape of {count} dimensions, at most {MAX_RANK} are allowed")
@@ -155,14 +157,15 @@ class Table:
         return numbers
 
     def tables(self, slot: int) -> "Iterator[Table]":
-        """A vector of tables."""
+        """Yield the tables of a vector."""
         start, count = self._vector(slot, 4)
         view = self._buffer.view
         for at in range(start, start + 4 * count, 4):
             yield Table(self._buffer, at + _U32(view, at)[0])
 
     def strings(self, slot: int) -> Iterable[bytes]:
-        """A vector of strings. A null offset, which the JavaScript client writes for every name, is an empty string."""
+        """Return a vector of strings. A null offset, which the JavaScript client writes for every name, becomes an
+        empty string."""
         start, count = self._vector(slot, 4)
         return self._strings(start, count) if count else ()
 
@@ -172,14 +175,14 @@ class Table:
             yield b"" if to == at else self._buffer.string(to)
 
     def lengths(self, slot: int) -> Iterator[int]:
-        """The sizes of the strings in a vector."""
+        """Yield the sizes of the strings in a vector."""
         start, count = self._vector(slot, 4)
         for at in range(start, start + 4 * count, 4):
             yield self._buffer.vector(self._buffer.follow(at), 1)[1]
 
     def elements(self, slot: int) -> tuple[int, Buffer]:
-        """The number of elements of a vector of strings, and the elements in the raw form of BYTES, which is that of
-        flatbuffers: four bytes of length, then the bytes."""
+        """Return the number of elements of a vector of strings, and the elements in the raw form of BYTES. Flatbuffers
+        use the same form: four bytes of length, then the bytes."""
         start, count = self._vector(slot, 4)
         raw, view, follow, vector = bytearray(), self._buffer.view, self._buffer.follow, self._buffer.vector
         for at in range(start, start + 4 * count, 4):
@@ -188,8 +191,9 @@ class Table:
         return count, raw
 
     def _vector(self, slot: int, width: int) -> tuple[int, int]:
-        """The place of the first element, and the number of elements, of the vector that a field points to."""
-        # written out, since every tensor has three and each call takes as long as a third of this
+        """Return the position of the first element, and the number of elements, of the vector that a field points
+        to."""
+        # inlined, since every tensor has three vectors and a method call takes a third of the time of this function
         vtable, index, buffer = self._vtable, slot // 2, self._buffer
         if index >= len(vtable) or not (offset := vtable[index]):
             return 0, 0
@@ -209,7 +213,7 @@ class Table:
         return start, count
 
     def _target(self, slot: int) -> int:
-        """The place that a field's offset points to; 0 if the field is not there or the offset is null."""
+        """Return the position that a field's offset points to, or 0 if the field is missing or the offset is null."""
         at = self._field(slot, 4)
         if not at:
             return 0
@@ -217,7 +221,7 @@ class Table:
         return at + offset if offset else 0
 
     def _field(self, slot: int, width: int) -> int:
-        """The place of a field; 0 if it is not there."""
+        """Return the position of a field, or 0 if the field is missing."""
         vtable, index = self._vtable, slot // 2
         if index >= len(vtable) or not vtable[index]:
             return 0

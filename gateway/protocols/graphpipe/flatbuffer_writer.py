@@ -1,10 +1,10 @@
-"""Writes flatbuffers front to back: everything is written after the offset that points to it.
+"""Writes flatbuffers front to back: every object is written after the offset that points to it.
 
 A message is its structure, then the payloads, which are the data of tensors:
 
     root | tables, names, shapes, ... | length, payload 0 | length, payload 1 | ...
 
-So it is sent in parts, structure and data alternating, and the buffers of tensors are never copied.
+The message is sent in parts, alternating structure and data, so tensor buffers are never copied.
 """
 
 from struct import Struct
@@ -17,19 +17,19 @@ _I64 = Struct("<q")
 
 _WORD = 8
 _PAYLOAD_ALIGNMENT = 64
-"""The alignment that suits vector instructions best. Every reader accepts it."""
+"""Alignment that is best for vector instructions. Every reader accepts it."""
 MAX_MESSAGE = 2**31
-"""An offset has 32 bits, and most readers take it for a signed number."""
+"""Maximum size of a message: an offset has 32 bits, and most readers treat it as a signed number."""
 TOO_LARGE = "a GraphPipe message must be smaller than 2 GiB"
 
 
 SMALL_TENSORS, SMALL_TEXTS = 16, 512
-"""Most tensors, and most bytes of texts, of a structure that is worth caching."""
+"""Maximum number of tensors, and maximum number of text bytes, of a structure that is cached."""
 
 
 class Layout:
-    """How a table is laid out that has all of the given fields: (slot in the vtable, size in bytes), in the order in
-    which they lie in the table. `offsets` is the offset in the table of each slot's field."""
+    """Layout of a table that has all of the given fields. The fields are pairs (slot in the vtable, size in bytes), in
+    the order in which they lie in the table. `offsets` has the offset in the table of the field of each slot."""
 
     def __init__(self, *fields: tuple[int, int]) -> None:
         self.offsets: dict[int, int] = {}
@@ -45,8 +45,8 @@ class Layout:
 
 
 class Writer:
-    """Writes the structure of one message, whose root table comes first. In every method that takes it, `at` is the
-    place of a field: of the number itself, or of the offset to what is written."""
+    """Writes the structure of one message, starting with the root table. The argument `at` of the methods is the
+    position of a field: of the number itself, or of the offset to the written object."""
 
     def __init__(self) -> None:
         self._out = bytearray(4)
@@ -54,7 +54,7 @@ class Writer:
         self._payloads: list[tuple[int, int, int]] = []
 
     def table(self, layout: Layout, at: int = 0) -> int:
-        """Write a table of zeros, and return its place."""
+        """Write a table of zeros, and return its position."""
         vtable = self._vtables.get(layout)
         if vtable is None:
             self._align(2)
@@ -66,15 +66,15 @@ class Writer:
         return start
 
     def byte(self, at: int, number: int) -> None:
-        """Write a uint8 within a table."""
+        """Write a uint8 in a table."""
         self._out[at] = number
 
     def long(self, at: int, number: int) -> None:
-        """Write an int64 within a table."""
+        """Write an int64 in a table."""
         _I64.pack_into(self._out, at, number)
 
     def string(self, at: int, text: bytes) -> None:
-        """Write a string, followed by the NUL that C needs."""
+        """Write a string, followed by the NUL that C programs need."""
         self._begin(at, 4)
         self._out += _U32.pack(len(text))
         self._out += text
@@ -86,7 +86,7 @@ class Writer:
         self._out += Struct(f"<I{len(numbers)}q").pack(len(numbers), *numbers)
 
     def vector_of_offsets(self, at: int, count: int) -> range:
-        """Write a vector of `count` offsets, and return their places."""
+        """Write a vector of `count` offsets, and return their positions."""
         self._begin(at, 4)
         self._out += _U32.pack(count)
         start = len(self._out)
@@ -99,11 +99,12 @@ class Writer:
             self.string(place, text)
 
     def payload(self, at: int, count: int, size: int) -> None:
-        """Reserve a vector of `count` elements in `size` bytes. It comes after the structure."""
+        """Reserve a vector of `count` elements in `size` bytes. The vector comes after the structure."""
         self._payloads.append((at, count, size))
 
     def finish(self) -> tuple[bytes, ...]:
-        """The structure in as many pieces as there are payloads, or in one. Each payload follows its piece.
+        """Return the structure in as many pieces as there are payloads, or in one piece if `payload` was never called.
+        Each payload follows its piece.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED, the message has 2 GiB or more.
@@ -121,7 +122,8 @@ class Writer:
         return (structure + lengths[0], *lengths[1:]) if lengths else (structure,)
 
     def _begin(self, at: int, alignment: int, shift: int = 0) -> int:
-        """Point the offset at `at` to the end, and return that place. The byte `shift` after it is aligned."""
+        """Point the offset at `at` to the end of the structure, and return this position. The byte at `shift` after it
+        is aligned."""
         self._align(alignment, shift)
         start = len(self._out)
         _U32.pack_into(self._out, at, start - at)

@@ -1,5 +1,5 @@
-"""The metadata of a model: a Signature to and from a MetadataResponse, and to the JSON with which Go's server answers
-GET."""
+"""Converts model metadata: a Signature to and from a MetadataResponse, and to the JSON of Go's server for GET
+requests."""
 
 import json
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ _TENSOR = schema.IOMetadata
 
 
 def decode_metadata(body: Buffer) -> Signature:
-    """The Signature of a MetadataResponse. Its `server` becomes the Signature's platform. Its `version` is that of the
-    server's software, not of the model.
+    """Return the Signature of a MetadataResponse. Its `server` becomes the Signature's platform. Its `version` is the
+    server software's version, not the model's.
 
     Raises:
         DecodeError: not a MetadataResponse.
@@ -47,7 +47,8 @@ def _decode_specs(table: Table, slot: int, role: str) -> Iterator[TensorSpec]:
 
 
 def encode_metadata(signature: Signature) -> bytes:
-    """The MetadataResponse of a Signature. No field is left out: the Python client needs every name and shape."""
+    """Return the MetadataResponse of a Signature. No field is left out: the Python client needs every name and
+    shape."""
     writer = Writer()
     root, offsets = writer.table(schema.METADATA_RESPONSE_LAYOUT), schema.METADATA_RESPONSE_LAYOUT.offsets
     for slot, text in (
@@ -73,7 +74,7 @@ def _encode_specs(writer: Writer, at: int, specs: tuple[TensorSpec, ...]) -> Non
 
 
 def encode_json(signature: Signature) -> bytes:
-    """The same as JSON for people, with the keys and the indentation of Go's server."""
+    """Return the metadata as JSON for people, with the keys and the indentation of Go's server."""
     document = {
         "Name": signature.name,
         "Version": _version(signature),
@@ -91,10 +92,10 @@ def _spec_json(spec: TensorSpec) -> dict[str, object]:
 
 def _type(spec: TensorSpec) -> int:
     datatype = sent_as(spec.datatype, schema.TYPE_NUMBERS)
-    assert datatype is not None  # each is sent as some other
+    assert datatype is not None  # GraphPipe has a number for every datatype that replaces another
     return schema.TYPE_NUMBERS[datatype]
 
 
 def _version(signature: Signature) -> str:
-    """The server's version, as it told it; else, in its place, the model's versions."""
+    """Return the server's version if the server reported one, or else the model's versions."""
     return signature.server_version or ", ".join(signature.versions)

@@ -1,4 +1,4 @@
-"""GraphPipe's paths for OpenAPI documents. Its messages are flatbuffers, which JSON schemas cannot describe."""
+"""GraphPipe paths for OpenAPI documents. GraphPipe messages are flatbuffers, which JSON schemas cannot describe."""
 
 import numpy as np
 
@@ -26,20 +26,21 @@ from gateway.protocols.graphpipe.errors import UNDER_200
 from gateway.protocols.graphpipe.schema import TYPE_NUMBERS
 
 _MESSAGES = (
-    "A flatbuffer of the schema graphpipe.fbs. The request is a `Request` with an `InferRequest` (input names and "
-    "tensors in the same order, names of outputs, `config`), answered with an `InferResponse`; or with a "
-    "`MetadataRequest`, answered with a `MetadataResponse`."
+    "A flatbuffer of the schema graphpipe.fbs. The request is a `Request`. With an `InferRequest` (input names and "
+    "tensors in the same order, output names, `config`), the response is an `InferResponse`. With a `MetadataRequest`, "
+    "the response is a `MetadataResponse`."
 )
 _UNDER_200 = Parameter(
     "query",
     UNDER_200.partition("=")[0],
-    "`200`: errors come with status 200, where Python's client shows their texts.",
+    "`200`: send errors with status 200, under which the Python client shows their texts.",
     {"enum": [UNDER_200.partition("=")[2]]},
 )
 
 
 def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
-    """The operation of a pattern, for `model` or for any: GET asks for metadata, POST runs the model."""
+    """Return the operation of a path pattern, for `model` or for any model: GET requests metadata, POST runs the
+    model."""
     if pattern.startswith("GET "):
         about = answered(_METADATA)
         return HttpOperation("The model's inputs and outputs", about, {TEXT: Media(STRING)})
@@ -79,7 +80,7 @@ def _listed(specs: tuple[TensorSpec, ...]) -> str:
 
 
 def _example(model: DescribedModel) -> bytes:
-    """A request that runs the model; empty if none can be made up."""
+    """Return a request that runs the model, or an empty request if an example cannot be generated."""
     specs = model.signature.inputs
     if not specs or not has_example(specs) or any(each.datatype not in TYPE_NUMBERS for each in specs):
         return b""

@@ -1,5 +1,5 @@
-"""`protos/graphpipe/graphpipe.fbs` in Python: the numbers of its types, where each table has its fields, and how the
-tables are laid out that the gateway writes."""
+"""`protos/graphpipe/graphpipe.fbs` in Python: the type numbers, the fields of each table, and the layouts of the tables
+that the gateway writes."""
 
 from gateway.core.datatypes import Datatype
 from gateway.core.types import Headers
@@ -9,7 +9,7 @@ NAME = "graphpipe"
 
 OCTETS = (b"content-type", b"application/octet-stream")
 OCTETS_HEADERS = Headers((OCTETS,))
-"""The headers of every message that is a flatbuffer."""
+"""The headers of every flatbuffer message."""
 
 NULL, STRING = 0, 12
 
@@ -33,7 +33,7 @@ TYPE_NUMBERS = {datatype: number for number, datatype in TYPES.items()}
 INFER_REQUEST, METADATA_REQUEST = 1, 2
 """The members of the union `Req`."""
 
-# The slots of the tables' fields: the offset in the vtable at which the place of the field is found.
+# The slots of the fields of each table: the offset in the vtable that has the field's position in the table.
 
 
 class Request:
@@ -64,7 +64,8 @@ class IOMetadata:
     NAME, DESCRIPTION, SHAPE, TYPE = 4, 6, 8, 10
 
 
-# The layouts of the tables that are written. They have every field that a real client or server reads, even if empty.
+# The layouts of the tables that the gateway writes. They have every field that a real client or server reads, even if
+# it is empty.
 
 REQUEST_LAYOUT = Layout((Request.REQ, 4), (Request.REQ_TYPE, 1))
 

@@ -1,4 +1,4 @@
-"""Facing clients: requests to canonical Requests, Answers to replies."""
+"""Client side: converts GraphPipe requests to canonical Requests, and Answers to GraphPipe responses."""
 
 from functools import lru_cache
 
@@ -29,15 +29,15 @@ _JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The canonical Request of one HTTP request. GET asks for metadata. Ignored are the Content-Type (the Python client
-    sends none, and libcurl calls the body a form) and the rest of the path after the model's name.
+    """Return the canonical Request of one HTTP request. GET requests metadata. The gateway ignores the Content-Type
+    (the Python client omits it, and libcurl sends the type of a form) and the rest of the path after the model's name.
 
     Raises:
         DecodeError: the body is not a Request of the schema, or is malformed.
-        GatewayError: NOT_FOUND, the path is `/control/`; RESOURCE_EXHAUSTED, `config` is beyond the limit.
+        GatewayError: NOT_FOUND, the path is `/control/`; RESOURCE_EXHAUSTED, `config` exceeds the limit.
     """
     if message.path.lstrip("/").partition("/")[0] == _CONTROL:
-        # real servers obey these without credentials: /control/shutdown
+        # real servers obey these paths without credentials: /control/shutdown
         raise refusal(Reason.PATH_NOT_FOUND, "/control/ is not served and not forwarded")
     model = message.captures.get("model") or listener.model
     if message.method != "POST":
@@ -52,7 +52,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _infer_request(body: Buffer) -> Table | None:
-    """The InferRequest in a body; None if it asks for metadata."""
+    """Return the InferRequest in a body, or None if the body requests metadata."""
     root = Flatbuffer(body).root()
     type_ = root.byte(schema.Request.REQ_TYPE)
     if type_ == schema.METADATA_REQUEST:
@@ -92,11 +92,11 @@ def _requested_outputs(infer: Table) -> tuple[RequestedOutput, ...]:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The HTTP reply to a Request of decode_request.
+    """Return the HTTP response to a Request that `decode_request` returned.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, an output has a datatype that GraphPipe does not have; RESOURCE_EXHAUSTED, the
-            message is too large.
+        GatewayError: UNIMPLEMENTED, GraphPipe does not have the datatype of an output; RESOURCE_EXHAUSTED, the message
+            is too large.
     """
     if request.operation is Operation.METADATA:
         return _encode_metadata(answer, request)
@@ -122,4 +122,4 @@ def _infer_response(outputs: tuple[TensorHeader, ...]) -> tuple[bytes, ...]:
 
 
 _small_infer_response = lru_cache(256)(_infer_response)
-"""The cache saves 5 us."""
+"""The cache saves 5 us per request."""

@@ -1,8 +1,8 @@
-"""Strings of the schema: names, which are UTF-8 text, and `config`, which may be any bytes.
+"""Strings of the schema: names, which are UTF-8 text, and `config`, which can be any bytes.
 
-`config` ("a string or any other binary data") is for the model. In a canonical Request it is the parameter of that
-name. Bytes that are not UTF-8 become lone surrogates in the parameter's text (`surrogateescape`). Only GraphPipe writes
-these back: every other protocol refuses them.
+`config` ("a string or any other binary data") is for the model. In a canonical Request it is the parameter `config`.
+Bytes that are not UTF-8 become lone surrogates in the parameter's text (`surrogateescape`). Only GraphPipe can write
+them: every other protocol rejects them.
 """
 
 from collections.abc import Iterable
@@ -17,10 +17,10 @@ _ANY_BYTES = "surrogateescape"
 
 
 def decode_text(raw: bytes, what: str) -> str:
-    """The text in `raw`.
+    """Return the text in `raw`.
 
     Raises:
-        DecodeError: it is not UTF-8; names `what`.
+        DecodeError: `raw` is not UTF-8; the error names `what`.
     """
     try:
         return raw.decode()
@@ -29,10 +29,10 @@ def decode_text(raw: bytes, what: str) -> str:
 
 
 def encode_text(text: str, what: str) -> bytes:
-    """`text` as UTF-8.
+    """Return `text` as UTF-8.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, it holds lone surrogates; names `what`.
+        GatewayError: INVALID_ARGUMENT, `text` has lone surrogates; the error names `what`.
     """
     try:
         return text.encode()
@@ -41,27 +41,27 @@ def encode_text(text: str, what: str) -> bytes:
 
 
 def encode_names(names: Iterable[str], what: str) -> tuple[bytes, ...]:
-    """The names as UTF-8; no names if all of them are empty."""
+    """Return the names as UTF-8, or no names if all of them are empty."""
     encoded = tuple([encode_text(name, what) for name in names])
     return encoded if any(encoded) else ()
 
 
 def decode_config(raw: bytes, limits: Limits, where: str) -> Parameters:
-    """The parameter for a request's `config`, which is not empty.
+    """Return the parameter for a request's `config`, which is not empty.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, it is longer than `limits.config`.
+        GatewayError: RESOURCE_EXHAUSTED, `config` is longer than `limits.config`.
     """
     _check_size(raw, limits, where)
     return {CONFIG: raw.decode(errors=_ANY_BYTES)}
 
 
 def encode_config(request: Request, target: Target) -> bytes:
-    """The bytes of `config` for a request's parameter; empty without one.
+    """Return the bytes of `config` for a request's parameter, or no bytes if the request has no such parameter.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the parameter is not text, or there are other parameters, which GraphPipe cannot
-            carry; RESOURCE_EXHAUSTED, it is longer than `limits.config`.
+        GatewayError: INVALID_ARGUMENT, the parameter is not text, or the request has other parameters, which GraphPipe
+            cannot carry; RESOURCE_EXHAUSTED, `config` is longer than `limits.config`.
     """
     _refuse_other(request.parameters, "", CONFIG)
     for tensor in request.inputs:

@@ -1,4 +1,4 @@
-"""The table Tensor to a canonical Tensor and back."""
+"""Converts the table Tensor to a canonical Tensor and back."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -16,20 +16,20 @@ from gateway.protocols.graphpipe.flatbuffer_writer import MAX_MESSAGE, TOO_LARGE
 _MAX_SIZE = 2**63 - 1
 
 _COPY_UP_TO = 256
-"""Data of at most this many bytes is copied out of the message: a view takes 200 bytes itself."""
+"""Maximum bytes of data that are copied out of the message: a view takes 200 bytes itself."""
 _STRING_OVERHEAD = 8
 """Bytes that a string takes in addition to its own: an offset and a length."""
 
 TensorHeader: TypeAlias = tuple[int, Shape, int, int]
-"""What is written of a tensor before its data: number of the type, shape, elements of the vector with the data, and
-bytes of the data."""
+"""The parts of a tensor that are written before its data: the type number, the shape, the number of elements of the
+data vector, and the number of bytes of the data."""
 
 
 def decode_type(number: int, what: str) -> Datatype:
-    """The Datatype of a type's number.
+    """Return the Datatype of a type number.
 
     Raises:
-        DecodeError: the number is Null or unknown; names `what`.
+        DecodeError: the number is Null or unknown; the error names `what`.
     """
     datatype = schema.TYPES.get(number)
     if datatype is None:
@@ -38,10 +38,10 @@ def decode_type(number: int, what: str) -> Datatype:
 
 
 def decode_tensor(table: Table, name: str, what: str) -> Tensor:
-    """The Tensor of a table. Its data is a view of the message unless it is small.
+    """Return the Tensor of a table. Its data is a view of the message unless it is small.
 
     Raises:
-        DecodeError: the type is unknown, or the shape is invalid or does not fit the data; names `what`.
+        DecodeError: the type is unknown, or the shape is invalid or does not match the data; the error names `what`.
     """
     datatype = decode_type(table.byte(schema.Tensor.TYPE), what)
     shape = _decode_shape(table, datatype, what)
@@ -79,12 +79,12 @@ def _decode_strings(table: Table, datatype: Datatype, shape: Shape, what: str) -
 
 
 _MAX_CHECKED = 64
-"""More tensors or names than usual messages have. A message with more is decoded as if all of it were parsed."""
+"""Maximum number of tensors or names of a usual message. A message with more counts as parsed completely."""
 
 
 def parsed_size(message: Message) -> int:
-    """The bytes of a message that are parsed: all but the numbers of its tensors. The whole body if it has strings,
-    errors, or more than _MAX_CHECKED tensors or names."""
+    """Return the number of bytes of a message that are parsed: all bytes except the numbers of its tensors. The whole
+    body counts if the message has strings, errors, or more than _MAX_CHECKED tensors or names."""
     try:
         root = Flatbuffer(message.body).root()
         size = _response_size(root) if message.status else _request_size(root)
@@ -107,20 +107,20 @@ def _request_size(root: Table) -> int | None:
 
 def _response_size(table: Table) -> int | None:
     tensors = schema.InferResponse.OUTPUT_TENSORS
-    if table.count(schema.InferResponse.ERRORS) or not table.count(tensors):  # without tensors it may be metadata
+    if table.count(schema.InferResponse.ERRORS) or not table.count(tensors):  # if it has no tensors, it can be metadata
         return None
     return 0 if _are_few_numbers(table, tensors) else None
 
 
 def _are_few_numbers(table: Table, slot: int) -> bool:
-    """Whether the tensors in `slot` are at most _MAX_CHECKED, none with strings."""
+    """Return whether `slot` has at most _MAX_CHECKED tensors, all without strings."""
     return table.count(slot) <= _MAX_CHECKED and not any(
         tensor.count(schema.Tensor.STRING_VAL) for tensor in table.tables(slot)
     )
 
 
 def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
-    """The headers of the tensors, and their data as it is sent. `role` is `input` or `output`.
+    """Return the headers of the tensors, and their data as it is sent. `role` is `input` or `output`.
 
     Raises:
         GatewayError: UNIMPLEMENTED, a datatype that GraphPipe does not have; RESOURCE_EXHAUSTED, strings of 2 GiB.
@@ -139,7 +139,7 @@ def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHe
 
 
 def write_tensors(writer: Writer, at: int, headers: Sequence[TensorHeader]) -> None:
-    """Write the vector of Tensor tables. `at` is the place of the offset to it."""
+    """Write the vector of Tensor tables. `at` is the position of the offset to it."""
     for place, (number, shape, count, size) in zip(writer.vector_of_offsets(at, len(headers)), headers, strict=True):
         layout, slot = _LAYOUTS[number == schema.STRING]
         table = writer.table(layout, place)
@@ -152,7 +152,7 @@ _LAYOUTS = ((schema.NUMBERS_LAYOUT, schema.Tensor.DATA), (schema.STRINGS_LAYOUT,
 
 
 def interleave(structure: Sequence[bytes], data: Sequence[Buffer]) -> tuple[Buffer, ...]:
-    """The parts of a message: each piece of the structure, followed by the data of one tensor."""
+    """Return the parts of a message: each piece of the structure, followed by the data of one tensor."""
     if not data:
         return tuple(structure)
     return tuple([part for pair in zip(structure, data, strict=True) for part in pair if len(part)])
@@ -162,16 +162,17 @@ _NULS = tuple(bytes(4 - size) for size in range(4))
 
 
 def _encode_strings(raw: Buffer) -> bytes:
-    """The elements of a vector of strings, from BYTES in raw form: the offsets, then the strings they point to."""
+    """Return the elements of a vector of strings, from BYTES in raw form: the offsets, then the strings they point
+    to."""
     count = bytes_elements.count(raw)
     if len(raw) + count * _STRING_OVERHEAD >= MAX_MESSAGE:
         raise refusal(Reason.TOO_LARGE, TOO_LARGE)
     offsets, strings = bytearray(), bytearray()
     for element in chain.from_iterable(bytes_elements.pieces(raw)):
-        # an offset counts from its own place
+        # an offset is relative to its own position
         offsets += (4 * count + len(strings) - len(offsets)).to_bytes(4, "little")
         strings += len(element).to_bytes(4, "little")
         strings += element
-        # at least one NUL, which C needs, up to the next multiple of 4
+        # padding up to the next multiple of 4, with at least the one NUL that C programs need
         strings += _NULS[len(element) % 4]
     return bytes(offsets + strings)

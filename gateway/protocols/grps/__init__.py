@@ -1,17 +1,19 @@
-"""grps, the protocol of NetEase's model servers: one message, GrpsMessage, on three wires.
+"""grps, the protocol of NetEase's model servers: one message, GrpsMessage, over three transports.
 
-| wire | folder  | the message is                       | carried by                     |
-|------|---------|--------------------------------------|--------------------------------|
-| REST | `rest/` | JSON (`json/`), or bytes of bin_data | HTTP                           |
-| gRPC | `grpc/` | protobuf (`protobuf/`)               | gRPC                           |
-| brpc | `brpc/` | protobuf, in requests also JSON      | Apache brpc's baidu_std frames |
+| transport | folder  | the message is                       | carried by                     |
+|-----------|---------|--------------------------------------|--------------------------------|
+| REST      | `rest/` | JSON (`json/`), or bytes of bin_data | HTTP                           |
+| gRPC      | `grpc/` | protobuf (`protobuf/`)               | gRPC                           |
+| brpc      | `brpc/` | protobuf, in requests also JSON      | Apache brpc's baidu_std frames |
 
-In each wire's folder `server.py` faces clients and `client.py` faces backends. They turn bytes into a GrpsMessage
-(`schema.py`) and back; `server.py` and `client.py` of this folder turn that into a Request or an answer and back.
+In each transport's folder, `server.py` is the client side and `client.py` the upstream side. They convert bytes to a
+GrpsMessage (`schema.py`) and back. `server.py` and `client.py` of this folder convert the GrpsMessage to a Request or
+an Answer and back.
 
-The specification is `docs/2_Interface.md` of https://github.com/NetEase-Media/grps, with `11_CustomizedHttp.md` and
-`12_Streaming.md` beside it. Quotations are from there unless a comment names another source; "the Python server" and
-"the C++ server" are those in `server/` of the same repository. The schema is `protos/grps/grps.proto`.
+The specification is `docs/2_Interface.md` of https://github.com/NetEase-Media/grps, together with
+`11_CustomizedHttp.md` and `12_Streaming.md` in the same folder. Quotations are from these files unless a comment names
+another source; "the Python server" and "the C++ server" are the servers in `server/` of the same repository. The schema
+is `protos/grps/grps.proto`.
 """
 
 from functools import lru_cache, partial
@@ -72,18 +74,18 @@ _TRAITS = Traits(
         versions=bool,
         joined_versions=True,
         ready_as_a_whole=True,
-        # Real servers return a model's configuration, which does not list its inputs and outputs.
+        # Real servers return a model's configuration, which does not list inputs and outputs.
         trusted_metadata=False,
         platform="grps",
     ),
-    # Readiness is a flag that clients set: a server that a client took offline still answers calls.
+    # Clients set readiness as a flag: a server that a client took offline still runs models.
     servers=Servers(probe=Operation.LIVE),
 )
 _STREAMING_TRAITS = replace(_TRAITS, wire=replace(_TRAITS.wire, streams=True))
 
 
 def _unframed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """A message of a stream as it is: nothing is put between messages."""
+    """Return a message of a stream unchanged, without a separator."""
     return parts
 
 
@@ -106,7 +108,7 @@ PASSTHROUGH = Protocol(
 
 @lru_cache(64)
 def _controlled(control: stream_control.StreamControl) -> Protocol:
-    """grps-rest whose streams are asked for by `control`. Equal ones are one object, so that protocols can be
+    """Return grps-rest with `control` for its streams. Equal settings give the same object, so protocols can be
     compared."""
     own = replace(
         GRPS_REST.http,

@@ -1,4 +1,5 @@
-"""Facing backends, on every wire: Request to GrpsMessage, and the GrpsMessage of a reply to an answer."""
+"""Upstream side of all transports: converts a Request to a GrpsMessage, and the GrpsMessage of a response to an
+Answer."""
 
 from collections.abc import Callable
 
@@ -26,14 +27,14 @@ from gateway.protocols.grps.strings import as_string, as_strings
 
 
 def encode_request(request: Request) -> GrpsMessage:
-    """The message that asks a backend.
+    """Return the message of a request to a backend.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a parameter, which grps does not have, or a tensor that does not fit into the
-            payload that the route names (`translate.payload`).
+        GatewayError: INVALID_ARGUMENT, grps has no such parameter, or a tensor does not fit into the payload of the
+            route (`translate.payload`).
     """
     if request.operation is Operation.METADATA:
-        # Without the version: real servers look the model up by its name in inference.yml.
+        # Without the version: real servers find the model by its name in inference.yml.
         return GrpsMessage(payload=Payload.STR_DATA, tensors=(str_data(request.model),))
     if request.operation not in INFERENCES:
         return GrpsMessage()
@@ -43,12 +44,13 @@ def encode_request(request: Request) -> GrpsMessage:
 
 
 def model_and_version(request: Request) -> str:
-    """ "Select model(with `name-version` format)"; empty where the server is to run its own dag."""
+    """Return the model name and version for "Select model(with `name-version` format)", or an empty name if the server
+    must run its own DAG."""
     return f"{request.model}-{request.version}" if request.model and request.version else request.model
 
 
 def _request_data(request: Request) -> Data:
-    """The inputs in the payload that the route names, else in the client's own, else in gtensors."""
+    """Return the inputs in the payload of the route, or else in the client's payload, or else in gtensors."""
     if request.translate.payload:
         payload = Payload(request.translate.payload)
         return payload, _PAYLOAD_TENSORS[payload](request)
@@ -72,7 +74,7 @@ def _refuse(parameters: Parameters, owner: str, *, allowed: str | None = None) -
             raise invalid_input(f"parameter {name!r}{owner} is not supported: grps has no parameters")
 
 
-# --- The payload that a route names ---
+# --- The payload of a route ---
 
 
 def _gtensors(request: Request) -> tuple[Tensor, ...]:
@@ -97,7 +99,7 @@ def _one_element(request: Request, payload: Payload) -> Tensor:
 
 def _ndarray(request: Request) -> tuple[Tensor, ...]:
     [tensor] = _one_input(request, Payload.NDARRAY)
-    # Servers convert the numbers to DT_FLOAT32, whatever they are.
+    # Servers convert all numbers to DT_FLOAT32.
     if tensor.datatype not in NUMBERS or Datatype.FP32 not in WIDENINGS[tensor.datatype]:
         raise _does_not_fit(tensor, Payload.NDARRAY, "numbers that FP32 holds exactly")
     return (tensor,)
@@ -136,19 +138,19 @@ _PAYLOAD_TENSORS: dict[Payload, Callable[[Request], tuple[Tensor, ...]]] = {
 }
 
 
-# --- Replies ---
+# --- Responses ---
 
 
 def decode_response(grps: GrpsMessage, headers: Headers, request: Request) -> Answer:
-    """A backend's answer to `request`. `headers` are those of its reply.
+    """Return the backend's Answer to `request`. `headers` are the headers of the response.
 
     Raises:
-        DecodeError: the reply has neither a status nor data, or data that is not an answer to the request.
-        GatewayError: the error that the reply reports.
+        DecodeError: the response has no status and no data, or its data is not a response to the request.
+        GatewayError: the error that the response reports.
     """
     failed = is_failure(grps.status)
     if request.operation in HEALTH:
-        # FAILURE means not ready. Its code is 503, but 403 from the Python server over gRPC.
+        # FAILURE means not ready. Its code is 503, or 403 from the Python server over gRPC.
         return not failed
     if grps.status is not None and failed:
         raise backend_error(grps.status, headers)

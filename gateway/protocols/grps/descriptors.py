@@ -11,14 +11,14 @@ _SCHEMA = Schema(_DESCRIPTORS)
 
 GRPC_SERVICE = "grps.protos.v1.GrpsService"
 GRPC_METHODS = _SCHEMA.methods(GRPC_SERVICE)
-"""Each as the path of its calls: `/grps.protos.v1.GrpsService/Predict`."""
+"""Each method as the path of its calls: `/grps.protos.v1.GrpsService/Predict`."""
 
 RpcMeta = _SCHEMA.message("brpc.policy.RpcMeta")
-"""The meta of baidu_std's frames."""
+"""The meta of baidu_std frames."""
 
 
 def _of_grpc() -> bytes:
-    """The FileDescriptorSet without what only Apache brpc serves."""
+    """Return the FileDescriptorSet without the parts that only Apache brpc serves."""
     [file] = [file for file in FileDescriptorSet.FromString(_DESCRIPTORS).file if file.name == "grps/grps.proto"]
     services = [service for service in file.service if f"{file.package}.{service.name}" == GRPC_SERVICE]
     messages = [message for message in file.message_type if message.name != "EmptyGrpsMessage"]
@@ -30,4 +30,4 @@ def _of_grpc() -> bytes:
 
 
 GRPC_DESCRIPTORS = _of_grpc()
-"""What gRPC's reflection tells clients."""
+"""The descriptors that gRPC reflection sends to clients."""

@@ -1,7 +1,7 @@
-"""Errors of grps: a message whose Status has the flag FAILURE, to and from a Reason.
+"""Converts grps errors to and from a Reason: a message whose Status has the flag FAILURE.
 
-Such a message is a reply like any other: over gRPC and brpc the call itself succeeds, and over HTTP the C++ server
-answers it with 200. The codes are HTTP's on every wire: grps has none of its own.
+The message is a normal response: over gRPC and brpc the call itself succeeds, and over HTTP the C++ server sends it
+with status 200. The codes are HTTP status codes over all transports: grps has no codes of its own.
 """
 
 import re
@@ -20,11 +20,11 @@ _NO_SUCH_MODEL = re.compile(
     r"Traceback \(most recent call last\):\n.*\nRuntimeError: Model [^\n]* not found\.\n?",  # the Python server
     re.DOTALL,
 )
-"""What real servers say, with code 500, about a model that they do not have."""
+"""The texts of real servers, with code 500, for an unknown model."""
 
 
 class ModelFailure(GatewayError):  # noqa: N818 - the flag's own word
-    """A FAILURE with a `code` that the model or its server chose: clients of grps get the same."""
+    """A FAILURE with a `code` that the model or its server chose. grps clients get the same code."""
 
     def __init__(self, reason: Reason, message: str, code: int) -> None:
         super().__init__(refusal(reason, message).status, reason, message)
@@ -32,14 +32,15 @@ class ModelFailure(GatewayError):  # noqa: N818 - the flag's own word
 
 
 def failure(error: GatewayError) -> GrpsMessage:
-    """The message that reports `error` to a client."""
+    """Return the message that reports `error` to a client."""
     text = error.message.encode("utf-8", "replace").decode()  # without lone surrogates
     code = error.code if isinstance(error, ModelFailure) else http_status.number(error)
     return GrpsMessage(status=GrpsStatus(code, text, FAILURE))
 
 
 def is_failure(status: GrpsStatus | None) -> bool:
-    """Whether a reply with this status is an error. The C++ server sends metadata over RPC without one."""
+    """Return whether a response with this status is an error. The C++ server sends metadata over RPC without a
+    status."""
     if status is None:
         return False
     if status.flag in (SUCCESS, FAILURE):
@@ -48,7 +49,7 @@ def is_failure(status: GrpsStatus | None) -> bool:
 
 
 def backend_error(status: GrpsStatus, headers: Headers) -> GatewayError:
-    """The error that a backend reports by `status`. From the Python server its text may be a whole traceback."""
+    """Return the error that a backend reports in `status`. From the Python server its text can be a whole traceback."""
     text = status.text or f"status {status.code} without a message"
     told = REASONS.get(headers.get(REASON_HEADER))
     if told is None and status.code == 500 and _NO_SUCH_MODEL.fullmatch(status.text):

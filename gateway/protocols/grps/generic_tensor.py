@@ -1,4 +1,4 @@
-"""`GenericTensor`, the tensors of `gtensors`: what holds for them on every wire."""
+"""`GenericTensor`, the tensors of `gtensors`: definitions for all transports."""
 
 from collections.abc import Sequence
 from reprlib import repr as shown
@@ -10,7 +10,7 @@ from gateway.core.types import MAX_RANK, Shape
 
 
 class DType(NamedTuple):
-    """A datatype in grps: its number and name in `dtype`, and the `member` that holds its elements."""
+    """A grps datatype: its number and name in `dtype`, and the `member` that has its elements."""
 
     number: int
     name: str
@@ -33,8 +33,8 @@ _UINT32_MAX = 2**32 - 1
 
 
 def read_shape(dimensions: Sequence[object], what: str) -> Shape:
-    """The shape of these dimensions: at most 32, each a uint32; without zeros their product is less than 2^60, so that
-    the tensor has less than 2^63 bytes whatever its datatype. `what` names the tensor in errors.
+    """Return the shape with these dimensions: at most 32, each a uint32. Without zeros, their product is less than
+    2^60, so the tensor has less than 2^63 bytes with any datatype. `what` names the tensor in errors.
 
     Raises:
         DecodeError: any other dimensions.

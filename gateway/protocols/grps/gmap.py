@@ -1,4 +1,4 @@
-"""`gmap`: six maps from a string key to a value. Each entry is a tensor `[1]` whose name is the key."""
+"""`gmap`: six maps from a string key to a value. Each entry becomes a tensor `[1]` with the key as its name."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,10 +22,10 @@ MAPS: dict[str, Datatype] = {
     "s_f": Datatype.FP32,
     "s_d": Datatype.FP64,
 }
-"""The maps and the datatype of their values, in the order of their field numbers, from 1."""
+"""The maps and the datatypes of their values, in the order of their field numbers, which start at 1."""
 
 TEXT = "text"
-"""The content type of strings: it tells the BYTES of `s_s` from those of `s_b`."""
+"""The content type of strings. It distinguishes the BYTES of `s_s` from the BYTES of `s_b`."""
 
 BYTES_MAP = "s_b"
 
@@ -39,15 +39,15 @@ class GmapPlace:
 
 
 Keys: TypeAlias = Mapping[str, GmapPlace]
-"""Tensor name to place, for the tensors whose name is not their key (see `with_distinct_names`), and for those of
-`s_b`, since a model that speaks another protocol does not tell bytes from text."""
+"""Map and key by tensor name, for tensors whose name is not their key (see `with_distinct_names`), and for tensors of
+`s_b`, since a model with another protocol does not distinguish bytes from text."""
 NO_KEYS: Keys = MappingProxyType({})
 
 _NUMBER_MAPS = {datatype: name for name, datatype in MAPS.items() if datatype is not Datatype.BYTES}
 
 
 def entry(map_name: str, key: str, value: object) -> Tensor:
-    """The entry of a map as a tensor. `value` has the map's type and is in its range: the codec has checked it."""
+    """Return an entry of a map as a tensor. `value` has the map's type and range; the codec has checked both."""
     datatype = MAPS[map_name]
     if datatype is not Datatype.BYTES:
         return Tensor(key, datatype, (1,), np.array([value], datatype.dtype).tobytes())
@@ -57,14 +57,14 @@ def entry(map_name: str, key: str, value: object) -> Tensor:
 
 
 def map_of(tensor: Tensor) -> str:
-    """The map that an entry belongs to."""
+    """Return the map of an entry."""
     if tensor.datatype is Datatype.BYTES:
         return "s_s" if tensor.content_type == TEXT else "s_b"
     return _NUMBER_MAPS[tensor.datatype]
 
 
 def entries(tensors: Iterable[Tensor]) -> Iterator[tuple[str, str, Any]]:
-    """Map, key and value (int, float, str, bytes) of each of a message's tensors, which `fit` made."""
+    """Yield map, key and value (int, float, str, bytes) of each of a message's tensors, which `fit` returned."""
     for tensor in tensors:
         [value] = tensor.array.reshape(-1).tolist()
         name = map_of(tensor)
@@ -72,11 +72,12 @@ def entries(tensors: Iterable[Tensor]) -> Iterator[tuple[str, str, Any]]:
 
 
 def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Tensor | None:
-    """`tensor` as an entry, widened to a datatype that has a map; None if it has no name or not exactly one element.
+    """Return `tensor` as an entry, widened to a datatype that has a map, or None if `tensor` has no name or not exactly
+    one element.
 
-    The key is the tensor's name, unless `keys` has another. BYTES go to `s_s` if they are UTF-8, else to `s_b`. BYTES
-    that were in `s_b` go there again even if they are UTF-8: those that came `from_gmap` without a content type, and
-    others whose place in `keys` is there.
+    The key is the tensor's name, unless `keys` has another key. BYTES go to `s_s` if they are UTF-8, or else to `s_b`.
+    BYTES from `s_b` return to `s_b` even if they are UTF-8: BYTES without a content type that came `from_gmap`, and
+    BYTES with a place in `keys`.
     """
     if tensor.elements != 1 or not tensor.name:
         return None
@@ -94,13 +95,13 @@ def fit(tensor: Tensor, keys: Keys = NO_KEYS, *, from_gmap: bool = False) -> Ten
 
 
 def with_distinct_names(tensors: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Keys]:
-    """A message's entries, each with a name of its own, and the places of those that were renamed or are in `s_b`.
+    """Return a message's entries with distinct names, and the places of entries that were renamed or are in `s_b`.
 
-    A key is unique only within its map: one that is in several (grps' own samples use `key` in all six) is renamed to
-    `MAP.KEY` in each.
+    A key is unique only within its map. If several maps have the same key (grps' own samples use `key` in all six), the
+    entries with this key get the names `MAP.KEY`.
 
     Raises:
-        DecodeError: another entry has such a name as its key.
+        DecodeError: another entry already has this name as its key.
     """
     uses = Counter(tensor.name for tensor in tensors)
     distinct: dict[str, Tensor] = {}

@@ -1,7 +1,7 @@
 """Metadata as YAML text in `str_data`: a model's Signature, and the list of a server's models.
 
-Real servers answer with their own configuration: for a model its entry in inference.yml, which does not list inputs and
-outputs; for the server inference.yml and server.yml in one mapping.
+Real servers respond with their own configuration: for a model, its entry in inference.yml, which does not list inputs
+and outputs; for the server, inference.yml and server.yml in one mapping.
 """
 
 from collections.abc import Iterator
@@ -20,25 +20,26 @@ _FREE = -1
 """A dimension of any size."""
 _MAX_DIMENSIONS = 32
 _MAX_DIGITS = 19
-"""Of a dimension."""
+"""Maximum digits of a dimension."""
 
 MAX_SIZE = 64 * 1024
-"""Characters of a backend's metadata. Configurations of real servers have a few thousand; PyYAML reads 100 per
+"""Maximum characters of a backend's metadata. Configurations of real servers have a few thousand; PyYAML reads 100 per
 millisecond."""
 MAX_DEPTH = 16
-"""Of nesting in a backend's metadata."""
+"""Maximum nesting of a backend's metadata."""
 
 
 # --- To clients ---
 
 
 def write_model(signature: Signature, name: str) -> str:
-    """A model's metadata under the `name` that the client used, with what else its grps server tells of it."""
+    """Return a model's metadata under the `name` that the client used, with the additional entries that its grps server
+    reports."""
     document: Entry = {"name": name or signature.name, **_versions(signature.versions)}
     if signature.platform:
         document["platform"] = signature.platform
     if Operation.INFER not in signature.operations:
-        # A model that can only stream, or whose companions alone (such as `M.gradient`) can be called.
+        # A model that can only stream, or of which only derivative models (such as `M.gradient`) can be called.
         document["infer"] = False
     if Operation.STREAM in signature.operations:
         document["stream"] = True
@@ -49,7 +50,7 @@ def write_model(signature: Signature, name: str) -> str:
 
 
 def _versions(versions: tuple[str, ...]) -> Entry:
-    """A single one as `version`, as in inference.yml."""
+    """Return a single version as `version`, as in inference.yml, and several as `versions`."""
     if len(versions) == 1:
         return {"version": versions[0]}
     return {"versions": list(versions)} if versions else {}
@@ -60,7 +61,7 @@ def _spec(spec: TensorSpec) -> Entry:
 
 
 def write_server(entries: tuple[ModelEntry, ...]) -> str:
-    """A server's metadata: its models, as in inference.yml."""
+    """Return a server's metadata: its models, in the form of inference.yml."""
     return _write(
         {"models": [{"name": each.name, **_versions((each.version,) if each.version else ())} for each in entries]}
     )
@@ -77,7 +78,7 @@ def _write(document: Entry) -> str:
 
 
 def read_model(text: str) -> Signature:
-    """The Signature in a model's metadata; without inputs and outputs where it lists none.
+    """Return the Signature in a model's metadata, without inputs and outputs if the metadata does not list them.
 
     Raises:
         DecodeError: not a YAML mapping, an unknown datatype, a dimension below -1.
@@ -101,7 +102,8 @@ _KNOWN = frozenset({"name", "version", "versions", "platform", "infer", "stream"
 
 
 def read_server(text: str) -> tuple[ModelEntry, ...]:
-    """The models in a server's metadata. Raises DecodeError where it is not a YAML mapping with a list of them."""
+    """Return the models in a server's metadata. Raises DecodeError if it is not a YAML mapping with a list of
+    models."""
     document = read_mapping(text)
     return tuple(
         ModelEntry(_text(each.get("name"), "a model's name"), _text(each.get("version"), "a model's version"))
@@ -161,15 +163,16 @@ def _mappings(document: Entry, key: str) -> Iterator[Entry]:
     yield from values
 
 
-# --- YAML of a server that may be hostile ---
+# --- Untrusted YAML from servers ---
 
 
 def read_mapping(text: str) -> dict[str, Any]:
-    """The YAML mapping in `text`. Every scalar is the text that it is (`1.0` is a version, not a number); the values
-    are texts, lists and mappings.
+    """Return the YAML mapping in `text`. Every scalar keeps its text (`1.0` is a version, not a number); the values are
+    texts, lists and mappings.
 
     Raises:
-        DecodeError: longer than MAX_SIZE, not YAML, an alias in it, nested deeper than MAX_DEPTH, or not a mapping.
+        DecodeError: the text is longer than MAX_SIZE, is not YAML, has an alias, is nested deeper than MAX_DEPTH, or is
+            not a mapping.
     """
     if len(text) > MAX_SIZE:
         raise DecodeError(f"metadata of {len(text)} characters, expected at most {MAX_SIZE}")
@@ -183,13 +186,13 @@ def read_mapping(text: str) -> dict[str, Any]:
 
 
 class _Plain(str):
-    """A scalar that stood without quotes, and is written so again: `16` stays a number to who reads it."""
+    """A scalar that was not in quotes, and is written without quotes again: `16` stays a number for the reader."""
 
     __slots__ = ()
 
 
 class _Loader(yaml.BaseLoader):
-    """Refuses aliases, with which a few lines become a tree of gigabytes, and nesting deeper than MAX_DEPTH."""
+    """Rejects aliases, which can expand a few lines to gigabytes, and nesting deeper than MAX_DEPTH."""
 
     depth = 0
 

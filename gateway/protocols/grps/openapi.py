@@ -34,17 +34,17 @@ from gateway.protocols.grps.rest.urls import METRICS_PATTERNS, METRICS_SERIES, O
 
 _STATUS = object_of({"code": {"type": "integer"}, "msg": STRING, "status": {"enum": ["UNKNOWN", "SUCCESS", "FAILURE"]}})
 _MESSAGE = (
-    "A GrpsMessage as JSON, with its data in one of `gtensors`, `str_data`, `ndarray` and `gmap`; or, with the "
-    "Content-Type `application/octet-stream`, the bare bytes of `bin_data`. An int64 is a string of digits in replies."
+    "A GrpsMessage as JSON, with its data in `gtensors`, `str_data`, `ndarray` or `gmap`. Or, with the Content-Type "
+    "`application/octet-stream`, only the bytes of `bin_data`. In responses, an int64 is a string of digits."
 )
 _PARAMETERS = (
-    Parameter("query", "model", "The model, if the message names none.", STRING),
-    Parameter("query", "streaming", "Answer with a stream of messages.", {"enum": ["true", "false"]}),
-    Parameter("query", "return-ndarray", "Answer with `ndarray`.", {"enum": ["true", "false"]}),
+    Parameter("query", "model", "The model, for a message without a model name.", STRING),
+    Parameter("query", "streaming", "Respond with a stream of messages.", {"enum": ["true", "false"]}),
+    Parameter("query", "return-ndarray", "Respond with `ndarray`.", {"enum": ["true", "false"]}),
 )
 _SUMMARIES = {
     Operation.ONLINE: "Take the listener online",
-    Operation.OFFLINE: "Take the listener offline: it reports that it is not ready, and still answers",
+    Operation.OFFLINE: "Take the listener offline: it reports that it is not ready, but still runs models",
     Operation.LIVE: "Whether the server is live",
     Operation.READY: "Whether the server is ready",
     Operation.MODELS: "The models, as YAML in `str_data`",
@@ -54,7 +54,8 @@ _ERROR: Content = in_json(object_of({"status": object_of({"code": {"type": "inte
 
 
 def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
-    """The operation of a pattern, for `model` or for any. A path that is not grps' own runs the model."""
+    """Return the operation of a path pattern, for `model` or for any model. A path that is not a grps path runs the
+    model."""
     if pattern in METRICS_PATTERNS:
         is_series = pattern == METRICS_SERIES
         content: Content = in_json({"type": "object"}) if is_series else {HTML: Media()}
@@ -70,7 +71,7 @@ def _about(operation: Operation, is_post: bool, model: DescribedModel | None) ->
     replies: dict[int, tuple[str, Content]] = answered(reply)
     if operation is Operation.READY:
         replies[503] = ("No.", in_json(reply))
-    text = "Needs `allow_offline` of the listener." if operation in (Operation.ONLINE, Operation.OFFLINE) else ""
+    text = "Requires `allow_offline` on the listener." if operation in (Operation.ONLINE, Operation.OFFLINE) else ""
     body: Content = {}
     parameters: tuple[Parameter, ...] = ()
     if operation is Operation.METADATA:
@@ -93,7 +94,7 @@ def _inference(model: DescribedModel | None) -> HttpOperation:
     reply = _message("status", [_tensor(each, translate) for each in outputs if each.datatype in DTYPES])
     return HttpOperation(
         "Run the model",
-        {200: ("A GrpsMessage, or the bare bytes of `bin_data`.", {JSON: Media(reply), OCTETS: Media()})},
+        {200: ("A GrpsMessage, or only the bytes of `bin_data`.", {JSON: Media(reply), OCTETS: Media()})},
         _ERROR,
         _MESSAGE,
         {JSON: Media(request, example), OCTETS: Media()},

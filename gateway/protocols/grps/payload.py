@@ -1,4 +1,4 @@
-"""The payload of a GrpsMessage: which one a message gets, and which tensors fit into it.
+"""The payload of a GrpsMessage: how it is selected, and the tensors that fit into each payload.
 
 | payload    | tensors that fit                        |
 |------------|-----------------------------------------|
@@ -8,14 +8,14 @@
 | `gmap`     | named tensors of one element each       |
 | `ndarray`  | one tensor of numbers, in JSON only     |
 
-A request to a backend has the payload that its route names (`translate.payload`). Otherwise it keeps the payload that
-its client sent, if the tensors still fit, else gtensors.
+A request to a backend has the payload of its route (`translate.payload`). Without this setting, the request keeps the
+client's payload if the tensors still fit, or else has gtensors.
 
-A reply to a client has the first payload into which the outputs fit: the one in which the model answered, if its server
-speaks grps; the one that the client sent; gtensors. A client that asks for an ndarray gets that or an error.
+A response to a client has the first payload into which the outputs fit: the backend's, if its server speaks grps; the
+client's; gtensors. A client that requests an ndarray gets an ndarray or an error.
 
-So a decoded message keeps its payload for the way back: ClientMessage is the `origin` of a Request, BackendMessage that
-of a Response.
+A decoded message therefore keeps its payload for the response: ClientMessage is the `origin` of a Request,
+BackendMessage is the `origin` of a Response.
 """
 
 from typing import TypeAlias
@@ -34,7 +34,7 @@ Data: TypeAlias = tuple[Payload | None, tuple[Tensor, ...]]
 
 
 def str_data(content: str) -> Tensor:
-    """The tensor of a `str_data`. Raises GatewayError, INVALID_ARGUMENT, for lone surrogates."""
+    """Return the tensor of a `str_data`. Raises GatewayError, INVALID_ARGUMENT, for lone surrogates."""
     try:
         return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([content.encode()]), gmap.TEXT)
     except UnicodeEncodeError as error:
@@ -42,7 +42,7 @@ def str_data(content: str) -> Tensor:
 
 
 def bin_data(element: bytes) -> Tensor:
-    """The tensor of a `bin_data`."""
+    """Return the tensor of a `bin_data`."""
     return Tensor("", Datatype.BYTES, (1,), bytes_elements.pack([element]))
 
 
@@ -50,8 +50,8 @@ def bin_data(element: bytes) -> Tensor:
 
 
 def check_payload(grps: GrpsMessage, role: str) -> None:
-    """Raises DecodeError for a message with two tensors of one name, or an ndarray without numbers. `role` (input,
-    output) is what the error calls its tensors."""
+    """Raise DecodeError for a message with two tensors of the same name, or an ndarray without numbers. Errors call its
+    tensors `role` (input, output)."""
     if grps.payload is Payload.NDARRAY and not grps.tensors:
         raise DecodeError("ndarray holds its numbers in JSON only, expected gtensors")
     if grps.payload is not Payload.GMAP and len(grps.tensors) > 1:
@@ -62,13 +62,13 @@ def check_payload(grps: GrpsMessage, role: str) -> None:
 
 
 def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Keys]:
-    """The message's tensors, for gmap with distinct names, and the `gmap.Keys` of them."""
+    """Return the message's tensors and their `gmap.Keys`. The tensors of a gmap get distinct names."""
     return gmap.with_distinct_names(grps.tensors) if grps.payload is Payload.GMAP else (grps.tensors, gmap.NO_KEYS)
 
 
 class ClientMessage(Message, frozen=True):
-    """A client's message, with what decides on the payload of its reply: its own `payload`, None if it had no data;
-    `returns_ndarray`, whether it asks for an ndarray; the `keys` of its gmap."""
+    """A client's message, with the fields that determine the payload of the response: its own `payload`, None if it had
+    no data; `returns_ndarray`, whether it requests an ndarray; the `keys` of its gmap."""
 
     payload: Payload | None = Payload.GTENSORS
     returns_ndarray: bool = False
@@ -76,16 +76,16 @@ class ClientMessage(Message, frozen=True):
 
 
 def client_message(message: Message, payload: Payload | None, returns_ndarray: bool, keys: gmap.Keys) -> Message:
-    """`message` as a ClientMessage; unchanged if it has gtensors and asks for them."""
+    """Return `message` as a ClientMessage, or unchanged if it has gtensors and requests them."""
     if payload is Payload.GTENSORS and not returns_ndarray:
         return message
     return extended(ClientMessage, message, payload, returns_ndarray, keys)
 
 
 class BackendMessage(Message, frozen=True):
-    """The parts of a backend's reply that are kept: its `payload`, None where it had no data; whether it `names_model`;
-    the `keys` of its gmap; its status as `outcome`, None for the usual one of a success; over HTTP the `content_type`
-    of a stream, empty for the usual one."""
+    """The parts of a backend's response that are kept: its `payload`, None if it had no data; whether it `names_model`;
+    the `keys` of its gmap; its status as `outcome`, None for the usual success status; over HTTP the `content_type` of
+    a stream, empty for the usual type."""
 
     payload: Payload | None = None
     names_model: bool = False
@@ -104,7 +104,7 @@ _WITHOUT_KEYS = {
 def backend_message(
     payload: Payload | None, names_model: bool, keys: gmap.Keys, outcome: GrpsStatus | None = None
 ) -> BackendMessage:
-    """The parts of a backend's reply that are kept."""
+    """Return the parts of a backend's response that are kept."""
     if not keys and outcome is None:
         return _WITHOUT_KEYS[payload, names_model]
     return BackendMessage(payload=payload, names_model=names_model, keys=keys, outcome=outcome)
@@ -114,26 +114,29 @@ def backend_message(
 
 
 def gmap_keys(*origins: Message | None) -> gmap.Keys:
-    """The keys of all these messages."""
+    """Return the keys of all these messages."""
     found = [each.keys for each in origins if isinstance(each, ClientMessage | BackendMessage) and each.keys]
     return {name: key for keys in found for name, key in keys.items()} if found else gmap.NO_KEYS
 
 
 def client_payload(origin: Message | None) -> Payload | None:
-    """The payload that the client sent, None for a message without data; gtensors if its message was not of grps."""
+    """Return the payload that the client sent: None for a message without data, gtensors for a client of another
+    protocol."""
     return origin.payload if isinstance(origin, ClientMessage) else Payload.GTENSORS
 
 
 def reply_payloads(origin: Message | None, client: Payload | None) -> tuple[Payload | None, ...]:
-    """The payloads to try for a reply, the best first: the backend's, if it speaks grps, and the `client`'s."""
+    """Return the payloads to try for a response, in order of preference: the backend's, if it speaks grps, and the
+    `client`'s."""
     return (origin.payload, client) if isinstance(origin, BackendMessage) else (client,)
 
 
 def fit(payload: Payload | None, tensors: tuple[Tensor, ...], keys: gmap.Keys, *, from_gmap: bool) -> Data | None:
-    """`tensors` as the data of `payload`, None if they do not fit. str_data becomes bin_data if the element is not
-    UTF-8. gtensors and ndarray always give None: gtensors takes anything, and servers turn an ndarray into gtensors.
+    """Return `tensors` as the data of `payload`, or None if they do not fit. str_data becomes bin_data if the element
+    is not UTF-8. The result for gtensors and ndarray is always None: gtensors takes any tensors, and servers convert an
+    ndarray to gtensors.
 
-    `keys` are `gmap_keys` of the tensors' origins, `from_gmap` is as in `gmap.fit`.
+    `keys` are the `gmap_keys` of the tensors' origins. `from_gmap` has the same meaning as in `gmap.fit`.
     """
     if payload is None:
         return None if tensors else (None, ())
@@ -152,11 +155,11 @@ def _entries(tensors: tuple[Tensor, ...], keys: gmap.Keys, from_gmap: bool) -> D
 
 
 def is_one_element(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether these tensors are a single element of BYTES."""
+    """Return whether these tensors are a single element of BYTES."""
     return len(tensors) == 1 and tensors[0].datatype is Datatype.BYTES and tensors[0].elements == 1
 
 
 def one_element(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The single element as the data of str_data or bin_data: with shape `[1]`."""
+    """Return the single element as the data of str_data or bin_data, with shape `[1]`."""
     [tensor] = tensors
     return (tensor if tensor.shape == (1,) else replace(tensor, shape=(1,)),)

@@ -1,4 +1,4 @@
-"""The messages and methods of `grps.proto` as values of the gateway, the same on every wire."""
+"""The messages and methods of `grps.proto` as Python values, the same for all transports."""
 
 from enum import Enum
 
@@ -10,7 +10,7 @@ from gateway.core.types import Tensor
 
 
 class Payload(Enum):
-    """How a message carries its data: the members of `data_oneof`."""
+    """The form of a message's data: the members of `data_oneof`."""
 
     BIN_DATA = "bin_data"
     STR_DATA = "str_data"
@@ -25,17 +25,19 @@ class Payload(Enum):
 PROTOBUF_PAYLOADS = tuple(
     payload.value for payload in (Payload.GTENSORS, Payload.STR_DATA, Payload.BIN_DATA, Payload.GMAP)
 )
-"""What `translate.payload` can be towards gRPC and brpc backends, the default first."""
+"""The values of `translate.payload` for gRPC and brpc backends, the default first."""
 
 JSON_PAYLOADS = (*PROTOBUF_PAYLOADS, Payload.NDARRAY.value)
-"""The same towards REST backends. "ndarray [..] only used when http json request": protobuf has no elements for it."""
+"""The values of `translate.payload` for REST backends. "ndarray [..] only used when http json request": protobuf has no
+elements for it."""
 
 UNKNOWN, SUCCESS, FAILURE = range(3)
-"""`Status.StatusFlag`. The comment in the original file has other numbers; servers send these."""
+"""`Status.StatusFlag`. The comment in the original file has different numbers; servers send these."""
 
 
 class GrpsStatus(Struct, frozen=True):
-    """`Status`: an HTTP status code, a text (`msg`), and the flag (`status`) that tells success from failure."""
+    """`Status`: an HTTP status code, a text (`msg`), and the flag (`status`) that distinguishes success from
+    failure."""
 
     code: int = 0
     text: str = ""
@@ -43,17 +45,17 @@ class GrpsStatus(Struct, frozen=True):
 
 
 class GrpsMessage(Struct, frozen=True):
-    """`GrpsMessage`: every request and every reply. `payload` is None where no member of `data_oneof` is set.
+    """`GrpsMessage`: every request and every response. `payload` is None if no member of `data_oneof` is set.
 
-    `tensors` hold the data of the payload:
+    `tensors` has the data of the payload:
 
     - gtensors: its tensors.
     - str_data, bin_data: one unnamed BYTES `[1]`, for str_data with content type `text`.
-    - ndarray: one unnamed tensor of numbers, `untyped` if it was read; none in protobuf, which cannot carry it.
-    - gmap: for each entry a tensor `[1]` named by the key, with the datatype that `gmap.MAPS` has for its map; BYTES of
+    - ndarray: one unnamed tensor of numbers, `untyped` if it was read; no tensor in protobuf, which cannot carry it.
+    - gmap: for each entry a tensor `[1]` with the key as its name and the datatype of its map in `gmap.MAPS`; BYTES of
       `s_s` have content type `text`.
 
-    In a message to be written all elements of BYTES are UTF-8, except in bin_data and `s_b`.
+    In a message to be written, all elements of BYTES are UTF-8, except in bin_data and `s_b`.
     """
 
     model: str = ""
@@ -74,31 +76,31 @@ METHODS: dict[str, Operation] = {
     "ServerMetadata": Operation.MODELS,
     "ModelMetadata": Operation.METADATA,
 }
-"""The operation that a client asks for with each method. Server metadata is YAML that lists the server's models."""
+"""The operation of each method. Server metadata is YAML that lists the server's models."""
 
 INFERENCES = (Operation.INFER, Operation.STREAM)
 
 HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY, Operation.ONLINE, Operation.OFFLINE})
-"""The operations that are answered with a bool."""
+"""The operations with a bool as the result."""
 
 _BACKEND_METHODS: dict[Operation, str] = {
     Operation.INFER: "Predict",
     Operation.STREAM: "PredictStreaming",
     Operation.LIVE: "CheckLiveness",
     Operation.READY: "CheckReadiness",
-    # A server is ready with all of its models or with none (`Models.ready_as_a_whole`).
+    # A server is ready with all of its models or with no model (`Models.ready_as_a_whole`).
     Operation.MODEL_READY: "CheckReadiness",
     Operation.MODELS: "ServerMetadata",
     Operation.METADATA: "ModelMetadata",
 }
-"""Online and Offline are missing: they are never forwarded."""
+"""The methods for backends. Online and Offline are missing: the gateway never forwards them."""
 
 
 def backend_method(operation: Operation) -> str:
-    """The method that asks a backend for `operation`.
+    """Return the method for `operation` at a backend.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, there is none.
+        GatewayError: UNIMPLEMENTED, grps has no such method.
     """
     method = _BACKEND_METHODS.get(operation)
     if method is None:

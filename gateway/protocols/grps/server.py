@@ -1,4 +1,5 @@
-"""Facing clients, on every wire: GrpsMessage to Request, and a backend's answer to the GrpsMessage of the reply."""
+"""Client side of all transports: converts a GrpsMessage to a Request, and a backend's Answer to the GrpsMessage of the
+response."""
 
 from gateway.core import bytes_elements
 from gateway.core.datatypes import NUMBERS
@@ -30,10 +31,10 @@ from gateway.protocols.grps.strings import as_strings, is_utf8
 def decode_request(
     grps: GrpsMessage, operation: Operation, message: Message, default_model: str, *, returns_ndarray: bool = False
 ) -> Request:
-    """The Request of a client that sent `grps` in `message`. `default_model` is used where `grps` names no model.
+    """Return the Request of a client that sent `grps` in `message`. If `grps` names no model, `default_model` is used.
 
     Raises:
-        DecodeError: an inference without data, two tensors of one name.
+        DecodeError: an inference without data, or two tensors with the same name.
     """
     inputs: tuple[Tensor, ...] = ()
     if operation in INFERENCES:
@@ -49,7 +50,7 @@ def decode_request(
 
 
 def _metadata_model(grps: GrpsMessage) -> str:
-    """ "`str_data`: model_name"; `model` is accepted as well."""
+    """Return the model of a metadata request, "`str_data`: model_name". `model` is accepted as well."""
     if grps.payload is not Payload.STR_DATA:
         return grps.model
     [name] = bytes_elements.unpack(grps.tensors[0].data)
@@ -57,10 +58,10 @@ def _metadata_model(grps: GrpsMessage) -> str:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> GrpsMessage:
-    """The reply to a request that `decode_request` returned.
+    """Return the response to a request that `decode_request` returned.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that the reply cannot carry.
+        GatewayError: INVALID_ARGUMENT naming an output that the response cannot carry.
     """
     if request.operation in HEALTH:
         return GrpsMessage(status=_health(answer))
@@ -85,7 +86,8 @@ def _metadata_reply(yaml: str) -> GrpsMessage:
 def _encode_inference(response: Response, request: Request, translate: Translate) -> GrpsMessage:
     payload, tensors = _reply_data(response, request.origin, translate)
     origin = response.origin
-    # As with real servers: a reply has the name that the client used if the model set one (echo models do), else none.
+    # As in real servers, a response has the client's model name if the model set a name (echo models do), or else no
+    # name.
     names_model, outcome = bool(response.model), None
     if isinstance(origin, BackendMessage):
         names_model, outcome = origin.names_model, origin.outcome
@@ -93,8 +95,8 @@ def _encode_inference(response: Response, request: Request, translate: Translate
 
 
 def _reply_data(response: Response, client: Message | None, translate: Translate) -> Data:
-    """The outputs in the first payload into which they fit. The model's own is tried only if the route did not choose
-    the payload of the request."""
+    """Return the outputs in the first payload into which they fit. The backend's payload is tried only if the route did
+    not set the payload of the request."""
     outputs, form = response.outputs, translate.bytes
     if isinstance(client, ClientMessage) and client.returns_ndarray:
         return Payload.NDARRAY, (_ndarray_output(outputs),)
@@ -111,8 +113,8 @@ def _reply_data(response: Response, client: Message | None, translate: Translate
 
 
 def _ndarray_output(outputs: tuple[Tensor, ...]) -> Tensor:
-    """The output of a reply with an ndarray. Errors begin as the C++ server's do. Real servers return DT_FLOAT32 only;
-    here it may be any number."""
+    """Return the output of a response with an ndarray. The error texts begin like the C++ server's. Real servers return
+    only DT_FLOAT32; the gateway accepts any number."""
     if not outputs:
         raise invalid_input("No tensors in output. Cannot convert to ndarray.")
     if len(outputs) > 1:

@@ -1,4 +1,4 @@
-"""BYTES as strings: `flat_string`, `str_data` and `s_s` are strings of proto3, which must be UTF-8."""
+"""BYTES as strings: `flat_string`, `str_data` and `s_s` are proto3 strings, which must be UTF-8."""
 
 from base64 import b64encode
 from itertools import chain
@@ -13,9 +13,9 @@ _BASE64 = "base64"
 
 
 def is_utf8(tensor: Tensor) -> bool:
-    """Whether every element of a BYTES tensor is UTF-8."""
+    """Return whether every element of a BYTES tensor is UTF-8."""
     data = tensor.data
-    # Short ASCII elements need one check for all: their length prefixes are ASCII as well.
+    # Short ASCII elements need only one check for all: their length prefixes are ASCII as well.
     if (data if isinstance(data, bytes | bytearray) else bytes(data)).isascii():
         return True
     return all(_is_utf8(element) for elements in bytes_elements.pieces(data) for element in elements)
@@ -30,16 +30,17 @@ def _is_utf8(element: bytes) -> bool:
 
 
 def as_strings(tensors: tuple[Tensor, ...], form: str, role: str) -> tuple[Tensor, ...]:
-    """`as_string` of each tensor. Errors name a tensor by `role` (input, output) and its name, or else its position."""
+    """Return `as_string` of each tensor. Errors name a tensor by `role` (input, output) and its name, or else its
+    position."""
     if Datatype.BYTES not in [each.datatype for each in tensors]:
         return tensors
     return tuple([as_string(each, form, f"{role} {each.name or at!r}") for at, each in enumerate(tensors)])
 
 
 def as_string(tensor: Tensor, form: str, what: str) -> Tensor:
-    """`tensor` with only UTF-8 elements if it is BYTES; other tensors unchanged.
+    """Return `tensor` with only UTF-8 elements if it is BYTES; other tensors are unchanged.
 
-    With `form` (`translate.bytes`) `base64` every element is encoded. Nothing on the wire says so.
+    With `form` (`translate.bytes`) `base64`, every element is encoded. The message does not say that it is base64.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming `what`, an element is not UTF-8.

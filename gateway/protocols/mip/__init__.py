@@ -1,8 +1,8 @@
-"""MIP, KubeMo's Model Invocation Protocol: batches of examples in packets, over TCP and unix sockets. It has pings and
+"""MIP, KubeMo's Model Invocation Protocol: batches of examples in packets, over TCP and unix sockets. MIP has pings and
 inferences, and no metadata.
 
-Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. What it leaves open follows kubemo's
-client and server.
+Specification: https://github.com/kubemo/kubemo, section "Protocol" of its README. Where it is silent, the code follows
+kubemo's client and server.
 """
 
 from gateway.core.frozen import replace
@@ -33,8 +33,8 @@ SPLIT = Traits(
         platform=NAME,
     ),
     servers=Servers(
-        # kubemo's server accepts one connection, reads one request from it, computes, answers and closes. It finishes
-        # a call whose client has left before it accepts the next connection.
+        # kubemo's server accepts one connection, reads one request from it, runs the model, responds and closes the
+        # connection. It finishes a call whose client has disconnected before it accepts the next connection.
         max_in_flight=1,
         takes_many=ConcurrencyQuery(question_of_calls, takes_many),
         connection_per_call=True,

@@ -1,4 +1,4 @@
-"""Facing backends: canonical Requests to request packets, response packets to Answers."""
+"""Upstream side: converts canonical Requests to request packets, and response packets to Answers."""
 
 from collections.abc import Iterator
 
@@ -18,11 +18,11 @@ _PING_OPERATIONS = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_R
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The packet for `request`. Inputs are sent in their order, without names.
+    """Return the packet for `request`. Inputs are sent in their order, without names.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, an operation that MIP does not have; INVALID_ARGUMENT, parameters, inputs that do
-            not make a batch, or an input that cannot be written in its TLV type.
+        GatewayError: UNIMPLEMENTED, MIP does not have the operation; INVALID_ARGUMENT, the request has parameters, its
+            inputs are not a batch, or an input cannot be written in its TLV type.
     """
     if request.operation in _PING_OPERATIONS:
         return encode_packet(PacketKind.PING, Subtype.REQUEST)
@@ -41,7 +41,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def _in_packet(tensor: Tensor, is_split: bool) -> Tensor:
-    """`tensor` with a first dimension that counts the examples."""
+    """Return `tensor` with a first dimension that is the number of examples."""
     return tensor if is_split else replace(tensor, shape=(1, *tensor.shape))
 
 
@@ -60,7 +60,7 @@ def _is_split(target: Target) -> bool:
 
 
 def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
-    """The number of examples in the packet."""
+    """Return the number of examples in the packet."""
     if not inputs or not _is_split(target):
         return 1
     rows = {tensor.shape[0] if tensor.shape else None for tensor in inputs}
@@ -76,7 +76,7 @@ def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """The Answer in one packet: True for a ping, else a Response whose outputs have no names.
+    """Return the Answer in one packet: True for a ping, or else a Response whose outputs have no names.
 
     The outputs are counted, since kubemo's server sends n-input as n-output.
 

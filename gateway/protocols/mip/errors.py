@@ -1,6 +1,6 @@
-"""MIP's error codes, to and from Status and Reason.
+"""Converts MIP error codes to and from Status and Reason.
 
-The codes are `schema.ErrorCode`. A further one is added there, to `_REASONS`, to `_CODES` if a Status is sent as it,
+The codes are `schema.ErrorCode`. To add a code, add it there, to `_REASONS`, to `_CODES` if it is the code of a Status,
 and to the table in docs/protocols/mip.md.
 """
 
@@ -16,10 +16,10 @@ _CODES: dict[Status, ErrorCode] = {
     Status.UNIMPLEMENTED: ErrorCode.METHOD,
     Status.RESOURCE_EXHAUSTED: ErrorCode.MEMORY,
 }
-"""What is sent: every other Status is INTERNAL. What is received: `_REASONS`."""
+"""The codes that are sent: every other Status becomes INTERNAL. `_REASONS` has the codes that are received."""
 
-# A kubemo server sends INTERNAL for most bad requests, and SHAPE only for an error of its own: the Reason may be wrong.
-# `decode_error` therefore shows the code in the text.
+# A kubemo server sends INTERNAL for most invalid requests, and SHAPE only for one of its own errors, so the Reason can
+# be wrong. `decode_error` therefore includes the code in the text.
 _REASONS: dict[int, Reason] = {
     ErrorCode.PROTOCOL: Reason.INVALID_OUTPUT,
     ErrorCode.SUBTYPE: Reason.INVALID_OUTPUT,
@@ -30,7 +30,7 @@ _REASONS: dict[int, Reason] = {
 }
 
 _HEADER_CODES = (ErrorCode.PROTOCOL, ErrorCode.SUBTYPE)
-"""The codes that depend on the request's header and not on a Status."""
+"""The codes that depend on the request's header, not on a Status."""
 
 
 class MipError(GatewayError):
@@ -42,8 +42,8 @@ class MipError(GatewayError):
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The error packet for `error`. Its payload is `REASON: TEXT`. The specification has no payload: kubemo's client
-    reads and discards it, other clients can show it, and another gateway reads the Reason from it."""
+    """Return the error packet for `error`. Its payload is `REASON: TEXT`. The specification has no payload: kubemo's
+    client reads and discards it, other clients can show it, and another gateway reads the Reason from it."""
     text = f"{error.reason.value}: {error.message}"
     payload = [text.encode(errors="replace")]
     return encode_packet(PacketKind.ERROR, _code(error, request, message), payload, calls_told(message))
@@ -63,7 +63,8 @@ def _code(error: GatewayError, request: Request | None, message: Message) -> int
 
 
 def decode_error(code: int, payload: Buffer) -> GatewayError:
-    """The error in a backend's error packet. The Reason at the start of the payload is believed if `code` fits it."""
+    """Return the error in a backend's error packet. The Reason at the start of the payload is used if it matches
+    `code`."""
     text = bytes(payload).decode(errors="replace")
     prefix, _, rest = text.partition(": ")
     reason = REASONS.get(prefix)

@@ -1,5 +1,5 @@
 """Examples as JSON texts, read and written as Python's json does. Numbers, booleans and strings, alone or in
-rectangular lists, become tensors. Any other JSON becomes BYTES that hold the JSON text itself."""
+rectangular lists, become tensors. Any other JSON becomes BYTES that have the JSON text itself."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,18 +14,19 @@ from gateway.core.json import PIECE, Array, kept, number_pieces, read, read_bare
 from gateway.core.types import Buffer, Tensor
 
 STRINGS = "strings"
-"""The content type of BYTES that were strings in JSON, and are written as such to a peer that speaks MIP."""
+"""The content type of BYTES that were JSON strings. A peer that speaks MIP gets them as JSON strings."""
 
 _DATATYPES = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
-"""The datatype of an array by the kind of dtype that the JSON reader chose from its literals."""
+"""The datatype of an array, by the kind of dtype that the JSON reader chose from the literals."""
 
 
 def decode(examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
-    """The examples as one untyped Tensor with an added first dimension. If they are not rectangular arrays of numbers,
-    booleans or strings, or not alike, BYTES `[batch]` with the text of each. `json_values` is that of `limits`.
+    """Return the examples as one untyped Tensor with an added first dimension. If they are not rectangular arrays of
+    numbers, booleans or strings, or have different shapes or kinds, return BYTES `[batch]` with the text of each.
+    `json_values` is `limits.json_values`.
 
     Raises:
-        DecodeError: an example is not JSON; names `what`.
+        DecodeError: an example is not JSON; the error names `what`.
     """
     texts = [_as_utf8(example) for example in examples]
     try:
@@ -36,7 +37,8 @@ def decode(examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
 
 
 def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
-    """The JSON text of each row of a tensor of numbers or BOOL, in pieces. Floats are widened to double, exactly.
+    """Return the JSON text of each row of a tensor of numbers or BOOL, in pieces. Floats are widened to double,
+    exactly.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.
@@ -47,14 +49,14 @@ def encode_numbers(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     size = array.size // max(1, len(array))
     if not 0 < size <= PIECE:
         return [list(number_pieces(row, nan, what)) for row in array]
-    # One call of orjson for many rows: a call for each takes 5 us and leaves a hole of a kilobyte in memory.
+    # One orjson call for many rows: a call for each row takes 5 us and leaves a gap of a kilobyte in memory.
     rows = PIECE // size
     some = (array[at : at + rows] for at in range(0, len(array), rows))
     return [[row] for part in some for row in _rows(part, nan, what)]
 
 
 def _rows(array: "np.ndarray[Any, Any]", nan: str, what: str) -> list[bytes]:
-    """The JSON text of each row of an array of at most PIECE numbers."""
+    """Return the JSON text of each row of an array of at most PIECE numbers."""
     try:
         text = write_numbers(array, nan, what)
     except ElementError:
@@ -65,7 +67,7 @@ def _rows(array: "np.ndarray[Any, Any]", nan: str, what: str) -> list[bytes]:
 
 
 def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
-    """The JSON text of each row of a tensor of BYTES, in pieces: a nested list of strings.
+    """Return the JSON text of each row of a tensor of BYTES, in pieces: a nested list of strings.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
@@ -82,16 +84,16 @@ def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
 
 
 def _short_lists(texts: list[str], start: int, size: int) -> Iterator[list[str]]:
-    """The `size` texts from `start`, in lists of bounded length."""
+    """Return `size` texts, from `start` on, in lists of bounded length."""
     end = start + size
     return (texts[at : min(at + bytes_elements.PIECE, end)] for at in range(start, end, bytes_elements.PIECE))
 
 
 def decode_text(element: bytes, at: int, what: str) -> str:
-    """The text of BYTES element number `at`.
+    """Return the text of the BYTES element with the number `at`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, it is not UTF-8.
+        GatewayError: INVALID_ARGUMENT, the element is not UTF-8.
     """
     try:
         return element.decode()
@@ -111,10 +113,10 @@ def _as_utf8(example: Buffer) -> bytes:
 
 
 def _as_one_array(texts: list[bytes], json_values: int) -> Array:
-    """All examples as one array with an added first dimension.
+    """Return all examples as one array with an added first dimension.
 
     Raises:
-        DecodeError: they are not arrays, or not alike.
+        DecodeError: the examples are not arrays, or have different shapes or kinds.
     """
     if len(texts) > 1 and all(map(_standskept, texts)):
         array = read_bare(_as_one_list(texts), values=json_values, literals=True)
@@ -127,7 +129,7 @@ def _as_one_array(texts: list[bytes], json_values: int) -> Array:
 
 
 def _as_one_list(texts: list[bytes]) -> bytes:
-    # Not join(): it takes 80 bytes for each text, and a packet may have a text in every 9 bytes.
+    # Not join(): it takes 80 bytes for each text, and a packet can have a text in every 9 bytes.
     joined = bytearray(b"[")
     for text in texts:
         joined += text
@@ -137,8 +139,8 @@ def _as_one_list(texts: list[bytes]) -> bytes:
 
 
 def _standskept(text: bytes) -> bool:
-    """Whether the text can be joined with others by commas and be read as one row of an array: it has no strings, and
-    closes the brackets that it opens. Otherwise `[1` and `2]` would be read as one list."""
+    """Return whether the text can be joined with others by commas and be read as one row of an array: it has no
+    strings, and closes all brackets that it opens. Without this check, `[1` and `2]` would be read as one list."""
     if b'"' in text:
         return False
     opened = text.count(b"[")
@@ -148,7 +150,7 @@ def _standskept(text: bytes) -> bool:
 
 
 def _join_strings(first: Array, others: Iterable[Array]) -> bytes:
-    """The strings of all arrays in the raw form of BYTES."""
+    """Return the strings of all arrays in the raw form of BYTES."""
     if not isinstance(first.values, bytes):
         raise DecodeError("an example may hold several values")
     joined = bytearray(first.values)
@@ -167,7 +169,7 @@ def _tensor(array: Array) -> Tensor:
 
 
 _MAX_SCALAR = 5000
-"""The most bytes of a JSON number. Python refuses integers of more than 4300 digits."""
+"""Maximum bytes of a JSON number. Python rejects integers of more than 4300 digits."""
 
 
 def _check_each(texts: list[bytes], what: str, json_values: int) -> None:

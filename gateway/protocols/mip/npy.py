@@ -1,4 +1,4 @@
-"""Examples as .npy files, which carry the datatype and the shape with the numbers."""
+"""Examples as .npy files, which include the datatype and the shape of the numbers."""
 
 from collections.abc import Sequence
 from math import prod
@@ -9,11 +9,11 @@ from gateway.core.types import Buffer, Tensor, can_exist
 
 
 def decode(files: Sequence[Buffer], what: str) -> Tensor:
-    """The arrays in `files`, which have one datatype and shape, as one Tensor with an added first dimension.
+    """Return the arrays in `files`, which have one datatype and shape, as one Tensor with an added first dimension.
 
     Raises:
         DecodeError: not a .npy file, not numbers, fewer or more bytes than the header states, or arrays that differ;
-            names `what`.
+            the error names `what`.
     """
     arrays = [npy.decode(file, f"{what} of example {at}") for at, file in enumerate(files)]
     first = arrays[0]
@@ -32,8 +32,8 @@ def _shown(array: Tensor) -> str:
 
 
 def encode(tensor: Tensor) -> list[list[Buffer]]:
-    """A .npy file, in pieces, for each row of a tensor of numbers or BOOL. BF16, which the format does not have, is
-    widened to FP32."""
+    """Return a .npy file, in pieces, for each row of a tensor of numbers or BOOL. BF16, which the format does not
+    support, is widened to FP32."""
     stored = npy.storable(tensor)
     rows, *shape = stored.shape
     header = npy.header(stored.datatype, tuple(shape))

@@ -14,11 +14,11 @@ from gateway.protocols.mip.schema import MAX_PAYLOAD, VERSION, CallsAtOnce, Pack
 HEADER = Struct("!4BL")
 
 _JOIN_BELOW = 64 * 2**10
-"""Smaller pieces are joined up to about this many bytes: copying them costs less than a write for each."""
+"""Smaller pieces are joined up to about this many bytes: copying them costs less than separate writes."""
 
 
 def remaining_size(header: Buffer) -> int:
-    """How many bytes follow `header`.
+    """Return the number of bytes after `header`.
 
     Raises:
         DecodeError: the version is unknown.
@@ -36,10 +36,10 @@ FRAMING = Framing(HEADER.size, remaining_size, magic=bytes((VERSION,)))
 def encode_packet(
     kind: int, subtype: int, payload: Iterable[Buffer] = (), reserved: int = CallsAtOnce.UNSAID
 ) -> Message:  # fmt: skip
-    """The packet with this payload, given in pieces.
+    """Return the packet with this payload, given in pieces.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, the payload is 4 GiB or more.
+        GatewayError: RESOURCE_EXHAUSTED, the payload is 4 GiB or larger.
     """
     parts = tuple(_join_small(payload))
     size = sum(map(len, parts))
@@ -49,18 +49,18 @@ def encode_packet(
 
 
 def question_of_calls() -> Message:
-    """A ping that asks whether the server takes many calls at once."""
+    """Return a ping that asks whether the server accepts concurrent calls."""
     return encode_packet(PacketKind.PING, Subtype.REQUEST, reserved=CallsAtOnce.ASKED)
 
 
 def calls_told(request: Message) -> CallsAtOnce:
-    """The reserved byte of the reply to `request`, or of the error in its place."""
+    """Return the reserved byte of the response to `request`, or of an error response."""
     asks = bool(request.parts) and request.parts[0] == question_of_calls().parts[0]
     return CallsAtOnce.MANY if asks else CallsAtOnce.UNSAID
 
 
 def takes_many(reply: Message) -> bool:
-    """Whether the reply to `question_of_calls` says that the server takes many calls."""
+    """Return whether the response to `question_of_calls` says that the server accepts concurrent calls."""
     *_, reserved, _ = HEADER.unpack(reply.parts[0])
     return bool(reserved == CallsAtOnce.MANY)
 

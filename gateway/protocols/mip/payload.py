@@ -1,9 +1,9 @@
-"""The payload of an inference: the counts `n-input u8 | n-output u8 | batch size u16`, then TLVs, example by example.
-A TLV is `type u32 | size u32 | data`.
+"""The payload of an inference: the counts `n-input u8 | n-output u8 | batch size u16`, then TLVs, example by example. A
+TLV is `type u32 | size u32 | data`.
 
                 tensor 0    tensor 1
     example 0     TLV         TLV           on the wire: row by row
-    example 1     TLV         TLV           here: a column is one tensor, and all its TLVs have one type
+    example 1     TLV         TLV           in this code: a column is one tensor, and all its TLVs have one type
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ COUNTS = Struct("!2BH")
 _TLV_HEAD = Struct("!2L")
 
 _COPY_UP_TO = 1024
-"""Data of at most this many bytes is copied: the copy is smaller and cheaper than a view."""
+"""Maximum bytes of data that are copied: the copy is smaller and cheaper than a view."""
 
 
 @frozen
 class Column:
-    """One tensor of all examples: the type of its TLVs, and for each example the data, in pieces."""
+    """One tensor of all examples: the type of its TLVs, and the data of each example, in pieces."""
 
     type: int
     examples: Sequence[Sequence[Buffer]]
@@ -32,7 +32,7 @@ class Column:
 
 @frozen
 class Payload:
-    """The counts of a payload as it states them, and the types and data of all its TLVs in order."""
+    """The counts that a payload states, and the types and data of all its TLVs in order."""
 
     inputs: int
     outputs: int
@@ -41,7 +41,7 @@ class Payload:
     data: list[Buffer]
 
     def columns(self, count: int, role: str) -> Iterator[tuple[int, list[Buffer]]]:
-        """The type and the data of each of the `count` columns. `role` is `input` or `output`.
+        """Yield the type and the data of each of the `count` columns. `role` is `input` or `output`.
 
         Raises:
             DecodeError: a column has several types.
@@ -54,11 +54,11 @@ class Payload:
 
 
 def decode_payload(payload: Buffer, json_values: int) -> Payload:
-    """The payload of an inference. The number of its TLVs is limited to MAX_BATCH plus `json_values` (of `limits`): a
-    TLV takes as little as 8 bytes on the wire, but time and 100 bytes of memory here.
+    """Return the payload of an inference. The number of its TLVs is limited to MAX_BATCH plus `json_values` (of
+    `limits`): a TLV takes as little as 8 bytes on the wire, but time and 100 bytes of memory in the gateway.
 
     Raises:
-        DecodeError: it is cut off, or has more TLVs.
+        DecodeError: the payload is cut off, or has more TLVs.
     """
     if len(payload) < COUNTS.size:
         raise DecodeError(f"an inference's payload has {len(payload)} bytes, expected at least {COUNTS.size}")
@@ -86,12 +86,12 @@ def decode_payload(payload: Buffer, json_values: int) -> Payload:
 
 
 _TLV_COST = 256
-"""Bytes that take as long to parse as one TLV takes to find."""
+"""The cost of finding a TLV, as the number of bytes that can be parsed in the same time."""
 
 
 def parsed_size(message: Message) -> int:
-    """The bytes of a packet that are parsed: all but .npy files, which are at most copied. Stops counting above
-    LARGE."""
+    """Return the number of bytes of a packet that are parsed: all bytes except .npy files, which are at most copied.
+    Counting stops above LARGE."""
     header, payload = message.parts
     if header[1] != PacketKind.INFERENCE:
         return len(payload)
@@ -104,7 +104,8 @@ def parsed_size(message: Message) -> int:
 
 
 def count_tlvs(payload: Buffer, most: int) -> int:
-    """How many TLVs make up an inference's payload, up to one more than `most`; -1 if the last one is cut off."""
+    """Return the number of TLVs of an inference's payload, up to one more than `most`, or -1 if the last one is cut
+    off."""
     count, at, last, end = 0, COUNTS.size, len(payload) - _TLV_HEAD.size, len(payload)
     while at <= last and count <= most:
         at += _TLV_HEAD.size + _TLV_HEAD.unpack_from(payload, at)[1]
@@ -113,7 +114,7 @@ def count_tlvs(payload: Buffer, most: int) -> int:
 
 
 def encode_payload(inputs: int, outputs: int, batch: int, columns: Sequence[Column]) -> Iterator[Buffer]:
-    """The payload with these counts and columns, in pieces."""
+    """Yield the payload with these counts and columns, in pieces."""
     yield COUNTS.pack(inputs, outputs, batch)
     for row in zip(*(column.examples for column in columns), strict=True):
         for column, pieces in zip(columns, row, strict=True):

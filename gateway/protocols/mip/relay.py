@@ -1,7 +1,8 @@
-"""Inferences that pass unread between two sides of MIP (`core.protocol.Relay`).
+"""Relay of inferences from a MIP client to a MIP server, without decoding them (`core.protocol.Relay`).
 
-The listener names the model. Of a payload only the places of its TLVs are looked at, for kubemo's server takes their
-sizes as they are: it waits for bytes that a packet does not have, and serves nobody else meanwhile.
+The listener sets the model. The gateway checks only the positions of the TLVs in a payload, because kubemo's server
+does not check TLV sizes: it would wait for bytes that the packet does not have, and serve no other client during this
+time.
 """
 
 from gateway.core.operations import INFER
@@ -13,12 +14,12 @@ from gateway.protocols.mip.payload import COUNTS, count_tlvs
 from gateway.protocols.mip.schema import PacketKind, Subtype
 
 _MOST_TLVS = 4096
-"""TLVs of a payload that passes unread; to find so many takes less than a millisecond."""
+"""Maximum number of TLVs of a payload that is not decoded; finding this many takes less than a millisecond."""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """The request of an inference. None if the packet must be read: a ping, an empty batch, and a payload whose TLVs
-    are not those that its counts tell."""
+    """Return the request of an inference, or None if the gateway must decode the packet: a ping, an empty batch, or a
+    payload whose TLVs do not match its counts."""
     header, body = message.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)
     if kind != PacketKind.INFERENCE or subtype != Subtype.REQUEST or len(body) < COUNTS.size:
@@ -31,16 +32,17 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message:
-    """The packet to a server, with the client's payload."""
+    """Return the packet to a server, with the client's payload."""
     return encode_packet(PacketKind.INFERENCE, Subtype.REQUEST, message.parts[1:])
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """The packet to the client. None if it must be read: one for another batch, and one whose TLVs are not those that
-    its counts tell, as kubemo's server sends it for a model with another number of outputs than inputs.
+    """Return the packet to the client, or None if the gateway must decode it: it has another batch size, or its TLVs do
+    not match its counts. kubemo's server sends wrong counts if a model's number of outputs differs from its number of
+    inputs.
 
     Raises:
-        DecodeError, GatewayError: an error, or not a response, as `client.decode_response`.
+        DecodeError, GatewayError: an error, or not a response, same as `client.decode_response`.
     """
     header, body = reply.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)

@@ -1,11 +1,11 @@
-"""The numbers of MIP. The specification has none for the version and the error codes: these are kubemo's."""
+"""The numbers of MIP. The numbers of the version and the error codes are kubemo's, since the specification has none."""
 
 from enum import IntEnum
 
 NAME = "mip"
 VERSION = 0
 NAN = "literal"
-"""NaN, Infinity and -Infinity, as Python's json writes them, with which kubemo reads and writes."""
+"""NaN, Infinity and -Infinity, as written by Python's json, which kubemo uses."""
 
 MAX_TENSORS = 0xFF
 MAX_BATCH = 0xFFFF
@@ -28,15 +28,15 @@ class Subtype(IntEnum):
 
 
 class CallsAtOnce(IntEnum):
-    """The reserved byte of a ping, by which clients of the gateway learn that they talk to one. Other servers ignore
-    it, and it is 0 in all other packets."""
+    """The reserved byte of a ping, by which clients of the gateway detect that the server is a gateway. Other servers
+    ignore it, and it is 0 in all other packets."""
 
     UNSAID = 0
     ASKED = 0x3F
-    """In the request: does the server take more than one call at a time?"""
+    """In the request: asks whether the server accepts more than one call at a time."""
     MANY = 0x21
-    """In the reply to such a request, or in the error in its place: it takes any number of calls at once, and of
-    connections with any number of requests each."""
+    """In the response to this request, also an error response: the server accepts any number of concurrent calls, and
+    of connections with any number of requests each."""
 
 
 class ErrorCode(IntEnum):
@@ -51,28 +51,28 @@ class ErrorCode(IntEnum):
 
 
 class TlvType(IntEnum):
-    """The type of a TLV: how the tensor in it is written."""
+    """The type of a TLV, which is the format of its tensor."""
 
     TEXT = 1
     JSON = 2
     IMAGE = 3
     NPY = 0x4E505900
-    """`NPY` and a NUL: a .npy file. It is not one of kubemo's types: peers add it with `kubemo.register()`."""
+    """`NPY` and a NUL: a .npy file. kubemo does not have this type: peers add it with `kubemo.register()`."""
 
 
 TLV_TYPES = frozenset(TlvType)
 
 OWN_TYPE = "registered TLV type"
 """The parameter of a tensor whose TLVs have another type, which a model's author has registered (`kubemo.register()`):
-its number. Its data are bytes, and go as they came."""
+the type's number. The data are bytes, and are sent unchanged."""
 
 
 class BatchMode:
     """The values of `batch` on a backend."""
 
     SPLIT = "split"
-    """One packet, in which the first dimension of every tensor counts the examples."""
+    """One packet. The first dimension of every tensor is the number of examples."""
     WHOLE = "whole"
-    """One packet with one example, which holds the tensors unchanged."""
+    """One packet with one example, which has the tensors unchanged."""
     EACH = "each"
     """One packet with one example for each row."""

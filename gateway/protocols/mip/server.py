@@ -1,4 +1,4 @@
-"""Facing clients: request packets to canonical Requests, Answers to response packets."""
+"""Client side: converts request packets to canonical Requests, and Answers to response packets."""
 
 from collections.abc import Iterator
 
@@ -14,15 +14,15 @@ from gateway.protocols.mip.tensors import Style, decode_column, encode_column
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The canonical Request of one packet. A ping asks whether the gateway is ready. In an inference the first
-    dimension of every input counts the examples of the batch; `origin` keeps the counts of the payload
-    alone, or the header of a ping.
+    """Return the canonical Request of one packet. A ping asks whether the gateway is ready. In an inference, the first
+    dimension of every input is the number of examples of the batch. `origin` keeps only the counts of the payload, or
+    the header of a ping.
 
-    The reserved byte of inferences and n-output are ignored, as kubemo's server does.
+    Like kubemo's server, the gateway ignores n-output and the reserved byte of inferences.
 
     Raises:
         DecodeError: the packet is not a request, or its payload is malformed.
-        GatewayError: UNIMPLEMENTED, the kind is unknown.
+        GatewayError: UNIMPLEMENTED, the packet kind is unknown.
     """
     header, body = message.parts
     _, kind, subtype, _, _ = HEADER.unpack(header)
@@ -50,8 +50,8 @@ def _inputs(payload: Payload, listener: ListenerSettings) -> Iterator[Tensor]:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The response to a Request of decode_request. Outputs have the TLV types of the inputs: numbers are .npy files if
-    an input was one, and BYTES are strings in JSON if an input was and none was TEXT.
+    """Return the response to a Request that `decode_request` returned. Outputs have the TLV types of the inputs:
+    numbers are .npy files if an input was one; BYTES are JSON strings if an input was one and no input was TEXT.
 
     Raises:
         GatewayError: INTERNAL, an output does not have one row for each example, or there are more than MAX_TENSORS;

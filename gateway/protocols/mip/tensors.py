@@ -1,4 +1,5 @@
-"""A Tensor to the column of its TLVs, and back. The first dimension of the Tensor counts the examples."""
+"""Converts a Tensor to the column of its TLVs, and back. The first dimension of the Tensor is the number of
+examples."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -13,8 +14,8 @@ from gateway.protocols.mip.schema import OWN_TYPE, TLV_TYPES, TlvType
 
 
 class Style(NamedTuple):
-    """How the tensors of one message are written: NaN and infinities (`translate.nan`), and the TLV types of numbers
-    and of BYTES where a tensor's `content_type` does not say."""
+    """The form of the tensors of one message: NaN and infinities (`translate.nan`), and the TLV types of numbers and of
+    BYTES for tensors whose `content_type` does not set one."""
 
     nan: str
     numbers: TlvType = TlvType.JSON
@@ -22,10 +23,10 @@ class Style(NamedTuple):
 
 
 def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values: int) -> Tensor:
-    """The unnamed Tensor of a column. `json_values` is that of `limits`.
+    """Return the unnamed Tensor of a column. `json_values` is `limits.json_values`.
 
     Raises:
-        DecodeError: the data is malformed; names `what`.
+        DecodeError: the data is malformed; the error names `what`.
     """
     match type_:
         case TlvType.JSON:
@@ -39,13 +40,13 @@ def decode_column(type_: int, examples: Sequence[Buffer], what: str, json_values
 
 
 def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
-    """The column of `tensor` in a packet.
+    """Return the column of `tensor` in a packet.
 
-    The tensor's `content_type` decides the TLV type, if it is one of MIP's. Without one, numbers have the style's type;
-    so have BYTES if there is one element in each example, and otherwise they are JSON.
+    The tensor's `content_type` determines the TLV type if it is a MIP type. Otherwise, numbers have the style's type.
+    BYTES have the style's type if each example has one element, or else they are JSON.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the tensor cannot be written in this type; names `what`.
+        GatewayError: INVALID_ARGUMENT, the tensor cannot be written in this type; the error names `what`.
     """
     if tensor.parameters and OWN_TYPE in tensor.parameters:
         return Column(int(tensor.parameters[OWN_TYPE]), _encode_image(tensor, style.nan, what))
@@ -76,7 +77,7 @@ def _encode_image(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
 def _encode_json(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
     if tensor.datatype is not Datatype.BYTES:
         return json_examples.encode_numbers(tensor, nan, what)
-    if tensor.content_type == TlvType.JSON.name.lower():  # each element is a JSON text already
+    if tensor.content_type == TlvType.JSON.name.lower():  # each element already is a JSON text
         return _encode_text(tensor, nan, what)
     return json_examples.encode_strings(tensor, what)
 
@@ -88,7 +89,7 @@ def _encode_npy(tensor: Tensor, nan: str, what: str) -> list[list[Buffer]]:
 
 
 def _one_element_each(tensor: Tensor, what: str) -> list[bytes]:
-    """The BYTES elements of a tensor that has one in each example."""
+    """Return the BYTES elements of a tensor that has one element in each example."""
     if tensor.datatype is not Datatype.BYTES:
         raise _wrong_datatype(tensor, what)
     if tensor.elements != tensor.shape[0]:

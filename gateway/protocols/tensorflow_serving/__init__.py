@@ -1,11 +1,11 @@
 """TensorFlow Serving over gRPC: `tensorflow.serving.PredictionService` and `tensorflow.serving.ModelService`.
 
-`server.py` faces clients and `client.py` faces backends. The messages with tensors are in `predict.py`, those with
-examples in `inference.py`; `tensor_proto.py` and `examples.py` have their tensors. TensorFlow Serving's REST API is a
-flavor of V1.
+`server.py` is the client side and `client.py` the upstream side. The messages with tensors are in `predict.py`, the
+messages with examples in `inference.py`; `tensor_proto.py` and `examples.py` have their tensors. TensorFlow Serving's
+REST API is a server type of V1.
 
-A Message's `path` and `pattern` are the whole method, `/tensorflow.serving.PredictionService/Predict`. `status` is the
-status code of a reply; if it is not 0, the body is the status message.
+A Message's `path` and `pattern` are the full method name, `/tensorflow.serving.PredictionService/Predict`. `status` is
+the status code of a response; if it is not 0, the body is the status message.
 
 The services are described in `tensorflow_serving/apis` of https://github.com/tensorflow/serving, tensors and examples
 in `tensorflow/core` of https://github.com/tensorflow/tensorflow.
@@ -42,7 +42,7 @@ TENSORFLOW_SERVING_GRPC = Protocol(
     traits=Traits(
         wire=Wire(parameters=False, own_parameters=frozenset({TASKS})),
         models=Models(
-            # digits are a version, other text is a label
+            # digits are a version; any other text is a label
             versions=is_version,
             unknown_are_not_found=True,
             metadata_parts=("", STATUS),
@@ -50,7 +50,7 @@ TENSORFLOW_SERVING_GRPC = Protocol(
             platform="tensorflow",
         ),
         servers=Servers(
-            # TensorFlow Serving neither lists its models nor names itself
+            # TensorFlow Serving neither lists its models nor reports its name
             lacks_model=is_unknown_servable,
         ),
     ),

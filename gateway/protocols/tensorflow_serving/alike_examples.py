@@ -1,7 +1,7 @@
-"""Examples that are laid out alike, which differ in their values alone: read and written column by column.
+"""Reads and writes examples with the same layout, which differ only in their values, column by column.
 
-Most batches are such: features with as many floats, texts of one length, integers of as many bytes. Ten thousand
-examples take a few milliseconds this way, and 70 one by one.
+Most batches are like this: features with the same number of floats, texts of one length, integers with the same number
+of bytes. Ten thousand examples take a few milliseconds this way, and 70 ms one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,17 +17,17 @@ from gateway.core.protobuf.wire import LENGTH, fields, read_tag
 from gateway.core.types import Buffer, Tensor
 
 LEAST = 16
-"""Fewer examples are read faster one by one."""
+"""Minimum number of examples: fewer are read faster one by one."""
 
 EXAMPLE_TAG = 1 << 3 | LENGTH
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
-"""The numbers of a Feature's fields."""
+"""The field numbers of a Feature."""
 
 Rows: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.uint8]]"
 
 
 class ValuePlace(NamedTuple):
-    """Where the values of a feature are in an example, each text by itself."""
+    """The position of the values of a feature in an example. Each text has its own position."""
 
     name: str
     kind: int
@@ -39,11 +39,11 @@ class ValuePlace(NamedTuple):
 
 
 def read_alike(examples: Buffer, allowance: MessageAllowance) -> tuple[tuple[Tensor, ...], int] | None:
-    """The tensors of an ExampleList's features, in the order of their names, and the number of examples; None if the
-    examples are not alike, or something is wrong with them.
+    """Return the tensors of an ExampleList's features, in the order of their names, and the number of examples, or None
+    if the examples have different layouts or are invalid.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, more than `allowance`.
+        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed `allowance`.
     """
     try:
         tag, start, step = read_tag(examples, 0)
@@ -62,11 +62,11 @@ def read_alike(examples: Buffer, allowance: MessageAllowance) -> tuple[tuple[Ten
 
 
 class _OddLayoutError(Exception):
-    """An example that is read one by one: with lists in pieces, features twice, or anything that is refused."""
+    """An example that must be decoded one by one: it has lists in pieces or repeated features, or is invalid."""
 
 
 def _places(row: Buffer, start: int) -> Iterator[ValuePlace]:
-    """The places in the one example of `row`, which begins at `start`."""
+    """Yield the positions in the single example of `row`, which begins at `start`."""
     names = set()
     example = _inner(row, start, len(row))
     if len(example) != 1:
@@ -83,7 +83,7 @@ def _places(row: Buffer, start: int) -> Iterator[ValuePlace]:
 
 
 _At: TypeAlias = tuple[int, int, int, int]
-"""A field's number and wire type, and where its value begins and ends in the row."""
+"""A field's number and wire type, and the start and the end of its value in the row."""
 
 
 def _inner(row: Buffer, start: int, end: int) -> list[_At]:
@@ -113,7 +113,8 @@ def _values(row: Buffer, name: str, start: int, end: int) -> Iterator[ValuePlace
 
 
 def _are_alike(rows: Rows, places: Sequence[ValuePlace]) -> bool:
-    """Whether all rows are as the first outside of their values, and their integers have as many bytes."""
+    """Return whether all rows equal the first row except for their values, and their integers have the same number of
+    bytes."""
     is_fixed = np.ones(rows.shape[1], np.bool_)
     for place in places:
         is_fixed[place.start : place.end] = False
@@ -126,7 +127,7 @@ def _are_alike(rows: Rows, places: Sequence[ValuePlace]) -> bool:
 
 
 def _column(places: Sequence[ValuePlace], rows: Rows, allowance: MessageAllowance) -> Tensor:
-    """The tensor of one feature."""
+    """Return the tensor of one feature."""
     name, kind, start, end = places[0]
     what, count = f"feature {name!r}", len(rows)
     if kind == BYTES_LIST:
@@ -157,8 +158,8 @@ def _texts(places: Sequence[ValuePlace], rows: Rows, size: int) -> bytes:
 
 
 def write_alike(first: bytes, tensors: Sequence[Tensor]) -> bytes | None:
-    """The ExampleList of `tensors`, whose `first` example, as a field of the list, has been written; None if the
-    examples would not be alike. The tensors are FP32, or small integers of INT64."""
+    """Return the ExampleList of `tensors`, or None if the examples would have different layouts. `first` is the first
+    example, written as a field of the list. The tensors are FP32, or small integers of INT64."""
     columns = {}
     for tensor in tensors:
         column = _column_bytes(tensor)
@@ -176,7 +177,7 @@ def write_alike(first: bytes, tensors: Sequence[Tensor]) -> bytes | None:
 
 
 def _column_bytes(tensor: Tensor) -> "Rows | None":
-    """For each row the bytes of its packed values; None if these may differ in their number."""
+    """Return the bytes of the packed values of each row, or None if rows can differ in their number of bytes."""
     rows = tensor.shape[0]
     if tensor.datatype is Datatype.FP32:
         return np.frombuffer(tensor.data, np.uint8).reshape(rows, -1)

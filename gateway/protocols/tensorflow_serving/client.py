@@ -1,4 +1,4 @@
-"""Facing backends: writes TensorFlow Serving's requests and reads its responses."""
+"""Upstream side: writes TensorFlow Serving requests and reads TensorFlow Serving responses."""
 
 from collections.abc import Callable, Mapping
 
@@ -25,7 +25,8 @@ _PATHS = {
 
 
 def _method(request: Request) -> str:
-    """The method that runs the model: the route's `payload`, else that of a client of this wire form, else Predict."""
+    """Return the method that runs the model: the route's `payload`, or else the method of a client of this protocol, or
+    else Predict."""
     if request.translate.payload:
         return request.translate.payload
     return request.origin.called if isinstance(request.origin, ExampleMessage) else Payload.PREDICT
@@ -45,7 +46,8 @@ def _encode_infer(request: Request) -> Message:
 
 
 def _signature(request: Request) -> str:
-    """The signature that the request asks for. Raises GatewayError: INVALID_ARGUMENT, another parameter."""
+    """Return the signature that the client requested. Raises GatewayError, INVALID_ARGUMENT, for any other
+    parameter."""
     for name, value in request.parameters.items():
         if name not in (SIGNATURE_NAME, TASKS):
             raise invalid_input(f"TensorFlow Serving has no parameters but {SIGNATURE_NAME!r}; got {name!r}")
@@ -85,7 +87,7 @@ def _with_spec(spec: bytes) -> bytes:
 
 
 def _encode_nothing(request: Request) -> Message:
-    """A GetModelStatusRequest without a model: a server that is there refuses it."""
+    """Return a GetModelStatusRequest without a model: a server that is running rejects it."""
     return call(schema.GET_MODEL_STATUS, (b"",))
 
 
@@ -99,11 +101,11 @@ _ENCODERS: Mapping[Operation, Callable[[Request], Message]] = {
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The request as a message to `target`.
+    """Return the request as a message to `target`.
 
     Raises:
         GatewayError: UNIMPLEMENTED, TensorFlow Serving has no such operation; INVALID_ARGUMENT naming a tensor, a
-            parameter or a name that the message cannot carry; NOT_FOUND, a version beyond 64 bits.
+            parameter or a name that the message cannot carry; NOT_FOUND, the version is beyond 64 bits.
     """
     if request.operation is Operation.MODELS:
         raise unsupported("TensorFlow Serving has no list of its models")
@@ -117,11 +119,11 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`.
+    """Return the backend's Answer to `request`.
 
     Raises:
-        DecodeError: a reply that is not the method's.
-        GatewayError: the error that the reply reports.
+        DecodeError: the response is not a response of the method.
+        GatewayError: the error that the response reports.
     """
     operation = request.operation
     if operation in (Operation.LIVE, Operation.READY):
@@ -140,7 +142,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _decode_infer(reply: Message, request: Request, target: Target) -> Response:
-    """The outputs in the response of the method that was called. Those of a large message are views on it."""
+    """Return the outputs in the response of the method that was called. In a large message they are views of it."""
     if TASKS in request.parameters:
         tasks = inference.tasks_of(request.parameters[TASKS])
         servable, outputs = inference.read_results(tasks, reply.body, target.limits.message)

@@ -1,6 +1,6 @@
-"""TensorFlow Serving's errors: gRPC's status codes, with texts that clients know.
+"""TensorFlow Serving errors: gRPC status codes, with texts that clients know.
 
-The error's Reason is beside them in the trailing metadata, so that it survives several gateways in a row.
+The trailing metadata has the error's Reason, so the Reason survives a chain of gateways.
 """
 
 from gateway.core.errors import GatewayError, Reason, error_fields, refusal
@@ -10,15 +10,15 @@ from gateway.core.types import Headers, Message, Request
 
 _MAX_TEXT = 1024
 _TRUNCATED = "...TRUNCATED"
-"""What ends a longer text."""
+"""The end of a text that was shortened."""
 
 _NO_VERSIONS = "Could not find any versions of model "
 _NO_SERVABLE = "Servable not found for request: "
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that reports `error`. A model that does not exist is reported in the words of a real server, with the
-    gateway's own behind them."""
+    """Return the response that reports `error`. For a missing model, the text is the text of a real server, followed by
+    the gateway's own text."""
     text = error.message
     if error.reason is Reason.MODEL_NOT_FOUND and request is not None:
         text = _unknown_model(request, text)
@@ -34,7 +34,7 @@ def _unknown_model(request: Request, text: str) -> str:
 
 
 def _words(request: Request) -> str:
-    """The text of a real server for a model that it does not have."""
+    """Return the text of a real server for a missing model."""
     model, version = request.model, request.version
     if request.operation is Operation.MODEL_READY:
         return f"Could not find version {version} of model {model}" if version else f"{_NO_VERSIONS}{model}"
@@ -42,7 +42,8 @@ def _words(request: Request) -> str:
 
 
 def decode_error(reply: Message, request: Request) -> GatewayError:
-    """The error in a reply to `request`; from another gateway without the words of a real server before its own."""
+    """Return the error in a response to `request`. If another gateway sent it, the text of a real server before the
+    gateway's own text is removed."""
     error = error_of(reply)
     known = f"{_words(request)} ("
     if error.reason is Reason.MODEL_NOT_FOUND and error.message.startswith(known) and error.message.endswith(")"):
@@ -51,7 +52,7 @@ def decode_error(reply: Message, request: Request) -> GatewayError:
 
 
 def is_unknown_servable(reply: Message, model: str) -> bool:
-    """Whether a server says in TensorFlow Serving's words that it does not have the model."""
+    """Return whether a server reports a missing model with TensorFlow Serving's text."""
     text = bytes(reply.body[:_MAX_TEXT]).decode("utf-8", "replace")
     known = (f"{_NO_VERSIONS}{model}", f"{_NO_SERVABLE}Latest({model})")
     return reply.status == Reason.MODEL_NOT_FOUND.status and text.startswith(known)

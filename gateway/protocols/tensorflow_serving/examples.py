@@ -1,8 +1,8 @@
 """Input: the examples of Classify, Regress and MultiInference, as tensors with one row for each example.
 
 An `Example` has features by name, each a list of texts, of floats or of integers. The values of one feature in all
-examples are a tensor `[examples, values]` of BYTES, FP32 or INT64. Every example must have the same features with as
-many values; features of the `context` count for the examples that do not have them.
+examples are a tensor `[examples, values]` of BYTES, FP32 or INT64. Every example must have the same features with the
+same number of values. Features of the `context` apply to the examples that do not have them.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from gateway.protocols.tensorflow_serving.tensor_proto import check_piece
 
 _LIST, _LIST_WITH_CONTEXT = 1, 2
 _EXAMPLES, _CONTEXT = 1, 2
-"""The numbers of fields: of an Input, and of an ExampleList with or without context."""
+"""The field numbers of an Input, and of an ExampleList with or without context."""
 
 _DATATYPES = {BYTES_LIST: BYTES, FLOAT_LIST: Datatype.FP32, INT64_LIST: Datatype.INT64}
 _NUMBERS = {datatype: number for number, datatype in _DATATYPES.items()}
@@ -47,8 +47,8 @@ _LENGTH = Struct("<I")
 
 
 class Feature(Fields, frozen=True):
-    """The values of a feature in one example: the number of the list that has them, how many, and their bytes, of
-    numbers as they are on the wire, of texts in the raw form of BYTES."""
+    """The values of a feature in one example: the number of the list that has them, the number of values, and their
+    bytes. Numbers are in their wire format, texts in the raw form of BYTES."""
 
     kind: int
     count: int
@@ -62,11 +62,12 @@ _Features: TypeAlias = dict[str, Feature]
 
 
 def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
-    """The tensors of an Input, in the order of their names, and the number of examples. `limit`: bytes of all tensors.
+    """Return the tensors of an Input, in the order of their names, and the number of examples. `limit` is the maximum
+    number of bytes of all tensors.
 
     Raises:
-        DecodeError: there are no examples, one is malformed, or they differ in their features.
-        GatewayError: RESOURCE_EXHAUSTED, tensors or fields beyond the limit.
+        DecodeError: the list is empty, an example is malformed, or the examples have different features.
+        GatewayError: RESOURCE_EXHAUSTED, tensors or fields exceed the limit.
     """
     count, allowance = FieldCount(limit), MessageAllowance(limit)
     lists, context = _read_lists(message, count)
@@ -75,7 +76,7 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
         if alike is not None:
             return alike
     shared = _read_example(context, "the context", count) if context else {}
-    # one by one: a view of a message takes more memory than what an example without features becomes
+    # one by one: a view of a message takes more memory than the result of an example without features
     examples = (
         given[each.value : each.end]
         for given in lists
@@ -89,7 +90,7 @@ def read_input(message: Buffer, limit: int) -> tuple[tuple[Tensor, ...], int]:
 
 
 def _read_lists(message: Buffer, count: FieldCount) -> tuple[list[Buffer], Buffer]:
-    """The lists of examples, and the context, empty if there is none."""
+    """Return the lists of examples, and the context, which is empty if the message does not have one."""
     plain, with_context = (count.values(message, number) for number in (_LIST, _LIST_WITH_CONTEXT))
     if plain and with_context:
         raise DecodeError("Input has both example_list and example_list_with_context; expected one of them")
@@ -127,7 +128,7 @@ def _read_feature(given: list[Buffer], what: str, count: FieldCount) -> Feature:
 
 
 def _read_values(kind: int, message: Buffer, what: str, count: FieldCount) -> Feature:
-    """The values of a BytesList, FloatList or Int64List."""
+    """Return the values of a BytesList, FloatList or Int64List."""
     values: Buffer = b""
     found = 0
     for number, wire_type, _, start, end in count.fields(message):
@@ -150,7 +151,8 @@ def _read_values(kind: int, message: Buffer, what: str, count: FieldCount) -> Fe
 
 
 def _appended(values: Buffer, piece: Buffer) -> Buffer:
-    """`values` and then `piece`. A list of pieces, to be joined later, would take far more memory than they do."""
+    """Return `values` followed by `piece`. A list of pieces to join later would take far more memory than the
+    pieces."""
     if not len(values):
         return piece
     joined = values if isinstance(values, bytearray) else bytearray(values)
@@ -159,7 +161,7 @@ def _appended(values: Buffer, piece: Buffer) -> Buffer:
 
 
 def _common_names(rows: list[_Features]) -> list[str]:
-    """The names of the features. Raises DecodeError if the examples have different ones."""
+    """Return the names of the features. Raises DecodeError if the examples have different features."""
     first = rows[0]
     if not first:
         raise DecodeError("example 0 has no features")
@@ -174,7 +176,7 @@ def _common_names(rows: list[_Features]) -> list[str]:
 
 
 def _column(name: str, rows: list[_Features], allowance: MessageAllowance) -> Tensor:
-    """The tensor of a feature's values in all examples."""
+    """Return the tensor of a feature's values in all examples."""
     first = rows[0][name]
     datatype, what = _DATATYPES[first.kind], f"feature {name!r}"
     for at, row in enumerate(rows):
@@ -196,11 +198,11 @@ def _column(name: str, rows: list[_Features], allowance: MessageAllowance) -> Te
 
 
 def write_input(tensors: tuple[Tensor, ...]) -> bytes:
-    """The Input with an example for each row of `tensors`.
+    """Return the Input with an example for each row of `tensors`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, there is no tensor, the tensors differ in their rows or have none, or one has a
-            datatype or a name that a feature cannot have.
+        GatewayError: INVALID_ARGUMENT, `tensors` is empty, the tensors have different numbers of rows or no rows, or a
+            tensor has a datatype or a name that a feature cannot have.
     """
     if not tensors:
         raise invalid_input("there are no inputs; an example has at least one feature")
@@ -218,12 +220,12 @@ def write_input(tensors: tuple[Tensor, ...]) -> bytes:
 
 
 def _first_row(tensor: Tensor) -> Buffer:
-    """The raw form of a tensor's first row of numbers."""
+    """Return the raw form of a tensor's first row of numbers."""
     return memoryview(tensor.data)[: len(tensor.data) // tensor.shape[0]]
 
 
 def _write_examples(tensors: Sequence[Tensor], rows: int) -> bytes:
-    """The fields of an ExampleList."""
+    """Return the fields of an ExampleList."""
     columns = [_write_column(tensor) for tensor in tensors]
     return b"".join(
         [write_field(_EXAMPLES, write_field(1, b"".join([column[at] for column in columns]))) for at in range(rows)]
@@ -231,7 +233,7 @@ def _write_examples(tensors: Sequence[Tensor], rows: int) -> bytes:
 
 
 def _write_column(tensor: Tensor) -> list[bytes]:
-    """For each row the entry of the feature in the map `Features.feature`."""
+    """Return for each row the entry of the feature in the map `Features.feature`."""
     named = write_text(1, tensor.name, f"the name of input {tensor.name!r}")
     number, rows, size = _NUMBERS[tensor.datatype], tensor.shape[0], prod(tensor.shape[1:])
     if tensor.datatype is BYTES:
@@ -245,18 +247,18 @@ def _write_column(tensor: Tensor) -> list[bytes]:
 
 
 def _packed_rows(tensor: Tensor, rows: int, size: int) -> list[Buffer]:
-    """The packed list of each row of `size` numbers."""
+    """Return the packed list of each row of `size` numbers."""
     if tensor.datatype is Datatype.FP32:
         packed, ends = memoryview(tensor.data), [FP32.size * size * (at + 1) for at in range(rows)]
     else:
         packed = memoryview(write_integers(tensor.data, tensor.datatype))
-        last = np.flatnonzero(np.frombuffer(packed, np.uint8) < 0x80) + 1  # where each varint ends
+        last = np.flatnonzero(np.frombuffer(packed, np.uint8) < 0x80) + 1  # the end of each varint
         ends = last[size - 1 :: size].tolist() if size else [0] * rows
     return [packed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _as_feature(tensor: Tensor, what: str) -> Tensor:
-    """The tensor in the datatype that a feature has: BYTES, FP32 or INT64."""
+    """Return the tensor in the datatype of a feature: BYTES, FP32 or INT64."""
     if not tensor.name:
         raise invalid_input("an input has no name; a feature of an example has one")
     if tensor.datatype in _NUMBERS:

@@ -7,8 +7,8 @@
     | result     |                               | 1         |                       | 2 or 3          |
     | tasks      |                               |           | 1                     |                 |
 
-A MultiInference with one task is that task. Several tasks are one request with the parameter TASKS, which only this
-wire form has, and the outputs of each task have the name of its signature before theirs: `SIGNATURE/scores`.
+A MultiInference with one task becomes this task. Several tasks become one request with the parameter TASKS, which only
+this protocol has. The names of each task's outputs then begin with its signature: `SIGNATURE/scores`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ from gateway.protocols.tensorflow_serving.results import read_result, write_resu
 from gateway.protocols.tensorflow_serving.schema import METHOD_NAMES, SERVING_DEFAULT, Payload
 
 TASKS = "MultiInference tasks"
-"""The parameter with the tasks of a MultiInference: JSON, a list of pairs of a method and a signature. It is no name
-that clients would choose."""
+"""The parameter with the tasks of a MultiInference: JSON, a list of pairs of a method and a signature. Clients would
+not choose this name."""
 
 _SPEC, _INPUT = 1, 2
 _RESULT, _RESPONSE_SPEC = 1, 2
@@ -46,12 +46,12 @@ class Task:
 
     @property
     def prefix(self) -> str:
-        """The text before the names of its outputs."""
+        """The prefix of the names of the task's outputs."""
         return f"{self.signature or SERVING_DEFAULT}/"
 
 
 class ExampleMessage(Message, frozen=True):
-    """A request with examples, and what its reply or the request to a backend of this wire form needs of it: the
+    """A request with examples, and the data for its response, or for the request to a backend of this protocol: the
     method, the number of examples, and for MultiInference the tasks."""
 
     called: str = ""
@@ -64,17 +64,19 @@ class ExampleMessage(Message, frozen=True):
 
 
 def read_request(body: Buffer) -> tuple[Buffer | None, Buffer]:
-    """The ModelSpec and the Input of a ClassificationRequest or RegressionRequest. Raises DecodeError: malformed."""
+    """Return the ModelSpec and the Input of a ClassificationRequest or RegressionRequest. Raises DecodeError if the
+    request is malformed."""
     return _joined(body, _SPEC), _joined(body, _INPUT) or b""
 
 
 def write_request(servable: Servable, examples: bytes) -> tuple[bytes, ...]:
-    """A ClassificationRequest or RegressionRequest in parts. Raises GatewayError as `write_spec`."""
+    """Return a ClassificationRequest or RegressionRequest in parts. Raises the same errors as `write_spec`."""
     return (write_field(_SPEC, write_spec(servable)) + write_field(_INPUT, examples),)
 
 
 def _joined(body: Buffer, number: int) -> Buffer | None:
-    """The value of a message field, of which protobuf joins all occurrences; None if there is none."""
+    """Return the value of a message field, joined from all occurrences as in protobuf, or None if the field is
+    missing."""
     allowance = MessageAllowance(0)
     found = []
     for each in fields(body):
@@ -85,10 +87,12 @@ def _joined(body: Buffer, number: int) -> Buffer | None:
 
 
 def read_tasks(body: Buffer, limit: int) -> tuple[Servable, tuple[Task, ...], Buffer]:
-    """The model of a MultiInferenceRequest with its version, the tasks, and the Input. `limit` is `limits.message`.
+    """Return the model of a MultiInferenceRequest with its version, the tasks, and the Input. `limit` is
+    `limits.message`.
 
     Raises:
-        DecodeError: malformed, no tasks, an unknown method, different models, or one signature twice.
+        DecodeError: the request is malformed, has no tasks, an unknown method, different models, or the same signature
+            twice.
     """
     count = FieldCount(limit)
     given = count.values(body, 1)
@@ -118,7 +122,7 @@ def _check_signatures(tasks: Sequence[Task]) -> None:
 
 
 def write_tasks(servable: Servable, tasks: Sequence[Task], examples: bytes) -> tuple[bytes, ...]:
-    """A MultiInferenceRequest in parts. Raises GatewayError as `write_spec`."""
+    """Return a MultiInferenceRequest in parts. Raises the same errors as `write_spec`."""
     written = []
     for task in tasks:
         spec = write_spec(Servable(servable.model, servable.version, task.signature))
@@ -127,12 +131,13 @@ def write_tasks(servable: Servable, tasks: Sequence[Task], examples: bytes) -> t
 
 
 def tasks_text(tasks: Sequence[Task]) -> str:
-    """The value of the parameter TASKS."""
+    """Return the value of the parameter TASKS."""
     return msgspec.json.encode([(each.method, each.signature) for each in tasks]).decode()
 
 
 def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
-    """The tasks in the value of the parameter TASKS. Raises GatewayError, INVALID_ARGUMENT, for another value."""
+    """Return the tasks in the value of the parameter TASKS. Raises GatewayError, INVALID_ARGUMENT, for any other
+    value."""
     try:
         pairs = msgspec.json.decode(str(text), type=list[tuple[str, str]])
         tasks = tuple(Task(method, signature) for method, signature in pairs if METHOD_NAMES[method])
@@ -146,13 +151,15 @@ def tasks_of(text: ParameterValue) -> tuple[Task, ...]:
 
 
 def write_response(method: str, servable: Servable, outputs: Mapping[str, Tensor], examples: int) -> bytes:
-    """A ClassificationResponse or RegressionResponse. Raises GatewayError as `write_result` and `write_spec`."""
+    """Return a ClassificationResponse or RegressionResponse. Raises the same errors as `write_result` and
+    `write_spec`."""
     result = write_result(method, outputs, examples)
     return write_field(_RESULT, result) + write_field(_RESPONSE_SPEC, write_spec(servable))
 
 
 def read_response(method: str, body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
-    """The ModelSpec and the outputs of such a response. Raises DecodeError: malformed."""
+    """Return the ModelSpec and the outputs of a ClassificationResponse or RegressionResponse. Raises DecodeError if the
+    response is malformed."""
     result, spec = _joined(body, _RESULT), _joined(body, _RESPONSE_SPEC)
     if result is None:
         raise DecodeError("the response has no result")
@@ -162,10 +169,11 @@ def read_response(method: str, body: Buffer, limit: int) -> tuple[Servable, tupl
 def write_results(
     tasks: Sequence[Task], servable: Servable, outputs: Mapping[str, Tensor], examples: int
 ) -> tuple[bytes, ...]:
-    """A MultiInferenceResponse in parts; `outputs` have their tasks' prefixes if there are several tasks.
+    """Return a MultiInferenceResponse in parts. The names of `outputs` have their tasks' prefixes if there are several
+    tasks.
 
     Raises:
-        GatewayError: as `write_result` and `write_spec`.
+        GatewayError: same as `write_result` and `write_spec`.
     """
     written = []
     for task in tasks:
@@ -178,8 +186,8 @@ def write_results(
 
 
 def read_results(tasks: Sequence[Task], body: Buffer, limit: int) -> tuple[Servable, tuple[Tensor, ...]]:
-    """The ModelSpec and the outputs of the tasks, with their prefixes. Raises DecodeError: malformed, or not one result
-    for each task in their order."""
+    """Return the ModelSpec and the outputs of the tasks, with their prefixes. Raises DecodeError if the response is
+    malformed, or does not have one result for each task in their order."""
     results = FieldCount(limit).values(body, 1)
     if len(results) != len(tasks):
         raise DecodeError(f"{len(results)} results for {len(tasks)} tasks")
@@ -188,7 +196,7 @@ def read_results(tasks: Sequence[Task], body: Buffer, limit: int) -> tuple[Serva
     for task, message in zip(tasks, results, strict=True):
         result = _joined(message, _RESULTS[task.method])
         if result is None:
-            raise DecodeError(f"the result for signature {task.prefix[:-1]!r} is not that of {task.method}")
+            raise DecodeError(f"the result for signature {task.prefix[:-1]!r} is not a result of {task.method}")
         servable = read_any_spec(_joined(message, 1) or b"")
         found += read_result(task.method, result, limit, task.prefix)
     return servable, tuple(found)

@@ -1,4 +1,4 @@
-"""The metadata and the status of models, both sides."""
+"""The metadata and the status of models, client side and upstream side."""
 
 import re
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from gateway.protocols.tensorflow_serving import schema
 from gateway.protocols.tensorflow_serving.model_spec import MISSING, as_number, is_version
 from gateway.protocols.tensorflow_serving.schema import DATA_TYPES, DATATYPES, SERVING_DEFAULT, SIGNATURE_DEF
 
-# --- facing clients ---
+# --- client side ---
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A GetModelMetadataResponse with the signature `serving_default`.
+    """Return a GetModelMetadataResponse with the signature `serving_default`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name that is not valid Unicode.
+        GatewayError: INVALID_ARGUMENT, a name is not valid Unicode.
     """
     assert isinstance(answer, Signature)
     reply, definitions = schema.GetModelMetadataResponse(), schema.SignatureDefMap()
@@ -48,8 +48,8 @@ def _write_info(info: Protobuf, spec: TensorSpec) -> None:
 
 
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A GetModelStatusResponse with the state of the requested version. Without one, or with a label, it is version 1,
-    because the version that would answer is not known."""
+    """Return a GetModelStatusResponse with the state of the requested version. If the request has no version, or a
+    label, the response has version 1, because the version that runs is unknown."""
     number = as_number(request.version)
     reply = schema.GetModelStatusResponse()
     state = schema.AVAILABLE if answer is True else schema.LOADING
@@ -59,22 +59,22 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The refusal of a GetModelStatusRequest without a model, as by every server; UNAVAILABLE from one that is not
-    ready. There is no other question about the server as a whole."""
+    """Return the rejection of a GetModelStatusRequest without a model, which every server sends, or UNAVAILABLE if the
+    gateway is not ready. The protocol has no other request about the server as a whole."""
     if answer is True:
         return Message(parts=(MISSING.encode(),), status=Status.INVALID_ARGUMENT)
     why = answer.text if isinstance(answer, NotReady) else "the server is not ready"
     return Message(parts=(why.encode("utf-8", "replace"),), status=Status.UNAVAILABLE)
 
 
-# --- facing backends ---
+# --- upstream side ---
 
 
 def decode_server_ready(reply: Message) -> bool:
-    """Whether the server is ready, by its refusal of a GetModelStatusRequest without a model.
+    """Return whether the server is ready: a ready server rejects a GetModelStatusRequest without a model.
 
     Raises:
-        GatewayError: any other error in the reply.
+        GatewayError: any other error in the response.
     """
     if reply.status in (Status.OK, Status.INVALID_ARGUMENT, Status.NOT_FOUND):
         return True
@@ -82,29 +82,30 @@ def decode_server_ready(reply: Message) -> bool:
 
 
 def decode_ready(reply: Message) -> bool:
-    """Whether a version of the model is AVAILABLE. Raises DecodeError for another message."""
+    """Return whether a version of the model is AVAILABLE. Raises DecodeError for another message."""
     return bool(_available(reply.body))
 
 
 def decode_status(reply: Message, request: Request) -> Signature:
-    """The available versions of the model, in a Signature without tensors. Raises DecodeError for another message."""
+    """Return the available versions of the model, in a Signature without tensors. Raises DecodeError for another
+    message."""
     return Signature(name=request.model, versions=_available(reply.body))
 
 
 def _available(body: Buffer) -> tuple[str, ...]:
-    """The available versions, the latest last."""
+    """Return the available versions in ascending order."""
     _check_size(body)
     found = parse(schema.GetModelStatusResponse, body).model_version_status
     return tuple(str(each) for each in sorted(each.version for each in found if each.state == schema.AVAILABLE))
 
 
 def decode_metadata(reply: Message, request: Request) -> Signature:
-    """The model's default signature: `serving_default`, or its only one, with tensors in the order of their names,
-    since maps have none. Without tensors if the model has no such signature, or if a tensor has a data type that no
-    datatype is for, or no rank.
+    """Return the Signature of the model's default signature: `serving_default`, or its only signature. Tensors are in
+    the order of their names, since maps have no order. The Signature has no tensors if the model has no default
+    signature, or if a tensor has no rank or a data type without a datatype.
 
     Raises:
-        DecodeError: not a GetModelMetadataResponse, or without signatures.
+        DecodeError: not a GetModelMetadataResponse, or a response without signatures.
     """
     _check_size(reply.body)
     metadata = parse(schema.GetModelMetadataResponse, reply.body)
@@ -122,19 +123,19 @@ def decode_metadata(reply: Message, request: Request) -> Signature:
 
 
 def _check_size(body: Buffer) -> None:
-    """Raises DecodeError for a reply that is too large for metadata."""
+    """Raise DecodeError for a response that is too large for metadata."""
     if len(body) > Allowance.BYTES:
         raise DecodeError(f"the reply has {len(body)} bytes; expected at most {Allowance.BYTES} of metadata")
 
 
 def by_number(name: str) -> tuple[object, ...]:
-    """The key that puts `input_2` before `input_10`."""
+    """Return a sort key that puts `input_2` before `input_10`."""
     pieces = re.split("([0-9]+)", name)
     return (*pieces[::2][:1], *((int(number), text) for number, text in zip(pieces[1::2], pieces[2::2], strict=True)))
 
 
 def _specs(tensors: Mapping[str, Protobuf]) -> tuple[TensorSpec, ...] | None:
-    """The specifications of the tensors; None if one of them cannot be expressed."""
+    """Return the specifications of the tensors, or None if a tensor cannot be expressed."""
     found = []
     for name in sorted(tensors, key=by_number):
         info = tensors[name]

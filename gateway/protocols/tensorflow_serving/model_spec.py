@@ -1,4 +1,4 @@
-"""ModelSpec: the model, the version or its label, and the signature that a message is about."""
+"""ModelSpec: the model, the version or its label, and the signature of a message."""
 
 from functools import lru_cache
 
@@ -9,22 +9,22 @@ from gateway.core.types import Buffer
 from gateway.protocols.tensorflow_serving import schema
 
 MISSING = "Missing ModelSpec"
-"""The error of a request that has none."""
+"""The error text for a request without a ModelSpec."""
 
 LATEST = "0"
-"""The version that OpenVINO's client asks for where none is given, and that its server takes for the latest one."""
+"""The version that OpenVINO's client requests by default, and that its server treats as the latest version."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _MOST_DIGITS = 20
-"""Characters of a 64-bit number, with its sign."""
+"""Maximum characters of a 64-bit number, with its sign."""
 _SHORT = 256
-"""Bytes of a ModelSpec up to which it is remembered: clients send few."""
+"""Maximum bytes of a ModelSpec that is cached: clients send few."""
 
 
 @frozen
 class Servable:
-    """The fields of a ModelSpec. `version`: the digits of a version, or a label, or empty; `signature` as the message
-    has it, empty where it leaves the choice to the server."""
+    """The fields of a ModelSpec. `version` is the digits of a version, a label, or empty. `signature` is the signature
+    in the message, empty if the server selects it."""
 
     model: str = ""
     version: str = ""
@@ -32,7 +32,7 @@ class Servable:
 
 
 def as_number(version: str) -> int | None:
-    """The number of a version; None for a label. Raises ValueError for a number beyond 64 bits."""
+    """Return the number of a version, or None for a label. Raises ValueError for a number beyond 64 bits."""
     if not _is_number(version):
         return None
     if len(version) > _MOST_DIGITS or not _INT64_MIN <= int(version) <= _INT64_MAX:
@@ -45,7 +45,7 @@ def _is_number(text: str) -> bool:
 
 
 def is_version(version: str) -> bool:
-    """Whether there can be such a version or label."""
+    """Return whether `version` is a valid version or label."""
     try:
         as_number(version)
     except ValueError:
@@ -54,10 +54,11 @@ def is_version(version: str) -> bool:
 
 
 def read_spec(message: Buffer | None) -> Servable:
-    """The fields of a request's ModelSpec; None where the request has none. The version LATEST is none.
+    """Return the fields of a request's ModelSpec, which is None if the request lacks it. The version LATEST becomes
+    empty.
 
     Raises:
-        DecodeError: there is none, it has no name, or its label is a number.
+        DecodeError: the ModelSpec is missing, it has no name, or its label is a number.
     """
     if message is None:
         raise DecodeError(MISSING)
@@ -68,7 +69,7 @@ def read_spec(message: Buffer | None) -> Servable:
 
 
 def read_any_spec(message: Buffer) -> Servable:
-    """The fields of a ModelSpec, also without a name.
+    """Return the fields of a ModelSpec with or without a name.
 
     Raises:
         DecodeError: not a ModelSpec, or its label is a number.
@@ -93,10 +94,10 @@ _read_short = lru_cache(256)(_read)
 
 
 def write_spec(servable: Servable) -> bytes:
-    """The bytes of a ModelSpec.
+    """Return the bytes of a ModelSpec.
 
     Raises:
-        GatewayError: NOT_FOUND, a version beyond 64 bits; INVALID_ARGUMENT, a text that is not valid Unicode.
+        GatewayError: NOT_FOUND, the version is beyond 64 bits; INVALID_ARGUMENT, a text is not valid Unicode.
     """
     write = _write_short if len(servable.model) + len(servable.version) + len(servable.signature) <= _SHORT else _write
     return write(servable)
@@ -122,5 +123,6 @@ _write_short = lru_cache(256)(_write)
 
 
 def told(model: str, version: str, signature: str = "") -> Servable:
-    """The ModelSpec of a reply: `version` only where it is a number, as servers tell the version that answered."""
+    """Return the ModelSpec of a response. `version` is set only if it is a number, since servers report the number of
+    the version that ran."""
     return Servable(model, version if is_version(version) and as_number(version) is not None else "", signature)

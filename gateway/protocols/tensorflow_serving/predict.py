@@ -30,16 +30,17 @@ from gateway.protocols.tensorflow_serving.tensor_proto import (
 )
 
 Parts: TypeAlias = tuple[Buffer, ...]
-"""A message in pieces, so that tensor data need not be copied into one buffer."""
+"""A message in pieces, so tensor data does not need to be copied into one buffer."""
 
 
 @frozen
 class PredictKind:
-    """The fields of the two messages with tensors that differ.
+    """The differences between the two messages with tensors.
 
-    - `what`, `role`, `malformed`: the message and a tensor of it in errors; what is before a tensor's name there.
-    - `tensors`, `spec`: the numbers of the fields with the tensors and with the ModelSpec.
-    - `field`: how tensors are written.
+    - `what`, `role`: names of the message and of its tensors in errors.
+    - `malformed`: the text before a tensor's name in errors.
+    - `tensors`, `spec`: the field numbers of the tensors and of the ModelSpec.
+    - `field`: the writer of a tensor's data.
     """
 
     what: str
@@ -55,25 +56,27 @@ RESPONSE = PredictKind("PredictResponse", "output", "output ", 1, 2, in_list)
 
 _FILTER = 3
 _REFUSED = {5: "predict_streamed_options", 7: "request_options"}
-"""Fields of newer requests that change what is computed. `client_id`, 6, only says who asks."""
+"""Fields of newer requests that change the result. `client_id`, 6, only identifies the client."""
 
 _NAME_TAG, _TENSOR_TAG = 1 << 3 | LENGTH, 2 << 3 | LENGTH
 _COPIED = 2**14
-"""Bytes of a message up to which copies of its tensors' data cost less than views of them."""
+"""Maximum bytes of a message for which copies of its tensors' data cost less than views."""
 
 
 # --- Reading ---
 
 PredictFields: TypeAlias = tuple[Buffer | None, tuple[Tensor, ...], tuple[RequestedOutput, ...]]
-"""The ModelSpec, None if there is none; the tensors; and the outputs in `output_filter`."""
+"""The ModelSpec, or None if it is missing; the tensors; and the outputs in `output_filter`."""
 
 
 def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
-    """The fields of `body`. The data of a large message's tensors are views on it. `limit`: bytes of all tensors.
+    """Return the fields of `body`. The data of a large message's tensors are views of it. `limit` is the maximum number
+    of bytes of all tensors.
 
     Raises:
-        DecodeError: not a message of `kind`; a tensor that is malformed or given twice, an output asked for twice.
-        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit; UNIMPLEMENTED, options of the request.
+        DecodeError: not a message of `kind`; a tensor that is malformed or given twice; an output that is requested
+            twice.
+        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit; UNIMPLEMENTED, the request has options.
     """
     body = bytes(body) if len(body) <= _COPIED else memoryview(body)
     allowance = TensorAllowance(limit, len(body))
@@ -86,7 +89,7 @@ def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
         while at < end:
             tag, size, start = body[at], body[at + 1], at + 2
             stop = start + size
-            if size > 0x7F or tag & 0x87 != LENGTH or tag < 8:  # a long field, or one of another wire type
+            if size > 0x7F or tag & 0x87 != LENGTH or tag < 8:  # a long field, or a field of another wire type
                 tag, start, stop = read_tag(body, at)
             if stop > end:
                 raise cut_short(body, at)
@@ -109,7 +112,7 @@ def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
 
 
 def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]) -> None:
-    """A field of a request that is neither the ModelSpec nor a tensor. Those of later versions are ignored."""
+    """Read a field of a request other than the ModelSpec and tensors. Fields of later versions are ignored."""
     if number in _REFUSED and len(value):
         raise unsupported(f"{_REFUSED[number]} of PredictRequest is not supported")
     if number == _FILTER:
@@ -120,7 +123,7 @@ def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]
 
 
 def _read_entry(entry: Buffer, kind: PredictKind, allowance: TensorAllowance) -> Tensor:
-    """The tensor in an entry of the map: its name, and a TensorProto."""
+    """Return the tensor in an entry of the map: its name, and a TensorProto."""
     name: Buffer = b""
     values: list[Buffer] = []
     at, end = 0, len(entry)
@@ -149,11 +152,12 @@ def _read_entry(entry: Buffer, kind: PredictKind, allowance: TensorAllowance) ->
 
 _WITH_EXAMPLES = frozenset({CLASSIFY, REGRESS, MULTI_INFERENCE})
 _FIELD_COST = 128
-"""Finding a field takes as long as parsing so many bytes."""
+"""The cost of finding a field, as the number of bytes that can be parsed in the same time."""
 
 
 def parsed_size(message: Message) -> int:
-    """The bytes of a message that are parsed; of examples and their results all. Stops counting above LARGE."""
+    """Return the number of bytes of a message that are parsed. Examples and their results count completely. Counting
+    stops above LARGE."""
     if message.pattern in _WITH_EXAMPLES:
         return len(message.body)
     kind, body, size = REQUEST if message.pattern else RESPONSE, memoryview(message.body), 0
@@ -167,7 +171,7 @@ def parsed_size(message: Message) -> int:
             if size > LARGE:
                 break
     except DecodeError:
-        pass  # the decoder raises it again, as soon
+        pass  # the decoder raises the same error, equally early
     return size
 
 
@@ -188,11 +192,12 @@ def _entry_size(entry: memoryview) -> int:
 def write_predict(
     kind: PredictKind, servable: Servable, tensors: Iterable[Tensor], outputs: Iterable[str] = ()
 ) -> Parts:
-    """The message in parts; the tensors' data are parts of their own and not copied. `outputs` are an `output_filter`.
+    """Return the message in parts. The tensors' data are separate parts that are not copied. `outputs` become an
+    `output_filter`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor or an output that cannot be written; NOT_FOUND, a version beyond
-            64 bits.
+        GatewayError: INVALID_ARGUMENT naming a tensor or an output that cannot be written; NOT_FOUND, the version is
+            beyond 64 bits.
     """
     spec = write_field(kind.spec, write_spec(servable))
     parts: list[Buffer] = []

@@ -1,7 +1,7 @@
-"""Calls of Predict, Classify and Regress that pass unread between two sides of TensorFlow Serving's gRPC
-(`core.protocol.Relay`).
+"""Relay of Predict, Classify and Regress from a client to a server of TensorFlow Serving's gRPC API, without decoding
+the calls (`core.protocol.Relay`).
 
-Of a request only the ModelSpec is read.
+The gateway reads only the ModelSpec of a request.
 """
 
 from gateway.core.errors import DecodeError
@@ -18,13 +18,13 @@ _METHODS = frozenset({PREDICT, CLASSIFY, REGRESS})
 _SPEC_TAG = 1 << 3 | LENGTH
 
 _MOST_FIELDS = 1024
-"""Fields of a request, mostly tensors, that are passed over: each takes 0.1 us, in which nobody else is served. A
-request with more of them is read."""
+"""Maximum number of fields of a request, mostly tensors, that are skipped: each takes 0.1 us, which blocks the event
+loop. A request with more fields is decoded."""
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """The request for an inference. None if the message must be read: one of another method, one whose model is not
-    named in one place, one for version 0, and a malformed one."""
+    """Return the request for an inference, or None if the gateway must decode the message: it calls another method,
+    does not have exactly one ModelSpec that names a model, requests version 0, or is malformed."""
     if message.pattern not in _METHODS:
         return None
     try:
@@ -38,7 +38,8 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _spec(body: Buffer) -> Buffer | None:
-    """The ModelSpec in a request; None if there is not exactly one, since protobuf joins them, or too much beside it.
+    """Return the ModelSpec in a request, or None if the request does not have exactly one, since protobuf joins
+    several, or has too many other fields.
 
     Raises:
         IndexError, DecodeError: the message is malformed.
@@ -48,7 +49,7 @@ def _spec(body: Buffer) -> Buffer | None:
     while at < end:
         tag, size, start = body[at], body[at + 1], at + 2
         stop = start + size
-        if size > 0x7F or tag & 0x87 != LENGTH or tag < 8:  # a long field, or one of another wire type
+        if size > 0x7F or tag & 0x87 != LENGTH or tag < 8:  # a long field, or a field of another wire type
             tag, start, stop = read_tag(body, at)
         fields_left -= 1
         if fields_left < 0 or (tag == _SPEC_TAG and spec is not None):
@@ -62,15 +63,15 @@ def _spec(body: Buffer) -> Buffer | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message:
-    """The message to a server."""
+    """Return the message to a server."""
     return call(message.pattern, message.parts)
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message:
-    """The reply to the client.
+    """Return the response to the client.
 
     Raises:
-        GatewayError: the error in the reply, as `client.decode_response`.
+        GatewayError: the error in the response, same as `client.decode_response`.
     """
     if reply.status:
         decode_response(reply, request, target)

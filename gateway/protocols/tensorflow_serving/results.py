@@ -1,9 +1,9 @@
-"""The results of Classify and Regress, to and from the outputs that signatures for these methods have.
+"""The results of Classify and Regress, to and from the outputs of signatures for these methods.
 
-| method   | outputs                                                                      |
-|----------|------------------------------------------------------------------------------|
-| Classify | `classes`, BYTES, and `scores`, FP32, both `[examples, classes]`; one may lack |
-| Regress  | `outputs`, FP32 `[examples]` or `[examples, 1]`                              |
+| method   | outputs                                                                                    |
+|----------|--------------------------------------------------------------------------------------------|
+| Classify | `classes`, BYTES, and `scores`, FP32, both `[examples, classes]`; either can be missing    |
+| Regress  | `outputs`, FP32 `[examples]` or `[examples, 1]`                                            |
 """
 
 from collections.abc import Mapping
@@ -25,18 +25,18 @@ _SCORE_KEY, _VALUE_KEY = bytes((_SCORE << 3 | I32,)), bytes((1 << 3 | I32,))
 _LENGTH = Struct("<I")
 _ZERO = bytes(4)
 _FEW = 1000
-"""Numbers up to which they are written one by one."""
+"""Maximum count of numbers that are written one by one."""
 
 
 # --- Writing ---
 
 
 def write_result(method: str, outputs: Mapping[str, Tensor], examples: int) -> bytes:
-    """The ClassificationResult or RegressionResult of a model's outputs for so many examples. Outputs that the method
-    does not have are left out.
+    """Return the ClassificationResult or RegressionResult of a model's outputs for this number of examples. Outputs
+    that the method does not have are left out.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output), the outputs are not those of the method.
+        GatewayError: INTERNAL (invalid-output), the outputs do not match the method.
     """
     write = _write_classes if method == Payload.CLASSIFY else _write_values
     return write(outputs, examples)
@@ -88,8 +88,8 @@ def _write_values(outputs: Mapping[str, Tensor], examples: int) -> bytes:
 
 
 def _write_numbers(raw: bytes, key: bytes) -> bytes:
-    """A field 1 for each FP32 number, a message whose field of the tag `key` has it. Of many numbers zeros are written
-    too, so that all fields have one length."""
+    """Return a field 1 for each FP32 number: a message that has the number in its field with the tag `key`. In a long
+    list, zeros are written too, so all fields have one length."""
     count = len(raw) // FP32.size
     if count <= _FEW:
         values = (raw[at : at + FP32.size] for at in range(0, len(raw), FP32.size))
@@ -102,7 +102,7 @@ def _write_numbers(raw: bytes, key: bytes) -> bytes:
 
 
 def _floats(tensor: Tensor) -> bytes:
-    """The elements as FP32, which holds all values of the tensor's datatype."""
+    """Return the elements as FP32, which can represent all values of the tensor's datatype."""
     if tensor.datatype is FP32:
         return bytes(tensor.data)
     if FP32 not in WIDENINGS[tensor.datatype]:
@@ -125,12 +125,12 @@ def _shapes(tensors: list[Tensor]) -> str:
 
 
 def read_result(method: str, message: Buffer, limit: int, prefix: str = "") -> tuple[Tensor, ...]:
-    """The outputs in a ClassificationResult, `classes` and `scores`, or in a RegressionResult, `outputs` `[examples]`;
-    `prefix` is put before their names. `limit`: bytes of memory of all fields.
+    """Return the outputs in a ClassificationResult, `classes` and `scores`, or in a RegressionResult, `outputs`
+    `[examples]`. `prefix` is added before their names. `limit` is the maximum number of bytes of memory of all fields.
 
     Raises:
-        DecodeError: malformed, or the examples have different numbers of classes.
-        GatewayError: RESOURCE_EXHAUSTED, fields beyond the limit.
+        DecodeError: the result is malformed, or the examples have different numbers of classes.
+        GatewayError: RESOURCE_EXHAUSTED, the fields exceed the limit.
     """
     read = _read_classes if method == Payload.CLASSIFY else _read_values
     return read(message, prefix, FieldCount(limit))

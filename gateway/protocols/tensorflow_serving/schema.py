@@ -13,7 +13,7 @@ DESCRIPTORS = Path(__file__).with_name("descriptors.binpb").read_bytes()
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 HEALTH_NAMES = frozenset({"PredictionService", "ModelService"})
-"""What grpc.health.v1 calls the services: by their names alone, without the package."""
+"""The service names in grpc.health.v1, without the package."""
 
 PREDICT, CLASSIFY, REGRESS, MULTI_INFERENCE, GET_MODEL_METADATA = (
     f"/{PREDICTION_SERVICE}/{method}"
@@ -38,19 +38,19 @@ AVAILABLE = ModelVersionStatus.AVAILABLE
 LOADING = ModelVersionStatus.LOADING
 
 SIGNATURE_NAME = "signature_name"
-"""The parameter of a request that chooses one of a model's signatures."""
+"""The request parameter that selects one of a model's signatures."""
 SERVING_DEFAULT = "serving_default"
-"""The signature of a model that is used if the request names none."""
+"""The default signature of a request."""
 SIGNATURE_DEF = "signature_def"
-"""The only metadata that there is."""
+"""The only metadata that TensorFlow Serving has."""
 
 STATUS = "status"
-"""The part of a model's metadata that has its available versions: GetModelStatus."""
+"""The `part` of a metadata request for the available versions: GetModelStatus."""
 
 CLASSES, SCORES = "classes", "scores"
-"""The outputs of a signature for Classify: a label and a number for each class, both `[examples, classes]`."""
+"""The outputs of a Classify signature: a label and a number for each class, both `[examples, classes]`."""
 OUTPUTS = "outputs"
-"""The output of a signature for Regress: a number for each example."""
+"""The output of a Regress signature: a number for each example."""
 
 
 class Payload:
@@ -64,7 +64,7 @@ class Payload:
 PAYLOADS = (Payload.PREDICT, Payload.CLASSIFY, Payload.REGRESS)
 
 METHOD_NAMES = {Payload.CLASSIFY: "tensorflow/serving/classify", Payload.REGRESS: "tensorflow/serving/regress"}
-"""The `method_name` of an InferenceTask and of a signature for such a method."""
+"""The `method_name` of an InferenceTask and of a signature for this method."""
 PREDICT_NAME = "tensorflow/serving/predict"
 
 _DATA_TYPES = _SCHEMA.message("tensorflow.TensorProto").DESCRIPTOR.fields_by_name["dtype"].enum_type.values
@@ -81,5 +81,5 @@ DATATYPES: dict[int, Datatype] = {number: datatype for datatype, number in DATA_
 
 
 def protobuf_reply(message: Protobuf) -> Message:
-    """The reply that holds `message`."""
+    """Return the response that has `message`."""
     return Message(parts=(message.SerializeToString(),))

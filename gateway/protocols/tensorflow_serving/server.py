@@ -1,4 +1,4 @@
-"""Facing clients: reads TensorFlow Serving's requests and writes its responses."""
+"""Client side: reads TensorFlow Serving requests and writes TensorFlow Serving responses."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -27,12 +27,12 @@ from gateway.protocols.tensorflow_serving.schema import (
 
 
 def _parameters(signature: str) -> Parameters:
-    # the default: servers without signatures can take the request
+    # the default, so servers without signatures can take the request
     return {SIGNATURE_NAME: signature} if signature and signature != SERVING_DEFAULT else {}
 
 
 def _decode_predict(message: Message, listener: ListenerSettings) -> Request:
-    """A PredictRequest. The tensors of a large message are views on it."""
+    """Return the Request in a PredictRequest. The tensors of a large message are views of it."""
     spec, inputs, outputs = read_predict(message.body, REQUEST, listener.limits.message)
     servable = read_spec(spec)
     return Request(
@@ -46,7 +46,7 @@ def _decode_predict(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _decode_examples(method: str, message: Message, listener: ListenerSettings) -> Request:
-    """A ClassificationRequest or RegressionRequest."""
+    """Return the Request in a ClassificationRequest or RegressionRequest."""
     spec, examples = inference.read_request(message.body)
     servable = read_spec(spec)
     return _on_examples(servable, (Task(method, servable.signature),), examples, message, listener, called=method)
@@ -88,7 +88,8 @@ def _decode_metadata(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _decode_status(message: Message, listener: ListenerSettings) -> Request:
-    """A GetModelStatusRequest. Without a model it is refused (`metadata.encode_ready`) by a server that is ready."""
+    """Return the Request in a GetModelStatusRequest. A ready server rejects a request without a model
+    (`metadata.encode_ready`)."""
     asked = parse(schema.GetModelStatusRequest, _small(message))
     if not asked.HasField("model_spec"):
         return Request(Operation.READY)
@@ -97,7 +98,8 @@ def _decode_status(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _small(message: Message) -> "bytes | bytearray | memoryview":
-    """The body of a request without tensors. Raises DecodeError if it is too large for one."""
+    """Return the body of a request without tensors. Raises DecodeError if the body is too large for this kind of
+    request."""
     body = message.body
     if len(body) > Allowance.ALWAYS:
         raise DecodeError(f"the request has {len(body)} bytes; expected at most {Allowance.ALWAYS} without tensors")
@@ -122,16 +124,16 @@ _DECODERS: Mapping[str, DecodeRequest] = {
 }
 
 PATTERNS = tuple(_DECODERS)
-"""The methods that are served."""
+"""The methods that the gateway serves."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The request in a client's message.
+    """Return the Request in a client's message.
 
     Raises:
-        DecodeError: not the method's message, no model, or tensors and examples that are malformed.
-        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit; UNIMPLEMENTED, HandleReloadConfigRequest, or options
-            of newer requests.
+        DecodeError: not a message of the method, no model, or malformed tensors or examples.
+        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit; UNIMPLEMENTED, HandleReloadConfigRequest, or
+            options of newer requests.
     """
     return _DECODERS[message.pattern](message, listener)
 
@@ -140,7 +142,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The response of the method that the client called."""
+    """Return the response of the method that the client called."""
     assert isinstance(answer, Response)
     signature = str(request.parameters.get(SIGNATURE_NAME, SERVING_DEFAULT))
     servable = told(request.model, answer.version or request.version, signature)
@@ -162,10 +164,11 @@ _ENCODERS: Mapping[Operation, EncodeResponse] = {
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a request that `decode_request` read. Outputs are lists, as real servers reply.
+    """Return the response to a request that `decode_request` returned. Outputs are lists, as in responses of real
+    servers.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name that is no valid Unicode; INTERNAL, outputs that are no result of
-            Classify or Regress.
+        GatewayError: INVALID_ARGUMENT, a name is not valid Unicode; INTERNAL, the outputs do not match Classify or
+            Regress.
     """
     return _ENCODERS[request.operation](answer, request, translate)

@@ -1,17 +1,17 @@
-"""TensorProto: reads one where it is in the buffer, and writes one around the tensor's own data.
+"""TensorProto: reads a tensor without copying it from the buffer, and writes one around the tensor's own data.
 
-| datatypes                     | list                     | packed list                                       |
-|-------------------------------|--------------------------|---------------------------------------------------|
-| FP32, FP64                    | `float_val`, `double_val` | the raw form of a Tensor, neither copied nor read |
-| INT8 to INT32, UINT8, UINT16  | `int_val`                | varints                                           |
-| INT64, UINT32, UINT64, BOOL   | a list of their own      | varints                                           |
-| FP16, BF16                    | `half_val`               | varints of their bits                             |
-| BYTES                         | `string_val`             | one field for each element                        |
+| datatypes                     | list                      | packed list                                            |
+|-------------------------------|---------------------------|--------------------------------------------------------|
+| FP32, FP64                    | `float_val`, `double_val` | the raw form of a Tensor, not copied and not inspected |
+| INT8 to INT32, UINT8, UINT16  | `int_val`                 | varints                                                |
+| INT64, UINT32, UINT64, BOOL   | a list for each datatype  | varints                                                |
+| FP16, BF16                    | `half_val`                | varints of their bits                                  |
+| BYTES                         | `string_val`              | one field for each element                             |
 
-All but BYTES also go as `tensor_content`, which is the raw form itself. A list that is shorter than the shape goes on
-with its last element, and without any element a tensor is zeros or empty texts: clients write constants so. As
-TensorFlow reads them, longer lists are cut, lists of another data type are ignored and integers wrap around; here these
-are errors, since something else would be computed than what was sent.
+All datatypes except BYTES can also be sent as `tensor_content`, which is the raw form itself. If a list is shorter than
+the shape, its last element is repeated; without any element, a tensor has zeros or empty texts. Clients write constants
+like this. TensorFlow cuts longer lists, ignores lists of another data type, and lets integers wrap around. In the
+gateway these are errors, since the model would not get the values that the client sent.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ from gateway.protocols.tensorflow_serving.schema import DATA_TYPE_NAMES, DATA_TY
 
 DTYPE, SHAPE, CONTENT = 1, 2, 4
 _FLOAT, _DOUBLE, _INT, _STRING, _INT64, _BOOL, _HALF, _UINT32, _UINT64 = 5, 6, 7, 8, 10, 11, 13, 16, 17
-"""The numbers of a TensorProto's fields."""
+"""The field numbers of a TensorProto."""
 
 LISTS = {
     Datatype.BOOL: _BOOL,
@@ -86,29 +86,30 @@ _LIST_NAMES = {
 }
 
 _SINGLE = {_FLOAT: I32, _DOUBLE: I64}
-"""The wire type of an element that is not packed; VARINT for other numbers."""
+"""The wire type of an element that is not packed; VARINT for unlisted numbers."""
 
 _AS_BITS = {Datatype.FP16: Datatype.UINT16, Datatype.BF16: Datatype.UINT16}
-"""The integers that a list has for the elements of some datatypes."""
+"""The integer datatype of the list elements, for datatypes that are sent as integers."""
 
 MAX_BYTES = 2**63 - 1
-"""TensorFlow counts elements in 64 bits."""
+"""Maximum number of elements: TensorFlow counts elements in 64 bits."""
 
 _STRING_KEY = _STRING << 3 | LENGTH
 _DTYPE_TAG, _SHAPE_TAG, _CONTENT_TAG = DTYPE << 3 | VARINT, SHAPE << 3 | LENGTH, CONTENT << 3 | LENGTH
 _DIM, _SIZE, _UNKNOWN_RANK = 2, 1, 3
-"""The numbers of a TensorShapeProto's `dim` with its `size`, and of `unknown_rank`."""
+"""The field numbers of a TensorShapeProto's `dim` with its `size`, and of `unknown_rank`."""
 _LENGTH = Struct("<I")
 _SHORT = 256
-"""Bytes of a shape, or characters of a name, up to which the caches keep it."""
+"""Maximum bytes of a shape, or characters of a name, that is cached."""
 
 
 # --- Reading ---
 
 
 class TensorAllowance(MessageAllowance):
-    """The allowance of a message with TensorProtos, of `size` bytes: also how many bytes may be made of short lists,
-    MOST_FILLED or FILL_RATIO times the message. A few bytes could else claim `limit` bytes of memory."""
+    """The allowance of a message of `size` bytes with TensorProtos. It also limits the bytes that short lists can be
+    extended by, to the larger of MOST_FILLED bytes and FILL_RATIO times the message. Otherwise a few bytes could claim
+    `limit` bytes of memory."""
 
     MOST_FILLED = 2**20
     FILL_RATIO = 16
@@ -129,22 +130,22 @@ class TensorAllowance(MessageAllowance):
 
 
 def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowance) -> Tensor:
-    """The tensor in a TensorProto. FP32, FP64 and `tensor_content` are slices of it.
+    """Return the tensor in a TensorProto. FP32, FP64 and `tensor_content` are slices of it.
 
-    `what` is what errors call it. The elements are in one list, which may be shorter than the shape, or in
-    `tensor_content`, whose size must be that of the shape.
+    Errors call the tensor `what`. The elements are in one list, which can be shorter than the shape, or in
+    `tensor_content`, whose size must match the shape.
 
     Raises:
-        DecodeError: not a TensorProto; a data type that no datatype is for; a dimension below 0; elements that do not
-            fit the data type or the shape.
-        GatewayError: RESOURCE_EXHAUSTED, more than `allowance`.
+        DecodeError: not a TensorProto; a data type without a datatype; a dimension below 0; elements that do not match
+            the data type or the shape.
+        GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `allowance`.
     """
     dtype, shape, content, lists, strings, count = _read_fields(message, what, allowance)
     datatype = DATATYPES.get(dtype)
     if datatype is None:
         raise _unknown_data_type(dtype, what)
     elements = prod(shape)
-    # of BYTES only the length prefixes, since it has more only if the message has
+    # for BYTES only the length prefixes, since the tensor has more bytes only if the message has them
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     pieces = lists.pop(LISTS[datatype], ())
     if lists or (count and datatype is not BYTES):
@@ -185,7 +186,7 @@ def _read_fields(message: Buffer, what: str, allowance: TensorAllowance) -> _Fie
         while at < end:
             tag = message[at]
             if tag == _STRING_KEY:
-                # one byte more than the message, so that there is a length to read after a key that is the last byte
+                # one byte more than the message, so a length can be read after a key that is the last byte
                 octets = octets or b"\x00".join((message, b""))
                 at, count = _read_strings(octets, at, strings, count, what)
                 continue
@@ -208,7 +209,7 @@ def _read_fields(message: Buffer, what: str, allowance: TensorAllowance) -> _Fie
             elif tag == _SHAPE_TAG:
                 shapes.append(value)
             elif tag == _CONTENT_TAG:
-                content = value  # of a field that is not repeated the last value counts
+                content = value  # the last value of a field that is not repeated counts
             elif number == _STRING:
                 raise DecodeError(f"{what}: a key of string_val is not in its shortest form")
             elif number in _LIST_NAMES:
@@ -228,8 +229,9 @@ def _check_wire_type(number: int, wire_type: int, what: str) -> None:
 
 
 def _read_strings(octets: bytes, at: int, strings: bytearray, count: int, what: str) -> tuple[int, int]:
-    """Add consecutive elements of `string_val` from `at` to `strings`, of which there are `count`; returns where they
-    end, and how many there are then. The last byte of `octets` is not part of the message."""
+    """Append the consecutive elements of `string_val` that start at `at` to `strings`, which has `count` elements.
+    Return the end of the elements and the new number of elements. The last byte of `octets` is not part of the
+    message."""
     end = len(octets) - 1
     pack = _LENGTH.pack
     while at < end and octets[at] == _STRING_KEY:
@@ -246,7 +248,8 @@ def _read_strings(octets: bytes, at: int, strings: bytearray, count: int, what: 
 
 
 def _read_shape(given: list[Buffer], what: str) -> Shape:
-    """The shape in the occurrences of `tensor_shape`, which protobuf joins. A scalar if there is none."""
+    """Return the shape in the occurrences of `tensor_shape`, which protobuf joins. Without an occurrence, the tensor is
+    a scalar."""
     if not given:
         return ()
     message = given[0] if len(given) == 1 else b"".join(given)
@@ -260,7 +263,7 @@ def _read_dimensions(message: Buffer) -> Shape:
     dimensions: list[int] = []
     for number, wire_type, _, value, end in fields(message):
         if number == _UNKNOWN_RANK and wire_type == VARINT:
-            continue  # a tensor has a rank: without a `dim` it is a scalar
+            continue  # a tensor has a rank: a shape without a `dim` is a scalar
         if number != _DIM or wire_type != LENGTH:
             continue
         if len(dimensions) == MAX_RANK:
@@ -286,7 +289,7 @@ _read_short_dimensions = lru_cache(256)(_read_dimensions)
 
 
 def _read_list(pieces: "list[Buffer] | tuple[()]", datatype: Datatype, what: str, most: int) -> tuple[Buffer, int]:
-    """The elements of a list in raw form, and their number, which is at most `most`."""
+    """Return the elements of a list in raw form, and their number, which is at most `most`."""
     number = LISTS[datatype]
     size = datatype.size if number in _SINGLE else 0
     for piece in pieces:
@@ -301,8 +304,8 @@ def _read_list(pieces: "list[Buffer] | tuple[()]", datatype: Datatype, what: str
 
 
 def check_piece(packed: Buffer, size: int, what: str) -> None:
-    """Raises DecodeError where a packed list, of elements of `size` bytes or of varints if that is 0, ends within an
-    element: the next piece would go on with it."""
+    """Raise DecodeError if a packed list ends within an element, because the next piece would continue it. The elements
+    have `size` bytes; 0 means varints."""
     if size and len(packed) % size:
         raise DecodeError(f"{what} has {len(packed)} bytes, no multiple of {size}")
     if not size and len(packed) and packed[-1] > 0x7F:
@@ -314,7 +317,7 @@ def _too_many(found: int, number: int, elements: int, what: str) -> DecodeError:
 
 
 def _fill(data: Buffer, found: int, elements: int, datatype: Datatype) -> Buffer:
-    """`data` of `found` elements with the last one repeated up to `elements`; zeros where there is none."""
+    """Return `data` of `found` elements with the last one repeated up to `elements`, or zeros if `found` is 0."""
     size = datatype.size
     if not found:
         return bytes(elements * size)
@@ -336,7 +339,7 @@ def _fill_strings(strings: bytearray, count: int, shape: Shape, what: str, allow
 
 
 def _last_element(strings: bytearray) -> bytes:
-    """The last element of a raw form, with its length."""
+    """Return the last element of a raw form, with its length."""
     at = start = 0
     while at < len(strings):
         start = at
@@ -345,7 +348,7 @@ def _last_element(strings: bytearray) -> bytes:
 
 
 def _read_content(content: Buffer, datatype: Datatype, shape: Shape, what: str) -> Buffer:
-    """`tensor_content` in raw form."""
+    """Return `tensor_content` in raw form."""
     elements = prod(shape)
     if datatype is BYTES:
         return _read_string_content(content, elements, what)
@@ -363,7 +366,7 @@ def _read_content(content: Buffer, datatype: Datatype, shape: Shape, what: str) 
 
 
 def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
-    """Strings in `tensor_content`: their lengths as varints, then their bytes."""
+    """Return strings in `tensor_content`: their lengths as varints, then their bytes."""
     octets, sizes, at = bytes(content), [], 0
     if elements > len(octets):
         raise DecodeError(f"{what}: tensor_content of {len(octets)} bytes cannot hold {elements} strings")
@@ -383,12 +386,12 @@ def _read_string_content(content: Buffer, elements: int, what: str) -> Buffer:
 
 
 def parsed_size(message: Buffer) -> int:
-    """The bytes of a TensorProto that are parsed: all but packed FP32 and FP64 and `tensor_content` of numbers. Stops
-    counting above LARGE. Raises DecodeError where it is malformed."""
+    """Return the number of bytes of a TensorProto that are parsed: all bytes except packed FP32 and FP64, and
+    `tensor_content` of numbers. Counting stops above LARGE. Raises DecodeError if the TensorProto is malformed."""
     size = 0
     for number, wire_type, start, value, end in fields(message):
         if number == DTYPE and message[value:end] == _STRING_DTYPE:
-            return len(message)  # each element is looked at
+            return len(message)  # each element is inspected
         is_copied = wire_type == LENGTH and (number == CONTENT or number in _SINGLE)
         size += FIELD_COST + (value if is_copied else end) - start + (end - value) // COPIED * is_copied
         if size > LARGE:
@@ -397,7 +400,7 @@ def parsed_size(message: Buffer) -> int:
 
 
 FIELD_COST = 32
-"""Bytes that take as long to parse as a field takes to find."""
+"""The cost of finding a field, as the number of bytes that can be parsed in the same time."""
 
 
 # --- Writing ---
@@ -411,16 +414,16 @@ _SHORT_STRINGS = [_LIST_KEYS[BYTES] + varint(size) for size in range(128)]
 """Key and length of an element of BYTES, by its size."""
 
 DataField: TypeAlias = Callable[[Tensor], tuple[bytes, Buffer]]
-"""The key of the field with a tensor's elements, and its value; of BYTES the fields themselves, and no key."""
+"""The key of the field with a tensor's elements, and its value. For BYTES, the fields themselves and no key."""
 
 
 def in_content(tensor: Tensor) -> tuple[bytes, Buffer]:
-    """The elements as `tensor_content`, as requests have them; strings as `string_val`."""
+    """Return the elements as `tensor_content`, as in requests, or strings as `string_val`."""
     return (b"", _write_strings(tensor)) if tensor.datatype is BYTES else (_CONTENT_KEY, tensor.data)
 
 
 def in_list(tensor: Tensor) -> tuple[bytes, Buffer]:
-    """The elements as a list, as servers reply: many clients read `float_val` and nothing else."""
+    """Return the elements as a list, as in server responses: many clients read only `float_val`."""
     datatype = tensor.datatype
     if datatype is BYTES:
         return b"", _write_strings(tensor)
@@ -430,10 +433,11 @@ def in_list(tensor: Tensor) -> tuple[bytes, Buffer]:
 
 
 def write_entry(number: int, tensor: Tensor, field: DataField, role: str) -> tuple[Buffer, ...]:
-    """The entry of a `map<string, TensorProto>`, the field `number` of its message, in parts: the data are not copied.
+    """Return the entry of a `map<string, TensorProto>`, the field `number` of its message, in parts. The data are not
+    copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the `role`, a tensor without a name, or whose name is not valid Unicode.
+        GatewayError: INVALID_ARGUMENT naming the `role`, the tensor has no name, or its name is not valid Unicode.
     """
     if not tensor.name:
         raise invalid_input(f"an {role} has no name; TensorFlow Serving's tensors have names")
@@ -447,7 +451,7 @@ def write_entry(number: int, tensor: Tensor, field: DataField, role: str) -> tup
 
 
 def _write_head(number: int, name: str, datatype: Datatype, shape: Shape, data_key: bytes, size: int) -> bytes:
-    """All of an entry before the tensor's elements, which take `size` bytes."""
+    """Return the parts of an entry before the tensor's elements, which take `size` bytes."""
     dimensions = b"".join(map(_write_dimension, shape))
     head = _DTYPE_FIELDS[datatype] + _SHAPE_KEY + varint(len(dimensions)) + dimensions
     if size and data_key:
@@ -462,13 +466,13 @@ _write_short_head = lru_cache(256)(_write_head)
 
 
 def _write_dimension(size: int) -> bytes:
-    # `size` is no 0 on the wire in proto3; such a dimension is an empty message
+    # proto3 does not write a `size` of 0; a dimension of 0 is an empty message
     field = _SIZE_KEY + varint(size) if size else b""
     return _DIM_KEY + varint(len(field)) + field
 
 
 def _write_strings(tensor: Tensor) -> bytes:
-    """A field for each element."""
+    """Return a field for each element."""
     written = bytearray()
     for element in chain.from_iterable(bytes_elements.pieces(tensor.data)):
         size = len(element)

@@ -1,7 +1,7 @@
 """UM-Bridge 1.0: models for uncertainty quantification over HTTP and JSON. Every model maps vectors to vectors.
 
-Specification: https://um-bridge-benchmarks.readthedocs.io/en/docs/umbridge/lib.html ("Interface"). What it leaves open
-follows its Python and C++ packages.
+Specification: https://um-bridge-benchmarks.readthedocs.io/en/docs/umbridge/lib.html ("Interface"). Where it is silent,
+the code follows the Python and C++ packages.
 """
 
 from gateway.core.datatypes import NUMBERS, Datatype
@@ -42,11 +42,11 @@ PROTOCOLS = (
                 platform=NAME,
             ),
             servers=Servers(
-                # The Python and the C++ server compute one call at a time by default, and finish it even if the client
-                # has left.
+                # By default, the Python and the C++ server run one call at a time, and finish it even if the client has
+                # disconnected.
                 max_in_flight=1,
                 takes_many=ConcurrencyQuery(info, takes_many),
-                # An idle connection occupies one of the C++ server's 8 threads for 5 s, and replies on a reused
+                # An idle connection occupies one of the C++ server's 8 threads for 5 s, and responses on a reused
                 # connection are 40 ms late.
                 connection_per_call=True,
                 runs_to_the_end=True,

@@ -1,4 +1,4 @@
-"""Facing backends: canonical Requests to requests, replies to Answers."""
+"""Upstream side: converts canonical Requests to UM-Bridge requests, and UM-Bridge responses to Answers."""
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -30,29 +30,29 @@ from gateway.protocols.umbridge.schema import (
 )
 from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, encode_vectors, read_vector
 
-# UM-Bridge has no request for health or for one model's state: a server that answers `/Info` is taken as ready.
+# UM-Bridge has no request for health or for the state of a model: a server that responds to `/Info` counts as ready.
 INFO_OPERATIONS = frozenset(
     {Operation.LIVE, Operation.READY, Operation.SERVER_METADATA, Operation.MODELS, Operation.MODEL_READY}
 )
 
 
 def info(deadline: float | None = None) -> Message:
-    """The question what the server is and which models it has."""
+    """Return the request for the server's version and models."""
     return Message("GET", "/Info", deadline=deadline)
 
 
 def takes_many(reply: Message) -> bool:
-    """Whether the reply to `info` is a gateway's, which takes any number of calls at once."""
+    """Return whether the response to `info` is from a gateway, which accepts any number of concurrent calls."""
     return reply.status == HTTPStatus.OK and reply.headers.get(CALLS_HEADER) == MANY
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """One HTTP request with the keys of the Python client, in its order. Every input becomes a vector; the last inputs
-    of a derivative are the tensors of DERIVATIVES.
+    """Return one HTTP request with the keys of the Python client, in its order. Every input becomes a vector; the last
+    inputs of a derivative are the tensors of DERIVATIVES.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, an operation or a datatype that UM-Bridge does not have; INVALID_ARGUMENT, an index
-            that is not one integer, or a parameter that UM-Bridge does not have.
+        GatewayError: UNIMPLEMENTED, UM-Bridge does not have the operation or the datatype; INVALID_ARGUMENT, an index
+            is not a single integer, or UM-Bridge does not have the parameter.
     """
     if request.operation in PATHS:
         return _call(request, target)
@@ -92,7 +92,7 @@ def _call_body(request: Request, target: Target) -> Json:
 
 
 def _split_inputs(request: Request, count: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The model's own inputs, and the last `count` inputs, which are the tensors of the derivative."""
+    """Return the model's own inputs, and the last `count` inputs, which are the tensors of the derivative."""
     at = len(request.inputs) - count
     if at < 0:
         needed = ", ".join(DERIVATIVES[request.operation])
@@ -107,14 +107,15 @@ def _index(name: str, tensor: Tensor) -> int:
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """The Answer in one HTTP reply. Outputs of Evaluate have no names and no datatype; a derivative is one tensor.
+    """Return the Answer in one HTTP response. Outputs of Evaluate have no names and no datatype; a derivative is one
+    tensor.
 
     Content-Type is ignored: the Python server sends numbers as text/plain. Only a status of 2xx is a success. The
-    Python and the C++ client ignore the status and take an `error` under 200 for one, but no server is known to send an
-    `output` under another status.
+    Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but an `output`
+    under another status is not known from any server.
 
     Raises:
-        DecodeError: the body is not the reply to the request.
+        DecodeError: the body is not the response to the request.
         GatewayError: the error that the server reported.
     """
     if not 200 <= message.status < 300:
@@ -133,14 +134,14 @@ def _read_reply(message: Message, array_keys: Mapping[str, ArrayForm], target: T
 
 
 def _decode_reply(message: Message, request: Request, target: Target) -> Response:
-    """The reply to a call."""
+    """Return the Answer in the response to a call."""
     kind = REPLY_TYPES[request.operation]
     outputs = _read_outputs(kind, message, target)
     return Response(_outputs(kind, _read_reply(message, _ARRAYS[kind], target)) if outputs is None else outputs)
 
 
 def _read_outputs(kind: type[Reply], message: Message, target: Target) -> tuple[Tensor, ...] | None:
-    """The outputs of a reply that can be read by its type; None for the general reader."""
+    """Return the outputs of a response that the typed reader can decode, or None for the general reader."""
     try:
         body = read_as(kind, message.parts, target.limits.json_values)
         if isinstance(body, EvaluateReply):
@@ -171,4 +172,4 @@ _METADATA_DECODERS: dict[tuple[Operation, str], Callable[[dict[str, Json], Reque
     (Operation.READY, ""): metadata.decode_live,
     (Operation.MODEL_READY, ""): metadata.decode_model_ready,
 }
-"""What decodes the reply, for each operation and part."""
+"""The decoder of the response, for each operation and part."""

@@ -1,4 +1,5 @@
-"""`config`: any JSON value in UM-Bridge; in a canonical Request the parameter `config`, which holds its JSON text."""
+"""`config`: any JSON value in UM-Bridge. In a canonical Request it is the parameter `config`, which has the JSON
+text."""
 
 import re
 from collections.abc import Iterable
@@ -13,13 +14,13 @@ from gateway.protocols.umbridge.errors import excerpt
 CONFIG = "config"
 EMPTY = b"{}"
 _PLACE = re.compile(r" at byte [0-9]+$")
-"""Where the fault is, counted in a text around the config that only the gateway knows."""
+"""The position of an error, counted in a text around the config that the client does not see."""
 _EQUAL_TO_EMPTY = (b"null", b"[]")
 
 
 def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
-    """The parameter for a message's `config`: compact JSON of equal value with its keys in order. No parameter for
-    `{}`, `[]` (an empty list of R), null, or a message without `config`.
+    """Return the parameter for a message's `config`: compact JSON of equal value with its keys in order. Return no
+    parameter for `{}`, `[]` (an empty list in R), null, or a message without `config`.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
@@ -32,11 +33,11 @@ def decode_config(config: Json, limits: Limits, where: str) -> Parameters:
 
 
 def encode_config(request: Request, target: Target) -> bytes:
-    """The JSON value of `config` for a request's parameter; `{}` without one, as every client sends.
+    """Return the JSON value of `config` for a request's parameter, or `{}`, which every client sends by default.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the parameter is not JSON text, or there are other parameters, which UM-Bridge
-            cannot carry; RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
+        GatewayError: INVALID_ARGUMENT, the parameter is not JSON text, or the request has other parameters, which
+            UM-Bridge cannot carry; RESOURCE_EXHAUSTED, the text is longer than `limits.config`.
     """
     _refuse_other_parameters(request.parameters, "")
     for tensor in request.inputs:
@@ -57,7 +58,8 @@ def _refuse_other_parameters(parameters: Parameters, owner: str, allowed: Iterab
 
 
 def _checked_json(text: ParameterValue, limits: Limits, where: str) -> bytes:
-    """`text` as it is inserted into the message: exactly one JSON value, so that it cannot add members of its own."""
+    """Return `text` for insertion into the message. The text must be exactly one JSON value, so it cannot add members
+    to the message."""
     if not isinstance(text, str):
         raise invalid_input(f"parameter 'config' is {excerpt(text)}, expected JSON text")
     try:

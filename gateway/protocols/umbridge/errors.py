@@ -1,8 +1,8 @@
-"""UM-Bridge's errors, `{"error": {"type", "message"}}` with an HTTP status, to and from a Reason. What the texts of
-errors about JSON have in common is here as well.
+"""Converts UM-Bridge errors, `{"error": {"type", "message"}}` with an HTTP status, to and from a Reason. It also has
+the common parts of the texts of JSON errors.
 
 The interface has four types: InvalidInput, InvalidOutput, ModelNotFound and UnsupportedFeature. The Python and the C++
-client show any other type unchanged, so other failures get types of their own.
+client show any other type unchanged, so other failures have their own types.
 """
 
 from reprlib import Repr
@@ -21,7 +21,7 @@ from gateway.core.json import Json, read, write
 from gateway.core.protocol import Target
 from gateway.core.types import Headers, Message, Request
 
-# Where several rows have the same status and type, these are read back as the Reason of the first.
+# If several rows have the same status and type, these are decoded as the Reason of the first row.
 _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
     Reason.INVALID_INPUT: (400, "InvalidInput"),
     Reason.MODEL_NOT_FOUND: (400, "ModelNotFound"),
@@ -55,7 +55,7 @@ _STATUS_AND_TYPE: dict[Reason, tuple[int, str]] = {
     Reason.INTERNAL: (500, "ModelError"),
 }
 TYPES = tuple(dict.fromkeys(type_ for _, type_ in _STATUS_AND_TYPE.values()))
-"""The types of errors that clients get."""
+"""The error types that clients get."""
 _BY_STATUS_AND_TYPE = {pair: reason for reason, pair in reversed(_STATUS_AND_TYPE.items())}
 _BY_TYPE = {type_: reason for reason, (_, type_) in reversed(_STATUS_AND_TYPE.items())}
 _BY_STATUS = {
@@ -68,7 +68,7 @@ _BY_STATUS = {
     413: Reason.TOO_LARGE,
     429: Reason.OVERLOADED,
     501: Reason.UNSUPPORTED,
-    # from proxies in front of the servers
+    # from proxies between the gateway and the servers
     502: Reason.UNREACHABLE,
     503: Reason.UNREACHABLE,
     504: Reason.TIMEOUT,
@@ -76,13 +76,13 @@ _BY_STATUS = {
 
 
 _NOTHING_SAID = "Server got itself in trouble"
-"""What the Python server (aiohttp) answers in place of the text of an exception in the model."""
+"""The body that the Python server (aiohttp) sends instead of the text of an exception in the model."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The HTTP reply that reports `error` to a client."""
+    """Return the HTTP response that reports `error` to a client."""
     status, type_ = _STATUS_AND_TYPE[error.reason]
-    # orjson refuses lone surrogates, which a client may have put into a name
+    # orjson rejects lone surrogates, which a name from a client can contain
     text = error.message.encode("utf-8", "replace").decode()
     body = write({"error": {"type": type_, "message": text}})
     headers = ((b"content-type", b"application/json"), *error_fields(error))
@@ -90,8 +90,8 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def decode_error(error: Json, message: Message) -> GatewayError:
-    """The GatewayError of a reply's `error` member, which is an object or just a text. An unknown type (Julia's
-    InvalidGradient, ...) is kept in the text."""
+    """Return the GatewayError of a response's `error` member, which is an object or only a text. An unknown type
+    (Julia's InvalidGradient, ...) is kept in the text."""
     type_, text = _type_and_text(error)
     if type_ and type_ not in _BY_TYPE:
         text = f"{type_}: {text}"
@@ -99,10 +99,10 @@ def decode_error(error: Json, message: Message) -> GatewayError:
 
 
 def decode_error_reply(message: Message, target: Target) -> GatewayError:
-    """The GatewayError of a reply whose HTTP status is not 2xx.
+    """Return the GatewayError of a response whose HTTP status is not 2xx.
 
-    The reply to an exception in the model is not JSON: the Python server sends 500 and a text, the C++ server 500, an
-    empty body and the text in the header EXCEPTION_WHAT.
+    The response to an exception in the model is not JSON: the Python server sends 500 and a text, the C++ server sends
+    500, an empty body and the text in the header EXCEPTION_WHAT.
     """
     try:
         body = read(message.body, {}, values=target.limits.json_values, literals=True)
@@ -123,7 +123,8 @@ def _type_and_text(error: Json) -> tuple[str, str]:
 
 
 def _reason(message: Message, type_: str) -> Reason:
-    """The Reason that another gateway sent; else by status and type, by type, or by status."""
+    """Return the Reason that another gateway sent, or else the Reason of the status and type, of the type, or of the
+    status."""
     return (
         REASONS.get(message.headers.get(REASON_HEADER))
         or _BY_STATUS_AND_TYPE.get((message.status, type_))
@@ -134,10 +135,10 @@ def _reason(message: Message, type_: str) -> Reason:
 
 
 def required(body: dict[str, Json], key: str, role: str) -> Json:
-    """The value of `key`. `role` is `request` or `reply`.
+    """Return the value of `key`. `role` is `request` or `reply`.
 
     Raises:
-        DecodeError: there is none; names the keys that are there.
+        DecodeError: `key` is missing; the error names the keys that exist.
     """
     if key not in body:
         raise DecodeError(f'no "{key}" in the {role}; it has {", ".join(map(excerpt, body)) or "no keys"}')
@@ -149,5 +150,5 @@ _short.maxstring = _short.maxother = 60
 
 
 def excerpt(value: object) -> str:
-    """`value` as Python shows it, shortened for the text of an error: long and deep values lose their middle."""
+    """Return `value` in Python's notation, shortened for an error text: long and deep values lose their middle."""
     return _short.repr(value)

@@ -1,8 +1,8 @@
-"""The bodies of calls and of their replies, written down as types. `Raw` is the text of a vector.
+"""Types for the bodies of calls and of their responses. `Raw` is the text of a vector.
 
-A body is read by its type if it has exactly these members, once each, and vectors that are lists of JSON's numbers, as
-real clients and servers write them. The general reader (`gateway.core.json.read`) takes every other body and the large
-ones: it accepts more, and says what is wrong. Both give the same value.
+The typed reader decodes a body that has exactly these members, once each, and vectors that are lists of JSON numbers,
+which real clients and servers write. The general reader (`gateway.core.json.read`) decodes every other body and large
+bodies: it accepts more, and reports errors. Both readers return the same value.
 """
 
 from typing import Any, TypeAlias, TypeVar
@@ -62,13 +62,13 @@ class ApplyHessianCall(Struct, rename="camel"):
 
 
 class EvaluateReply(Struct):
-    """The reply to an evaluation."""
+    """The response to an evaluation."""
 
     output: list[Raw]
 
 
 class DerivativeReply(Struct):
-    """The reply to a derivative."""
+    """The response to a derivative call."""
 
     output: Raw
 
@@ -87,20 +87,20 @@ REPLY_TYPES: dict[Operation, type[Reply]] = {
 }
 
 _LARGEST = 2**14
-"""Bytes of a body up to which passing over the numbers once, to find where a vector ends, costs less than cutting the
-vectors out of the text (0.7 us for each KiB)."""
+"""Maximum bytes of a body for the typed reader. In a longer body, skipping the numbers once to find the end of each
+vector costs more than cutting the vectors out of the text (0.7 us for each KiB)."""
 
 Body = TypeVar("Body", bound=Call | Reply)
 
 
 def read_as(kind: type[Body], parts: tuple[Buffer, ...], values: int) -> Body:
-    """The body in `parts`. `values` is `limits.json_values`.
+    """Return the body in `parts`. `values` is `limits.json_values`.
 
     Raises:
-        DecodeError: it is for the general reader.
+        DecodeError: the body is for the general reader.
     """
     text = parts[0] if len(parts) == 1 else b""
-    # a value and what separates it from the next take two bytes at least, so that a short text has not too many
+    # each value with its separator takes at least two bytes, so a short text does not have too many
     if type(text) is not bytes or len(text) > _LARGEST or len(text) > 2 * values:
         raise DecodeError
     try:
@@ -110,7 +110,7 @@ def read_as(kind: type[Body], parts: tuple[Buffer, ...], values: int) -> Body:
     members = len(kind.__struct_fields__)
     if config := getattr(body, "config", None):
         members += _members(config, 2)
-    # Each member has its colon: there are more where one is repeated or unknown, and where a string has one.
+    # Each member has one colon: there are more if a member is repeated or unknown, or if a string has a colon.
     if text.count(b":") != members:
         raise DecodeError
     return body
@@ -123,7 +123,7 @@ _CONTAINERS = frozenset({dict, list})
 
 
 def _members(container: Any, level: int) -> int:
-    """The members of all objects in `container`, which stands at `level` of the document."""
+    """Return the number of members of all objects in `container`, which is at `level` of the document."""
     if level > MAX_DEPTH:
         raise DecodeError
     count, inner = (len(container), container.values()) if type(container) is dict else (0, container)

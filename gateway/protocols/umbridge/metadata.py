@@ -1,5 +1,5 @@
-"""Metadata in both directions. A model's is three requests, `/InputSizes`, `/OutputSizes` and `/ModelInfo`; `/Info`
-lists the models of the server."""
+"""Metadata, client side and upstream side. A model's metadata is three requests, `/InputSizes`, `/OutputSizes` and
+`/ModelInfo`; `/Info` lists the models of the server."""
 
 from math import prod
 
@@ -14,19 +14,19 @@ from gateway.protocols.umbridge.vectors import no_numbers
 JsonObject = dict[str, Json]
 
 MAX_SIZE = 2**53
-"""The largest size of a vector that every reader of JSON numbers gets exactly."""
+"""The largest vector size that every JSON reader decodes exactly."""
 
 
-# From replies of servers
+# Upstream side
 
 
 def decode_input_sizes(body: JsonObject, request: Request) -> Signature:
-    """A Signature with the inputs alone: FP64 vectors without names."""
+    """Return a Signature with only the inputs: FP64 vectors without names."""
     return Signature(inputs=_decode_sizes(body, SIZES_KEYS[INPUT_SIZES]), operations=frozenset())
 
 
 def decode_output_sizes(body: JsonObject, request: Request) -> Signature:
-    """A Signature with the outputs alone: FP64 vectors without names."""
+    """Return a Signature with only the outputs: FP64 vectors without names."""
     return Signature(outputs=_decode_sizes(body, SIZES_KEYS[OUTPUT_SIZES]), operations=frozenset())
 
 
@@ -43,7 +43,7 @@ def _decode_size(size: Json, what: str) -> int:
 
 
 def decode_model_info(body: JsonObject, request: Request) -> Signature:
-    """A Signature with the operations alone. An operation that `support` leaves out is not supported."""
+    """Return a Signature with only the operations. An operation that is missing in `support` is not supported."""
     support = required(body, "support", "reply")
     if not isinstance(support, dict):
         raise DecodeError(f'"support" is {excerpt(support)}, expected an object of booleans')
@@ -51,7 +51,7 @@ def decode_model_info(body: JsonObject, request: Request) -> Signature:
 
 
 def decode_models(body: JsonObject, request: Request) -> tuple[ModelEntry, ...]:
-    """The models of `/Info`."""
+    """Return the models of `/Info`."""
     return tuple(ModelEntry(_decode_model(model)) for model in _required_list(body, "models"))
 
 
@@ -62,18 +62,18 @@ def _decode_model(model: Json) -> str:
 
 
 def decode_server(body: JsonObject, request: Request) -> ServerInfo:
-    """The server of `/Info`, which has a version and no name."""
+    """Return the server of `/Info`, which has a version and no name."""
     return ServerInfo(NAME, str(required(body, "protocolVersion", "reply")))
 
 
 def decode_live(body: JsonObject, request: Request) -> bool:
-    """True: a server that answers `/Info` is live and ready."""
+    """Return True: a server that responds to `/Info` is live and ready."""
     _required_list(body, "models")
     return True
 
 
 def decode_model_ready(body: JsonObject, request: Request) -> bool:
-    """Whether `/Info` lists the model."""
+    """Return whether `/Info` lists the model."""
     return request.model in _required_list(body, "models")
 
 
@@ -84,23 +84,23 @@ def _required_list(body: JsonObject, key: str) -> list[Json]:
     return values
 
 
-# To clients
+# Client side
 
 
 def encode_input_sizes(answer: Answer, nan: str) -> tuple[bytes, ...]:
-    """The sizes of a Signature's inputs."""
+    """Return the sizes of a Signature's inputs."""
     assert isinstance(answer, Signature)
     return (write({SIZES_KEYS[INPUT_SIZES]: [_size(spec, "input") for spec in answer.inputs]}),)
 
 
 def encode_output_sizes(answer: Answer, nan: str) -> tuple[bytes, ...]:
-    """The sizes of a Signature's outputs."""
+    """Return the sizes of a Signature's outputs."""
     assert isinstance(answer, Signature)
     return (write({SIZES_KEYS[OUTPUT_SIZES]: [_size(spec, "output") for spec in answer.outputs]}),)
 
 
 def _size(spec: TensorSpec, role: str) -> int:
-    """The length of the vector that holds the tensor. The bridge has removed the batch dimension."""
+    """Return the length of the vector for the tensor. The bridge has removed the batch dimension."""
     if spec.datatype is Datatype.BYTES:
         raise no_numbers(f"{role} {spec.name!r}")
     if min(spec.shape, default=0) < 0:
@@ -110,12 +110,12 @@ def _size(spec: TensorSpec, role: str) -> int:
 
 
 def encode_model_info(answer: Answer, nan: str) -> tuple[bytes, ...]:
-    """Which of the four calls a Signature's operations include."""
+    """Return the support of a Signature's operations for each of the four calls."""
     assert isinstance(answer, Signature)
     return (write({"support": {call: operation in answer.operations for call, operation in CALLS.items()}}),)
 
 
 def encode_info(answer: Answer, nan: str) -> tuple[bytes, ...]:
-    """The names of the models."""
+    """Return the names of the models."""
     assert isinstance(answer, tuple)
     return (write({"protocolVersion": PROTOCOL_VERSION, "models": [entry.name for entry in answer]}),)

@@ -1,4 +1,4 @@
-"""UM-Bridge's paths for OpenAPI documents."""
+"""The paths of UM-Bridge for OpenAPI documents."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ from gateway.protocols.umbridge.errors import TYPES
 from gateway.protocols.umbridge.schema import CALLS, INPUT_SIZES, KEYS, MODEL_INFO, NAN, OUTPUT_SIZES, SIZES_KEYS
 
 _SIZES: Schema = list_of({"type": "integer", "minimum": 0})
-_CONFIG: Schema = {"description": "Any JSON that the model takes; clients send `{}` for none."}
+_CONFIG: Schema = {"description": "Any JSON that the model accepts; without a configuration, clients send `{}`."}
 _INDEX: Schema = {"type": "integer", "description": "The position of an input or output, counted from 0."}
 _ERROR: Content = {
     JSON: Media(
@@ -47,7 +47,7 @@ _SUMMARIES = {
 
 
 def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
-    """The operation of a pattern, for `model` or for any."""
+    """Return the operation of a path pattern, for `model` or for any model."""
     word = pattern.partition("/")[2]
     if word.endswith("ShMem"):
         return HttpOperation("Shared memory, which cannot cross the gateway", {}, _ERROR)
@@ -62,7 +62,7 @@ def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOp
     if word == MODEL_INFO:
         support = object_of({call: {"type": "boolean"} for call in CALLS}, list(CALLS))
         reply = answered(object_of({"support": support}, ["support"]))
-        return HttpOperation("Which operations the model supports", reply, _ERROR, body=content)
+        return HttpOperation("The operations that the model supports", reply, _ERROR, body=content)
     if word in SIZES_KEYS:
         what = "inputs" if word == INPUT_SIZES else "outputs"
         reply = answered(object_of({SIZES_KEYS[word]: _SIZES}, [SIZES_KEYS[word]]))
@@ -71,7 +71,7 @@ def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOp
 
 
 def _has_sizes(word: str, model: DescribedModel) -> bool:
-    """Whether a request for metadata can be answered: lengths of free dimensions, and of text, cannot."""
+    """Return whether a metadata request can be answered: tensors with free dimensions, and text, have no length."""
     asked = {INPUT_SIZES: model.signature.inputs, OUTPUT_SIZES: model.signature.outputs}.get(word, ())
     return not any(-1 in each.shape or each.datatype is Datatype.BYTES for each in asked)
 
@@ -111,7 +111,7 @@ def _output(operation: Operation, model: DescribedModel | None) -> Schema:
 
 
 def _example(operation: Operation, model: DescribedModel) -> dict[str, Any] | None:
-    """A request about the first input and the first output; None for a derivative whose lengths are not known."""
+    """Return a request for the first input and the first output, or None for a derivative whose lengths are unknown."""
     inputs, outputs = model.signature.inputs, model.signature.outputs
     tensors = (*inputs, *outputs)
     if not inputs or not outputs or not has_example(tensors):

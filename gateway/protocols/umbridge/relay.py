@@ -1,8 +1,9 @@
-"""Calls that pass unread between two sides of UM-Bridge (`core.protocol.Relay`).
+"""Relay of calls from a UM-Bridge client to a UM-Bridge server, without decoding them (`core.protocol.Relay`).
 
-The model is named in the body. So a request is walked through from member to member, and each vector passed over at the
-speed of memory, without a look at its numbers. What passes has each member once, in the form that every server takes;
-every other request is read, and written in that form. So is a reply with anything but finite numbers.
+The model's name is in the body. The gateway therefore scans a request member by member, and skips each vector at memory
+speed without reading its numbers. It forwards a request that has each member once, in a form that every server accepts;
+it decodes every other request, and writes it in this form. It also decodes responses that have anything except finite
+numbers.
 """
 
 import re
@@ -21,7 +22,7 @@ _BLANK = rb"[ \t\r\n]*+"
 
 
 def _pattern(*tokens: bytes) -> re.Pattern[bytes]:
-    """The pattern of these tokens of JSON, with blanks between them."""
+    """Return the pattern of these JSON tokens, with blanks between them."""
     return re.compile(_BLANK.join(tokens))
 
 
@@ -34,7 +35,8 @@ _DEEPEST_CONFIG = 4
 
 
 def _nested(levels: int) -> bytes:
-    """The pattern of what is in an object or a list. Where its brackets do not match, no parser takes the message."""
+    """Return the pattern of the contents of an object or a list. If the brackets do not match, no parser accepts the
+    message."""
     inner = rb"|[{\[]%b[}\]]" % _nested(levels - 1) if levels else b""
     return rb"(?:%b%b)*+" % (_PLAIN, inner)
 
@@ -44,20 +46,20 @@ _VECTORS = _pattern(rb"\[", rb"([\[\]])")
 _AFTER_VECTOR = _pattern(b"", rb"(?:(,)" + _BLANK + rb"\[|\])")
 
 _LONGEST_TEXT = 64 * 2**10
-"""Bytes of a name or a `config` that is passed over."""
+"""Maximum bytes of a name or a `config` that is skipped."""
 _MOST_VECTORS = 64
-"""Vectors of `input` that are passed over. Models have few, and short ones are read as fast."""
+"""Maximum number of vectors of `input` that are skipped. Models have few; short vectors are decoded equally fast."""
 
 _End: TypeAlias = Callable[[Buffer, int], int]
-"""Finds the end of the value that begins at a place; -1 if it is another value than every server takes."""
+"""Finds the end of the value that begins at a position; -1 if not every server accepts the value."""
 
 
 # --- requests ---
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """The request for a call. None if it must be read: any other request, and a call that not every server would take
-    as it is."""
+    """Return the request for a call, or None if the gateway must decode the message: it is not a call, or not every
+    server would accept it unchanged."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -74,8 +76,8 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | None:
-    """The places of the values of an object's members; None if it has other members than `ends`, one of them twice, or
-    another value."""
+    """Return the positions of the values of an object's members, or None if it has other members than `ends`, a member
+    twice, or another kind of value."""
     found: dict[bytes, slice] = {}
     end = 0
     while member := _MEMBER.match(body, end):
@@ -92,7 +94,7 @@ def _members(body: Buffer, ends: Mapping[bytes, _End]) -> dict[bytes, slice] | N
 
 
 def _of(pattern: re.Pattern[bytes]) -> _End:
-    """Finds the end of a value of this form."""
+    """Return a function that finds the end of a value of this form."""
 
     def find_end(body: Buffer, start: int) -> int:
         found = pattern.match(body, start, start + _LONGEST_TEXT)
@@ -102,15 +104,16 @@ def _of(pattern: re.Pattern[bytes]) -> _End:
 
 
 def _end_of_vector(body: Buffer, start: int) -> int:
-    """The end of a list. If the bracket found is that of something in the list, a string or another list, then no JSON
-    ends or goes on with a member behind it, and nobody takes the body."""
+    """Return the end of a list. The bracket found might be in the list, in a string or another list. In that case the
+    remaining text is not valid JSON, and no server accepts the body."""
     if body[start : start + 1] != b"[":
         return -1
     return find_byte(body, b"]", start) + 1 or -1
 
 
 def _end_of_vectors(body: Buffer, start: int) -> int:
-    """The end of a list of such lists. A number in place of a list of one, as MATLAB's client writes it, is none."""
+    """Return the end of a list of such lists, or -1 for any other value. MATLAB's client writes a list of one number as
+    a number."""
     opening = _VECTORS.match(body, start)
     if opening is None:
         return -1
@@ -142,7 +145,7 @@ _ENDS: Mapping[Operation, Mapping[bytes, _End]] = {
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """The message to a server; None if its `config` is longer than the backend's limit."""
+    """Return the message to a server, or None if its `config` is longer than the backend's limit."""
     assert request.unread is not None
     size_of_config: int = request.unread.found
     if size_of_config > target.limits.config:
@@ -150,20 +153,20 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
     return post(PATHS[request.operation], JSON_HEADERS, message.parts, request.deadline)
 
 
-# --- replies ---
+# --- responses ---
 
 _OUTPUT = _pattern(b"", rb"\{", b'"output"', b":", rb"\[")
 _NO_NUMBERS = b'"anu'
-"""A byte of every further member and of every value that is no finite number, also as Python writes it: NaN, nan, inf,
-Infinity, null, None, true, False, np.float64(1.5)."""
+"""Every additional member, and every value that is not a finite number, has at least one of these bytes, also in
+Python's notation: NaN, nan, inf, Infinity, null, None, true, False, np.float64(1.5)."""
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """The reply to the client, whatever its Content-Type, as in `client.decode_response`. None if it has something else
-    than numbers.
+    """Return the response to the client, with any Content-Type, like `client.decode_response`, or None if it has
+    anything except numbers.
 
     Raises:
-        GatewayError: an error that its status tells, as `client.decode_response`.
+        GatewayError: the error of its status, same as `client.decode_response`.
     """
     if not 200 <= reply.status < 300:
         decode_response(reply, request, target)

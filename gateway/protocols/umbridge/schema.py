@@ -16,14 +16,15 @@ CALLS = {
 PATHS = {operation: f"/{call}" for call, operation in CALLS.items()}
 
 INPUT_SIZES, OUTPUT_SIZES, MODEL_INFO = PARTS = ("InputSizes", "OutputSizes", "ModelInfo")
-"""The three requests that together give a model's metadata. Each is a path, and the `part` of a Request."""
+"""The three requests for a model's metadata. Every one is a path, and the `part` of a Request."""
 
 SIZES_KEYS = {INPUT_SIZES: "inputSizes", OUTPUT_SIZES: "outputSizes"}
-"""The key of the reply to each."""
+"""The key of each response."""
 
 TEST_SHARED_MEMORY = "TestShMem"
 SHARED_MEMORY_CALLS = tuple(f"{call}ShMem" for call in CALLS)
-"""Not documented: with these, a client and a server on one machine pass the numbers through POSIX shared memory."""
+"""Undocumented calls: with them, a client and a server on one machine exchange the numbers through POSIX shared
+memory."""
 
 KEYS = {
     "out_wrt": "outWrt",
@@ -39,13 +40,14 @@ PROTOCOL_VERSION = 1.0
 """A JSON number. The specification says string, but a string breaks the Python and the C++ client."""
 
 NAN: Nan = "literal"
-"""NaN, Infinity and -Infinity, which the Python and the Julia package read. They take `null` for a silent None."""
+"""NaN, Infinity and -Infinity, which the Python and the Julia package read. They convert `null` to None without an
+error."""
 
 JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 CALLS_HEADER = "gateway-calls"
 MANY = "many"
-"""With this value of the header, the reply to `/Info` tells clients of the gateway that the server takes any number of
-calls at once. The interface has no member for it; other clients ignore the header."""
+"""With this header value, the response to `/Info` tells clients of the gateway that the server accepts any number of
+concurrent calls. The interface has no member for this; other clients ignore the header."""
 
 INFO_HEADERS = Headers((*JSON_HEADERS.raw, (CALLS_HEADER.encode(), MANY.encode())))

@@ -1,4 +1,4 @@
-"""Facing clients: requests to canonical Requests, Answers to replies."""
+"""Client side: converts UM-Bridge requests to canonical Requests, and Answers to UM-Bridge responses."""
 
 from collections.abc import Callable, Iterator
 from struct import pack
@@ -30,8 +30,9 @@ from gateway.protocols.umbridge.vectors import decode_vector, encode_vector, enc
 
 SERVER_PATTERNS = {
     "GET /Info": (Operation.MODELS, ""),
-    # Answered here and never forwarded: the probe of a client on the server's machine would succeed, and from then on
-    # the numbers of every call would bypass the gateway. An empty reply makes the client send them by HTTP.
+    # The gateway responds to this request itself and never forwards it: the probe of a client on the server's machine
+    # would succeed, and the numbers of every later call would bypass the gateway. After an empty response, the client
+    # sends them by HTTP.
     f"POST /{TEST_SHARED_MEMORY}": (Operation.LIVE, TEST_SHARED_MEMORY),
 }
 MODEL_PATTERNS = {
@@ -52,17 +53,17 @@ ARRAY_KEYS: dict[Operation, dict[str, ArrayForm]] = {Operation.METADATA: {}} | {
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The canonical Request of one HTTP request. Inputs have no names and no datatype; those of a derivative are
-    followed by the tensors of DERIVATIVES. `config` becomes the parameter of that name, which holds its JSON text.
+    """Return the canonical Request of one HTTP request. Inputs have no names and no datatype; in a derivative, the
+    tensors of DERIVATIVES follow them. `config` becomes the parameter `config`, which has its JSON text.
 
-    Content-Type is ignored (Julia and the conformity suite send none), and so are unknown keys.
+    The gateway ignores Content-Type (Julia and the conformity suite omit it) and unknown keys.
 
-    An error in a request that names a model is returned as the Request's `flaw`: real servers check the model's name
-    first, and the conformity suite asks for unknown models with the name alone.
+    If a request that names a model has an error, the error becomes the Request's `flaw`: real servers check the model's
+    name first, and the conformity suite requests unknown models with only the name.
 
     Raises:
         DecodeError: the body is not JSON, or names no model.
-        GatewayError: UNIMPLEMENTED, a call through shared memory; RESOURCE_EXHAUSTED, `config` is beyond the limit.
+        GatewayError: UNIMPLEMENTED, a call through shared memory; RESOURCE_EXHAUSTED, `config` exceeds the limit.
     """
     asked = MODEL_PATTERNS.get(message.pattern)
     if asked is None:
@@ -75,12 +76,12 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
         try:
             return _decode_call(operation, message, listener)
         except DecodeError:
-            pass  # the general reader accepts it, or says what is wrong
+            pass  # the general reader accepts the body, or reports the error
     return _decode_general(operation, part, message, listener)
 
 
 def _decode_call(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """The Request of a call whose body is read by its type. Raises DecodeError for a body that is not."""
+    """Return the Request of a call whose body the typed reader decodes. Raises DecodeError for any other body."""
     kind = CALL_TYPES[operation]
     call = read_as(kind, message.parts, listener.limits.json_values)
     if not call.name:
@@ -114,7 +115,7 @@ def _decode_general(operation: Operation, part: str, message: Message, listener:
 
 
 def _model_despite(error: DecodeError, message: Message, listener: ListenerSettings) -> str:
-    """The model's name in a body whose arrays are malformed. Raises `error` if there is none."""
+    """Return the model's name in a body whose arrays are malformed. Raises `error` if the body names no model."""
     try:
         return _model(read(message.body, {}, values=listener.limits.json_values, literals=True))
     except DecodeError:
@@ -129,7 +130,7 @@ def _model(body: dict[str, Json]) -> str:
 
 
 def _inputs(operation: Operation, body: dict[str, Json]) -> tuple[Tensor, ...]:
-    # For a model without inputs the C++ client writes `[]` in Evaluate, and leaves the key out in derivatives.
+    # For a model without inputs, the C++ client writes `[]` in Evaluate, and leaves out the key in derivatives.
     vectors = required(body, "input", "request") if operation is INFER else body.get("input", ())
     inputs = [decode_vector("", vector, f"input {at}") for at, vector in enumerate(vectors)]
     return (*inputs, *_derivative_tensors(operation, body))
@@ -143,8 +144,8 @@ def _derivative_tensors(operation: Operation, body: dict[str, Json]) -> Iterator
 
 
 def _decode_index(name: str, key: str, value: Json) -> Tensor:
-    """The position of a vector, also a negative one: the model's server reports what is out of range. `0.0` is taken
-    as well, as by the C++ server."""
+    """Return the position of a vector, which can be negative: the model's server reports positions that are out of
+    range. `0.0` is accepted, as the C++ server does."""
     number = int(value) if isinstance(value, float) and value.is_integer() else value
     if type(number) is not int or not INT64_MIN <= number <= INT64_MAX:
         raise DecodeError(f'"{key}" is {excerpt(value)}, expected the position of a vector, counted from 0')
@@ -157,11 +158,11 @@ def _metadata_parameters(part: str, body: dict[str, Json], listener: ListenerSet
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The HTTP reply to a Request of decode_request. It has only the members of the interface: the conformity suite
-    forbids any other.
+    """Return the HTTP response to a Request that `decode_request` returned. The response has only the members of the
+    interface: the conformity suite forbids any other member.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor whose size is asked for has a free
+        GatewayError: UNIMPLEMENTED, a tensor is BYTES; FAILED_PRECONDITION, a tensor in a request for sizes has a free
             dimension; INTERNAL, a derivative is not exactly one tensor.
     """
     encode_body = _BODY_ENCODERS[request.operation, request.part]

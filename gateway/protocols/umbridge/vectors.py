@@ -1,4 +1,4 @@
-"""UM-Bridge's vectors, which are JSON arrays of numbers, to Tensors and back."""
+"""Converts UM-Bridge vectors, which are JSON arrays of numbers, to Tensors and back."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,11 +17,11 @@ _DATATYPES = {
     np.dtype(np.uint64): Datatype.UINT64,
     np.dtype(np.float64): Datatype.FP64,
 }
-"""The datatype of a vector by the dtype that the JSON reader chose from its literals."""
+"""The datatype of a vector, by the dtype that the JSON reader chose from its literals."""
 
 
 def read_vector(name: str, raw: Raw) -> Tensor:
-    """The Tensor of the list of JSON's numbers in `raw`, as `decode_vector` makes it.
+    """Return the Tensor of the list of JSON numbers in `raw`, like `decode_vector`.
 
     Raises:
         DecodeError: the text is for the general reader.
@@ -33,11 +33,11 @@ def read_vector(name: str, raw: Raw) -> Tensor:
 
 
 def decode_vector(name: str, vector: Array, what: str) -> Tensor:
-    """An untyped Tensor of rank 1: INT64, UINT64 or FP64, depending on the literals. A bare scalar, which MATLAB writes
-    for a vector of one, becomes `[1]`.
+    """Return an untyped Tensor of rank 1: INT64, UINT64 or FP64, depending on the literals. A scalar, which MATLAB
+    writes for a vector of one number, becomes `[1]`.
 
     Raises:
-        DecodeError: `what` holds anything but numbers, or is nested.
+        DecodeError: `what` has anything except numbers, or is nested.
     """
     values = vector.values
     datatype = None if isinstance(values, bytes) else _DATATYPES.get(values.dtype)
@@ -50,8 +50,8 @@ def decode_vector(name: str, vector: Array, what: str) -> Tensor:
 
 
 def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
-    """The JSON array of all elements in row-major order, to be placed in a message for `write_message`. BOOL is written
-    as 1 and 0, since a vector has numbers only.
+    """Return the JSON array of all elements in row-major order, for insertion into a message for `write_message`. BOOL
+    is written as 1 and 0, since a vector has only numbers.
 
     Raises:
         GatewayError: UNIMPLEMENTED, the tensor is BYTES; INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.
@@ -63,12 +63,13 @@ def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
 
 
 def encode_vectors(tensors: Iterable[Tensor], nan: str, role: str) -> list[Any]:
-    """The vectors of the tensors, as `encode_vector`. `role` is `input` or `output`; errors name the tensor by it."""
+    """Return the vectors of the tensors, like `encode_vector`. `role` is `input` or `output`; errors use it to name the
+    tensor."""
     return [encode_vector(tensor, nan, _label(tensor, at, role)) for at, tensor in enumerate(tensors)]
 
 
 def no_numbers(what: str) -> GatewayError:
-    """The error for BYTES, which UM-Bridge cannot carry."""
+    """Return the error for BYTES, which UM-Bridge cannot carry."""
     return unsupported(f"{what} is BYTES, but UM-Bridge carries numbers only")
 
 

@@ -1,7 +1,8 @@
 """V1: the KServe V1 protocol and TensorFlow Serving's REST API, with tensors in JSON as rows or columns.
 
 Specifications: https://kserve.github.io/website/docs/concepts/architecture/data-plane/v1-protocol and
-https://www.tensorflow.org/tfx/serving/api_rest. Where the servers differ, `flavor` says which one is meant.
+https://www.tensorflow.org/tfx/serving/api_rest. `flavor` selects the server type, for features in which the servers
+differ.
 """
 
 from functools import partial
@@ -20,7 +21,7 @@ from gateway.protocols.v1.server import DECODERS, decode_request, encode_respons
 TRAITS = Traits(
     wire=Wire(untyped=True, unnamed=True, selects=False, nan="null"),
     models=Models(
-        # digits are a version, other text is a label
+        # digits are a version; any other text is a label
         versions=bool,
         unknown_are_not_found=True,
         metadata_parts=("", STATUS),
@@ -28,16 +29,16 @@ TRAITS = Traits(
     ),
     servers=Servers(
         flavors=FLAVORS,
-        # KServe closes the connection without announcing it after an exception in the model
+        # After an exception in the model, KServe closes the connection without announcing it
         unannounced_ends=frozenset({500}),
-        # TensorFlow Serving neither lists its models nor names itself
+        # TensorFlow Serving neither lists its models nor reports its name
         lacks_model=is_unknown_servable,
     ),
 )
 
 
 def _protocol(flavor: str) -> Protocol:
-    """The protocol of a listener with this flavor."""
+    """Return the protocol of a listener with this server type."""
     return Protocol(
         NAME,
         carrier=HttpForm(),

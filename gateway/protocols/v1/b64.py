@@ -1,8 +1,8 @@
 """Bytes in JSON: TensorFlow Serving's `{"b64": "<base64>"}` (REST API, "Encoding binary values").
 
-Before the JSON text is read, each such object is replaced by a string with a prefix, the mark. An array of them is then
-an array of strings, which the array reader takes. A tensor with at least one becomes BYTES of content type `image`,
-which is never treated as text, even where its bytes are valid UTF-8.
+Before the JSON text is parsed, a string with a prefix, the mark, replaces every `b64` object. An array of these objects
+is then an array of strings, which the array reader accepts. A tensor with at least one of these objects becomes BYTES
+of content type `image`, which is never treated as text, even if its bytes are valid UTF-8.
 """
 
 import re
@@ -20,7 +20,7 @@ from gateway.core.types import Tensor
 IMAGE = "image"
 
 _KEY = b'"b64"'
-# Cannot match inside of a string of valid JSON, where each quote has a backslash before it.
+# Cannot match in a string of valid JSON, where a backslash precedes each quote.
 _OBJECT = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"([^"\\}]*+)"[ \t\r\n]*+\}')
 _OPENING = re.compile(rb'\{[ \t\r\n]*+"b64"[ \t\r\n]*+:[ \t\r\n]*+"')
 _CLOSING = re.compile(rb'"[ \t\r\n]*+\}')
@@ -30,12 +30,12 @@ _PIECE = 2**20
 
 
 def mark(text: bytes) -> bytes:
-    """The JSON text with a marked string in place of each `b64` object. A text that contains the mark already is
-    returned unchanged, so that a client's own string is never decoded."""
+    """Return the JSON text with a marked string instead of each `b64` object. A text that already contains the mark is
+    returned unchanged, so a client's own string is never decoded."""
     if _KEY not in text or _MARK in text or any(escape in text for escape in _ESCAPES):
         return text
-    # `re` holds the GIL while it works, so large texts are done in pieces. A match ends at the first closing brace, so
-    # a piece may end after any brace.
+    # `re` holds the GIL while it runs, so large texts are processed in pieces. A match ends at the first closing brace,
+    # so a piece can end after any brace.
     marked: list[bytes | memoryview] = []
     at = 0
     while at < len(text):
@@ -50,8 +50,8 @@ def mark(text: bytes) -> bytes:
 
 
 def _marked_large(text: bytes, at: int, end: int) -> Iterator[bytes | memoryview]:
-    """The same for a piece whose last object is too large for `re`: no brace is in it from `at + _PIECE` on but the
-    last byte, so it is the last `b64` object, or none is."""
+    """Yield the marked text of a piece whose last object is too large for `re`. From `at + _PIECE` on, the only brace
+    is the last byte of the piece, so this brace ends the last `b64` object, or no `b64` object."""
     whole, key = memoryview(text), text.rfind(_KEY, at, min(at + 2 * _PIECE, end))
     brace = text.rfind(b"{", at, key) if key >= 0 else -1
     opening = _OPENING.match(text, brace, min(brace + _PIECE, end)) if brace >= 0 else None
@@ -71,10 +71,10 @@ def _marked_large(text: bytes, at: int, end: int) -> Iterator[bytes | memoryview
 
 
 def decode_marked(tensor: Tensor, what: str) -> Tensor:
-    """The tensor with its marked strings decoded to bytes.
+    """Return the tensor with its marked strings decoded to bytes.
 
     Raises:
-        DecodeError: names `what`; a marked string is not base64.
+        DecodeError: a marked string is not base64; the error names `what`.
     """
     if tensor.datatype is not Datatype.BYTES or _MARK not in bytes(tensor.data):
         return tensor
@@ -84,7 +84,7 @@ def decode_marked(tensor: Tensor, what: str) -> Tensor:
 
 
 def restore_objects(given: Json) -> Json:
-    """A member without tensors, with each marked string turned back into its `b64` object."""
+    """Return a member without tensors, with each marked string converted back to its `b64` object."""
     if isinstance(given, dict):
         return {name: restore_objects(each) for name, each in given.items()}
     if isinstance(given, list):
@@ -105,11 +105,11 @@ def _decoded(elements: Iterable[bytes], what: str) -> Iterator[bytes]:
 
 
 def _decode(text: bytes, start: int) -> bytes:
-    """The bytes that `text[start:]` stands for; of a large text a piece at a time, since decoding 64 MiB at once would
-    stop all other threads for 130 ms.
+    """Return the bytes of the base64 text in `text[start:]`. A large text is decoded piece by piece, since decoding 64
+    MiB in one call would block all other threads for 130 ms.
 
     Raises:
-        ValueError: it is not base64.
+        ValueError: the text is not base64.
     """
     decoded: list[bytes] = []
     at = start
@@ -123,9 +123,9 @@ def _decode(text: bytes, start: int) -> bytes:
 
 
 def to_json(element: bytes) -> bytes:
-    """The `b64` object of one element."""
+    """Return the `b64` object of one element."""
     if len(element) <= _PIECE:
         return b'{"b64":"%b"}' % b64encode(element)
-    step = _PIECE // 3 * 3  # whole groups, so that only the last piece is padded
+    step = _PIECE // 3 * 3  # complete groups, so only the last piece has padding
     pieces = (b64encode(element[at : at + step]) for at in range(0, len(element), step))
     return b"".join((b'{"b64":"', *pieces, b'"}'))

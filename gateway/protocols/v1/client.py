@@ -1,4 +1,4 @@
-"""Facing backends: canonical Requests to V1 requests, and V1 replies to Answers."""
+"""Upstream side: converts canonical Requests to V1 requests, and V1 responses to Answers."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,18 +23,18 @@ _PAYLOAD_FORMATS = {
     Payload.COLUMNS: (TensorFormat.COLUMNS, False),
     Payload.NAMED_COLUMNS: (TensorFormat.COLUMNS, True),
 }
-"""The format, and whether a single tensor is named too."""
+"""The format, and whether a single tensor has a name too."""
 
 
 def _encode_inference(suffix: str, request: Request, target: Target) -> Message:
-    """A `:predict` or `:explain`, in the route's `payload` format, else in that of the V1 client, else in rows. Inputs
-    that cannot be rows go in columns."""
+    """Return a `:predict` or `:explain` request in the route's `payload` format, or else in the V1 client's format, or
+    else in rows. Inputs that cannot be rows are sent in columns."""
     _refuse_parameters_of_tensors(request)
     tensor_format, named = _tensor_format(request)
     if tensor_format is TensorFormat.ROWS and not are_rows(request.inputs):
         tensor_format = TensorFormat.COLUMNS
     body = Body(tensor_format, request.inputs, to_members(request.parameters, request.origin))
-    # KServe answers 400 to NaN; TensorFlow Serving reads it as a number
+    # KServe responds with 400 to NaN; TensorFlow Serving reads it as a number
     nan = request.translate.nan or ("error" if target.flavor == KSERVE else "literal")
     parts = write_body(body, REQUEST, nan, request.translate, named=named)
     return Message("POST", backend_path(request, target, suffix), JSON_HEADERS, parts)
@@ -85,11 +85,11 @@ _ENCODERS: Mapping[Operation, Callable[[Request, Target], Message]] = {
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The HTTP request for `request` to `target`.
+    """Return the HTTP request for `request` to `target`.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, V1 has no such operation; INVALID_ARGUMENT or NOT_FOUND, V1 cannot express a name,
-            version, parameter or tensor.
+        GatewayError: UNIMPLEMENTED, V1 does not have the operation; INVALID_ARGUMENT or NOT_FOUND, V1 cannot express a
+            name, version, parameter or tensor.
     """
     ask = _ENCODERS.get(request.operation)
     if ask is None:
@@ -98,11 +98,11 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`. Content-Type is ignored: KServe sends text replies without one.
+    """Return the backend's Answer to `request`. Content-Type is ignored: KServe omits it in text responses.
 
     Raises:
-        DecodeError: the reply is not a V1 reply.
-        GatewayError: the error in the reply.
+        DecodeError: the response is not a V1 response.
+        GatewayError: the error in the response.
     """
     match request.operation:
         case Operation.LIVE | Operation.READY:
@@ -129,8 +129,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response:
-    """The predictions in a reply. `nan` is the route's: with `null` null among numbers is NaN, else a part of any JSON
-    that is given to the client as text."""
+    """Return the predictions in a response. `nan` is the setting of the route: with `null`, null among numbers is NaN;
+    otherwise null is part of arbitrary JSON, which the client gets as text."""
     text = missing.as_nan(reply.body, members=True) if nan == "null" else None
     try:
         body = read_body(reply.body if text is None else text, REPLY, target.limits.json_values, any_json=True)
@@ -145,5 +145,5 @@ def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response
 
 
 def _decode_explanation(reply: Message) -> Response:
-    """An explanation may be any JSON: it is one BYTES element with the text."""
+    """Return an explanation, which can be any JSON, as one BYTES element with the text."""
     return Response((tensors.json_text("explanation", bytes(reply.body)),))

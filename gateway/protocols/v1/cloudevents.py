@@ -1,7 +1,7 @@
-"""CloudEvents around requests and replies, as KServe's V1 server reads and writes them.
+"""CloudEvents around requests and responses, as in KServe's V1 server.
 
-In binary mode the attributes are `ce-` headers and the body is an ordinary one. In structured mode the body is a JSON
-object of the attributes, with the request at `data`. Specification: CloudEvents 1.0, HTTP protocol binding.
+In binary mode the attributes are `ce-` headers and the body is an ordinary body. In structured mode the body is a JSON
+object with the attributes, and the request is at `data`. Specification: CloudEvents 1.0, HTTP protocol binding.
 """
 
 import json
@@ -26,12 +26,12 @@ _STRUCTURED_TYPE = "application/cloudevents+json"
 
 
 def may_be_event(message: Message) -> bool:
-    """Whether `unwrap` may find an event, or the error of one, in a client's message."""
+    """Return whether a client's message can be an event for `unwrap`, or an invalid event."""
     return b"ce-specversion" in message.headers.first or has_word(message.body, b'"specversion"', 5)
 
 
 def unwrap(message: Message, values: int) -> tuple[Message, str]:
-    """The message whose body is the request, and the mode of the reply. `values` is `limits.json_values`.
+    """Return the message whose body is the request, and the mode of the response. `values` is `limits.json_values`.
 
     Raises:
         DecodeError: the version of a binary event is unknown.
@@ -55,7 +55,7 @@ def unwrap(message: Message, values: int) -> tuple[Message, str]:
 
 
 def wrap(parts: tuple[Buffer, ...], event: str, model: str) -> Message:
-    """The reply to an event, in the mode `event`. `parts` are the JSON text of the ordinary reply."""
+    """Return the response to an event, in the mode `event`. `parts` are the JSON text of the ordinary response."""
     # KServe writes events with Python's json: with blanks and escapes.
     data = json.loads(b"".join(parts))
     attributes = {

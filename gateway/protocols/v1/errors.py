@@ -1,6 +1,6 @@
-"""V1's errors: an HTTP status and `{"error": text}`, with the layout and the statuses of each flavor.
+"""V1 errors: an HTTP status and `{"error": text}`, with the layout and the statuses of each server type.
 
-The header `gateway-reason` carries the Reason, so that it survives a chain of gateways.
+The header `gateway-reason` has the Reason, so the Reason survives a chain of gateways.
 """
 
 from gateway.core import http_status, json
@@ -13,16 +13,16 @@ from gateway.protocols.v1.parameters import BodyMessage
 _MAX_TEXT = 8192
 _NO_SUCH_PATH = frozenset({Reason.PATH_NOT_FOUND, Reason.METHOD_NOT_ALLOWED})
 _NOT_FOUND = "Not Found"
-"""The error of FastAPI, on which KServe is built, for an unknown path."""
+"""The error for an unknown path in FastAPI, on which KServe is built."""
 
 _REASONS = {**REASONS_BY_NUMBER, 409: Reason.ABORTED}
 _NOT_READY = " is not ready."
-"""The end of KServe's error for a model that is not loaded."""
+"""The end of KServe's error text for a model that is not loaded."""
 
 
 def encode_error(flavor: str, error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply with `error` in the layout of `flavor`. If the model refuses rows that arrived as JSON texts, the text
-    also says why they could not be read as a tensor."""
+    """Return the response with `error` in the layout of `flavor`. If the model rejects rows that arrived as JSON texts,
+    the error text also gives the reason why the rows could not be read as a tensor."""
     origin = request.origin if request is not None else None
     tensor_error = (
         origin.tensor_error if isinstance(origin, BodyMessage) and error.reason is Reason.INVALID_INPUT else ""
@@ -36,21 +36,21 @@ def encode_error(flavor: str, error: GatewayError, request: Request | None, mess
 
 
 def _as_kserve(error: GatewayError, text: str, message: Message) -> tuple[int, bytes]:
-    # FastAPI, on which KServe is built, answers these itself, with its own key
+    # FastAPI, on which KServe is built, handles these errors itself, with its own key
     key = "detail" if error.reason in _NO_SUCH_PATH else "error"
     return http_status.number(error), json.write({key: text})
 
 
 def _as_tensorflow(error: GatewayError, text: str, message: Message) -> tuple[int, bytes]:
-    status = http_status.number_of_status(error.status)  # TensorFlow Serving maps gRPC's codes in the usual way
+    status = http_status.number_of_status(error.status)  # TensorFlow Serving maps gRPC codes in the usual way
     if error.reason in _NO_SUCH_PATH:
         status, text = 400, f"Malformed request: {message.method} {message.path}"
     return status, b'{\n    "error": %b\n}' % json.write(text)
 
 
 def decode_error(reply: Message) -> GatewayError:
-    """The error in a backend's reply of status 400 or above. Its body is `{"error": text}`, FastAPI's `{"detail": ...}`
-    or plain text."""
+    """Return the error in a backend's response with status 400 or above. Its body is `{"error": text}`, FastAPI's
+    `{"detail": ...}` or plain text."""
     text = _text(reply)
     reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason(reply.status, text)
     return refusal(reason, text or f"status {reply.status} without a body")
@@ -65,16 +65,16 @@ def _reason(status: int, text: str) -> Reason:
 
 
 def lacks_path(reply: Message) -> bool:
-    """Whether the server lacks the path or the verb: FastAPI says so, or the body is that of a web server or framework
-    (a page, a line, none). A missing model is told as V1's error."""
+    """Return whether the server lacks the path or the verb: FastAPI reports this, or the body is from a web server or
+    framework (a page, a line, or empty). A missing model is reported as a V1 error."""
     if reply.headers.get(REASON_HEADER):
         return False
     return reply.status in (405, 501) or (reply.status == 404 and _error_text(reply.body) in ("", _NOT_FOUND))
 
 
 def is_unknown_servable(reply: Message, model: str) -> bool:
-    """Whether TensorFlow Serving says that it does not have the model: "Could not find any versions of model x" to the
-    question for its status, "Servable not found for request: Latest(x)" to others."""
+    """Return whether TensorFlow Serving reports a missing model: "Could not find any versions of model x" in responses
+    to status requests, "Servable not found for request: Latest(x)" in other responses."""
     text = _text(reply)
     return reply.status == 404 and text in (
         f"Could not find any versions of model {model}",
@@ -83,13 +83,15 @@ def is_unknown_servable(reply: Message, model: str) -> bool:
 
 
 def error_in_success(reply: Message) -> GatewayError | None:
-    """The error in a reply of status 200 that is `{"error": text}` and no prediction; None if it is none."""
+    """Return the error in a response with status 200 that is `{"error": text}` instead of a prediction, or None if it
+    is not an error."""
     text = _error_text(reply.body)
     return refusal(Reason.MODEL_ERROR, text[:_MAX_TEXT]) if text else None
 
 
 def batcher_error(message: object) -> GatewayError:
-    """The error that KServe's batcher sends with status 200. `message` is the body of the model server's error."""
+    """Return the error that KServe's batcher sends with status 200. `message` is the body of the model server's
+    error."""
     text = str(message)
     return refusal(Reason.MODEL_ERROR, (_error_text(text.encode("utf-8", "replace")) or text)[:_MAX_TEXT])
 

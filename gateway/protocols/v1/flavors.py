@@ -1,4 +1,4 @@
-"""The flavors of V1 servers, and how each is recognised.
+"""The types of V1 servers, and how they are detected.
 
 KServe and TensorFlow Serving have the same paths for inference; they differ in metadata, versions, errors and NaN.
 """
@@ -8,10 +8,10 @@ from gateway.core.types import ServerInfo
 
 KSERVE, TENSORFLOW = "kserve", "tensorflow"
 GATEWAY = "gateway"
-"""Another gateway: it has the paths of both, whatever the flavor of its listener."""
+"""Another gateway: it has the paths of both server types, whatever the server type of its listener."""
 
 MARK = b"gateway-flavor"
-"""The header that distinguishes a gateway's reply to `GET /` from KServe's."""
+"""The header that distinguishes a gateway's response to `GET /` from KServe's."""
 
 
 def _detect(info: ServerInfo | None) -> str:

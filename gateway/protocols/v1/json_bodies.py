@@ -1,11 +1,11 @@
-"""The JSON body of a request or a reply with tensors. Each format has two layouts:
+"""The JSON body of a request or a response with tensors. Each format has two layouts:
 
-    format    key in requests / replies      bare, one tensor      named
+    format    key in requests / responses    unnamed, one tensor   named
     rows      "instances" / "predictions"    [row, ...]            [{name: row, ...}, ...]
     columns   "inputs" / "outputs"           value                 {name: value, ...}
 
-A body is first read with its numbers straight into arrays (`_read_arrays`). If that fails, it is read as Python values
-(`_read_json_values`), which is slower but also takes rows that are not rectangular.
+A body is first read with its numbers directly into arrays (`_read_arrays`). If this fails, it is read as Python values
+(`_read_json_values`), which is slower but also accepts rows that are not rectangular.
 """
 
 import re
@@ -44,8 +44,8 @@ _ROW_LEVEL, _COLUMN_LEVEL = 3, 2  # {"instances": [{"x": here}]}, {"inputs": {"x
 
 @frozen
 class Body:
-    """The contents of a body: tensors in one of the two formats, and its other `members`. `tensor_error` says why a
-    value could not be read as a tensor and is JSON text instead; empty if all could."""
+    """The contents of a body: tensors in one of the two formats, and its other `members`. `tensor_error` is the reason
+    why a value could not be read as a tensor and is JSON text instead; empty if all values could."""
 
     tensor_format: TensorFormat
     tensors: tuple[Tensor, ...]
@@ -57,11 +57,11 @@ class Body:
 
 
 def read_body(raw: Buffer, keys: BodyKeys, limit: int, *, any_json: bool) -> Body:
-    """The tensors and the other members of `raw`. `limit` is `limits.json_values`. NaN and Infinity are numbers.
-    With `any_json` a value that is not a rectangular array becomes BYTES of JSON texts.
+    """Return the tensors and the other members of `raw`. `limit` is `limits.json_values`. NaN and Infinity are numbers.
+    With `any_json`, a value that is not a rectangular array becomes BYTES of JSON texts.
 
     Raises:
-        DecodeError: not JSON, neither or both keys of the tensors, or a value that is not a tensor.
+        DecodeError: not JSON, both or missing keys of the tensors, or a value that is not a tensor.
     """
     text = raw if isinstance(raw, bytes) else bytes(raw)
     try:
@@ -82,12 +82,12 @@ def _unchanged(tensor: Tensor, what: str) -> Tensor:
 
 
 def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Body | None:
-    """The body with its numbers read straight into arrays; None if its layout does not allow it. `unmark` decodes the
-    strings that replaced `b64` objects in the text."""
+    """Return the body with its numbers read directly into arrays, or None if its layout does not allow it. `unmark`
+    decodes the strings that replaced `b64` objects in the text."""
     try:
         tensor_format, tensors, members = read_by_type(text, keys, limit)
     except DecodeError:
-        pass  # the other readers take it, or say what is wrong
+        pass  # the other readers accept the body, or report the error
     else:
         return Body(tensor_format, tuple([unmark(each, _what(each.name, keys.role)) for each in tensors]), members)
     has_objects = text.find(b"{", text.find(b"{") + 1) >= 0
@@ -129,7 +129,7 @@ def _read_named_columns(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark
 
 
 def _has_scalars(member: Json) -> bool:
-    """Whether a member is a scalar, or an object of scalars (each read as an array of shape ())."""
+    """Return whether a member is a scalar, or an object of scalars (each read as an array of shape ())."""
     if type(member) is dict:
         return all(type(each) is Array and not each.shape for each in member.values())
     return type(member) is not list
@@ -144,7 +144,7 @@ def _are_objects(rows: list[Json]) -> bool:
 
 
 def _holds_objects(document: dict[str, Json]) -> bool:
-    """Whether a member may have keys at the level of the rows' keys, whose values were read as arrays."""
+    """Return whether a member can have keys at the level of the rows' keys, whose values were read as arrays."""
     return any(_is_container(inner) for each in document.values() if _is_container(each) for inner in _inner(each))
 
 
@@ -157,10 +157,10 @@ def _is_container(each: Json) -> bool:
 
 
 def _stack(name: str, rows: Sequence[Array], what: str) -> Tensor:
-    """The values of one name in all rows as one tensor.
+    """Return the values of one name in all rows as one tensor.
 
     Raises:
-        DecodeError: rows differ in shape, or mix numbers, strings and booleans.
+        DecodeError: rows have different shapes, or mix numbers, strings and booleans.
     """
     first = rows[0]
     for at, row in enumerate(rows):
@@ -186,7 +186,7 @@ def _join(arrays: "list[np.ndarray[Any, Any]]", what: str) -> "np.ndarray[Any, A
 
 
 def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, array_error: DecodeError | None) -> Body:
-    """The body, read as Python values. `array_error` is the error of `_read_arrays`, if it raised one."""
+    """Return the body, read as Python values. `array_error` is the error of `_read_arrays`, if it raised one."""
     try:
         document = read(text, {}, values=limit, literals=False)
     except DecodeError as error:
@@ -210,14 +210,15 @@ def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, a
 
 
 def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
-    """`array_error` if there is one; it also names the limit if the body was too large to be read as any JSON."""
+    """Return `array_error` if there is one. If the body was too large to be read as arbitrary JSON, the error also
+    names the limit."""
     if array_error is None or "limits.json_values" not in str(error):
         return array_error or error
     return DecodeError(f"{array_error}; JSON other than arrays may have {limit} values (limits.json_values)")
 
 
 def _named_rows(rows: list[Json]) -> list[tuple[str, Json]]:
-    """The values of each name in all rows; the rows themselves, without a name, if they are bare."""
+    """Return the values of each name in all rows, or the rows themselves, without a name, if they are unnamed."""
     is_named = _are_objects(rows) and _names_tensors(rows[0]) and all(row.keys() == rows[0].keys() for row in rows)
     if not is_named:
         return [("", rows)]
@@ -231,17 +232,18 @@ def _named_columns(given: Json) -> list[tuple[str, Json]]:
 
 
 def _names_tensors(given: dict[str, Json]) -> bool:
-    """Whether the keys can be names of tensors: not empty, and not a `b64` object."""
+    """Return whether the keys can be names of tensors: there are keys, every key has text, and the object is not a
+    `b64` object."""
     return bool(given) and "" not in given and given.keys() != {"b64"}
 
 
 def _what(name: str, role: str) -> str:
-    """How errors call a tensor."""
+    """Return the name of a tensor in errors."""
     return f"{role} {name!r}" if name else f"the {role}"
 
 
 def _tensor(name: str, given: Json, role: str, limit: int, is_rows: bool) -> tuple[Tensor, str]:
-    """The tensor, and why it is JSON text; the reason is empty for an ordinary tensor."""
+    """Return the tensor, and the reason why it is JSON text, which is empty for an ordinary tensor."""
     try:
         return from_value(name, given, _what(name, role), limit), ""
     except DecodeError as error:
@@ -265,7 +267,7 @@ def _no_list(keys: BodyKeys) -> DecodeError:
 
 
 def are_rows(tensors: Sequence[Tensor]) -> bool:
-    """Whether the tensors can be written as rows: rank 1 or more, and the same first dimension."""
+    """Return whether the tensors can be written as rows: rank 1 or more, and the same first dimension."""
     shapes = [tensor.shape for tensor in tensors]
     if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         return False
@@ -273,8 +275,8 @@ def are_rows(tensors: Sequence[Tensor]) -> bool:
 
 
 def write_body(body: Body, keys: BodyKeys, nan: str, translate: Translate, *, named: bool = False) -> tuple[bytes, ...]:
-    """The JSON text of a body, in pieces. Several tensors are named; a single one only if `named`. In the row format,
-    tensors that cannot be rows are written whole under the key of the rows.
+    """Return the JSON text of a body, in pieces. Several tensors are named; a single tensor only if `named`. In the row
+    format, tensors that cannot be rows are written whole under the key of the rows.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming a tensor that JSON cannot carry.
@@ -305,7 +307,7 @@ def _write_rows(tensors: Sequence[Tensor], keys: BodyKeys, nan: str, translate: 
 
 
 def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ...]:
-    """A JSON object of keys and texts, in pieces: large texts are not copied."""
+    """Return a JSON object of keys and texts, in pieces: large texts are not copied."""
     pieces = [*chain.from_iterable((b",%b:" % write(key), *texts) for key, texts in members)]
     if not pieces:
         return (b"{}",)
@@ -315,7 +317,7 @@ def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ..
 
 
 _JOINED = 64 * 2**10
-"""Texts of up to this many bytes are joined into one piece; the copy is cheaper than several writes."""
+"""Maximum bytes of texts that are joined into one piece; the copy is cheaper than several writes."""
 
 
 def _name(tensor: Tensor, at: int, keys: BodyKeys) -> str:

@@ -1,10 +1,10 @@
-"""The bodies of `:predict` and of its reply, written down as types. `Raw` is the text of tensors.
+"""Types for the bodies of `:predict` and of its response. `Raw` is the text of tensors.
 
     {"signature_name": "s", "instances": [[1.5, 2.5], [3.5, 4.5]]}
 
-A body is read by its type if it has these members alone, once each, and rectangular lists of numbers or strings. The
-values of one name in all rows are joined to the text of one list. `json_bodies` takes every other body, and the large
-ones: it accepts more, and says what is wrong. Both give the same value.
+The typed reader decodes a body that has only these members, once each, and rectangular lists of numbers or strings. It
+joins the values of one name in all rows to the text of one list. `json_bodies` decodes every other body, and large
+bodies: it accepts more, and reports errors. Both readers return the same value.
 """
 
 from collections.abc import Callable
@@ -30,15 +30,15 @@ class PredictRequest(Struct):
 
 
 class PredictReply(Struct):
-    """The body of a reply: rows or columns."""
+    """The body of a response: rows or columns."""
 
     predictions: Raw | UnsetType = UNSET
     outputs: Raw | UnsetType = UNSET
 
 
 _LARGEST = 2**14
-"""Bytes of a body up to which passing over the numbers once, to find where a tensor ends, costs less than cutting the
-tensors out of the text (0.7 us for each KiB)."""
+"""Maximum bytes of a body for the typed reader. In a longer body, skipping the numbers once to find the end of each
+tensor costs more than cutting the tensors out of the text (0.7 us for each KiB)."""
 
 _READERS: dict[BodyKeys, Callable[[bytes], Any]] = {
     REQUEST: Decoder(PredictRequest).decode,
@@ -49,13 +49,13 @@ _read_rows = Decoder(list[dict[str, Raw]]).decode
 
 
 def read_by_type(text: bytes, keys: BodyKeys, values: int) -> tuple[TensorFormat, list[Tensor], dict[str, Json]]:
-    """The format, the tensors, and the other members of a body. `values` is `limits.json_values`.
+    """Return the format, the tensors, and the other members of a body. `values` is `limits.json_values`.
 
     Raises:
-        DecodeError: the body is not for this reader.
+        DecodeError: the typed reader cannot decode the body.
     """
-    # A value and what separates it from the next take two bytes at least, so that a short text has not too many. Lists
-    # of strings are read as fast by `json_bodies`.
+    # Each value with its separator takes at least two bytes, so a short text does not have too many. `json_bodies`
+    # reads lists of strings equally fast.
     if len(text) > _LARGEST or len(text) > 2 * values or b'["' in text:
         raise DecodeError
     try:
@@ -67,14 +67,14 @@ def read_by_type(text: bytes, keys: BodyKeys, values: int) -> tuple[TensorFormat
         texts = _texts(content, tensor_format, keys)
     except (MsgspecError, UnicodeError, RecursionError) as error:
         raise DecodeError from error
-    # Each member has its colon: there are more where one is repeated or unknown, and where a string has one.
+    # Each member has one colon: there are more if a member is repeated or unknown, or if a string has a colon.
     if text.count(b":") != 1 + len(members) + sum([count for _, count, _ in texts]):
         raise DecodeError
     return tensor_format, [_tensor(name, each, values) for name, _, each in texts], members
 
 
 def _content(body: Any, keys: BodyKeys) -> tuple[TensorFormat, bytes]:
-    """The format and the text of the tensors."""
+    """Return the format and the text of the tensors."""
     rows, columns = getattr(body, keys.rows), getattr(body, keys.columns)
     if (rows is UNSET) is (columns is UNSET):
         raise DecodeError
@@ -82,7 +82,7 @@ def _content(body: Any, keys: BodyKeys) -> tuple[TensorFormat, bytes]:
 
 
 def _texts(content: bytes, tensor_format: TensorFormat, keys: BodyKeys) -> list[tuple[str, int, bytes]]:
-    """For each tensor its name, the number of members that hold it, and its text."""
+    """Return for each tensor its name, the number of members that have it, and its text."""
     if b"{" not in content:
         return [("", 0, content)]
     if content.startswith(b"{"):
@@ -105,7 +105,7 @@ def _names(tensors: dict[str, Raw]) -> dict[str, Raw]:
 
 
 _DEEPEST = MAX_DEPTH - 3
-"""Levels of an array that are allowed wherever it stands."""
+"""Maximum levels of an array that are allowed at every position of the body."""
 
 
 def _tensor(name: str, text: bytes, values: int) -> Tensor:

@@ -1,7 +1,7 @@
 """Metadata of V1: liveness, the list of models, KServe's readiness, TensorFlow Serving's version status and
 `signature_def`.
 
-A listener of either flavor writes a model's signature as TensorFlow Serving does; KServe has no metadata over V1.
+A listener of either server type writes a model's signature as TensorFlow Serving does; KServe lacks metadata over V1.
 """
 
 from typing import Any
@@ -33,22 +33,22 @@ _PREDICT = "tensorflow/serving/predict"
 _AVAILABLE = "AVAILABLE"
 
 
-# --- Facing clients ---
+# --- Client side ---
 
 
 def encode_alive(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to `GET /`, for a gateway that is alive."""
+    """Return the response to `GET /` from a gateway that is alive."""
     return Message(headers=_ALIVE_HEADERS, parts=(_ALIVE,), status=200)
 
 
 def encode_models(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to `GET /v1/models`: the names, each once."""
+    """Return the response to `GET /v1/models`: the names, each once."""
     assert isinstance(answer, tuple)
     return _reply({"models": [*dict.fromkeys(entry.name for entry in answer)]})
 
 
 def encode_ready(answer: Answer, request: Request, translate: Translate) -> Message:
-    """KServe's reply to `GET /v1/models/{model}`: `name` and `ready`, or 503."""
+    """Return KServe's response to `GET /v1/models/{model}`: `name` and `ready`, or 503."""
     if not answer:
         # the text of KServe since 0.10
         return _reply({"error": f"Model with name {request.model} is not ready."}, 503)
@@ -56,8 +56,8 @@ def encode_ready(answer: Answer, request: Request, translate: Translate) -> Mess
 
 
 def encode_status(answer: Answer, request: Request, translate: Translate) -> Message:
-    """TensorFlow Serving's reply to `GET /v1/models/{model}`: the state of the requested version. Without one it is
-    version 1, because the version that would answer is not known."""
+    """Return TensorFlow Serving's response to `GET /v1/models/{model}`: the state of the requested version. If the
+    request has no version, the response has version 1, because the version that runs is unknown."""
     version = request.version or "1"
     state = {
         "version": version,
@@ -68,7 +68,7 @@ def encode_status(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to `GET /v1/models/{model}/metadata`: `model_spec` and `signature_def`."""
+    """Return the response to `GET /v1/models/{model}/metadata`: `model_spec` and `signature_def`."""
     assert isinstance(answer, Signature)
     version = request.version or (answer.versions[-1] if answer.versions else "")
     definition = {
@@ -94,14 +94,14 @@ def _reply(document: dict[str, Json], status: int = 200) -> Message:
     return Message(headers=JSON_HEADERS, parts=(write(document),), status=status)
 
 
-# --- Facing servers ---
+# --- Upstream side ---
 
 
 def decode_alive(reply: Message) -> bool:
-    """Whether the server is alive. TensorFlow Serving answers 404 to `GET /`, which counts as alive.
+    """Return whether the server is alive. TensorFlow Serving responds with 404 to `GET /`, which counts as alive.
 
     Raises:
-        GatewayError: the error in a reply of status 500 or above.
+        GatewayError: the error in a response with status 500 or above.
     """
     if reply.status >= 500:
         raise errors.decode_error(reply)
@@ -109,10 +109,10 @@ def decode_alive(reply: Message) -> bool:
 
 
 def decode_server(reply: Message) -> ServerInfo:
-    """The flavor of a server, by its reply to `GET /`; an empty name if it is none of them.
+    """Return the server type according to the response to `GET /`, or an empty name if it is not a known type.
 
     Raises:
-        GatewayError: the error in the reply.
+        GatewayError: the error in the response.
     """
     if reply.status == 404:
         return ServerInfo(TENSORFLOW, "")
@@ -124,7 +124,7 @@ def decode_server(reply: Message) -> ServerInfo:
 
 
 def decode_models(reply: Message, target: Target) -> tuple[ModelEntry, ...]:
-    """The models in the reply to `GET /v1/models`. Raises DecodeError if it is not a list of names."""
+    """Return the models in the response to `GET /v1/models`. Raises DecodeError if it is not a list of names."""
     names = _document(reply, replace(target, limits=target.limits.of_lists)).get("models")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise DecodeError('expected a list of model names at "models"')
@@ -132,12 +132,12 @@ def decode_models(reply: Message, target: Target) -> tuple[ModelEntry, ...]:
 
 
 def decode_ready(reply: Message, target: Target) -> bool:
-    """Whether the model is ready, by either flavor's reply to `GET /v1/models/{model}`. The body of KServe's 503 was
-    `{"ready": false}` up to 0.9.
+    """Return whether the model is ready, from either server type's response to `GET /v1/models/{model}`. Up to KServe
+    0.9, the body of its 503 response is `{"ready": false}`.
 
     Raises:
-        GatewayError: the error in the reply.
-        DecodeError: the reply is of neither flavor.
+        GatewayError: the error in the response.
+        DecodeError: the response is not from a known server type.
     """
     if reply.status == 503:
         error = errors.decode_error(reply)
@@ -151,11 +151,11 @@ def decode_ready(reply: Message, target: Target) -> bool:
 
 
 def decode_status(reply: Message, request: Request, target: Target) -> Signature:
-    """The available versions of the model, in a Signature without tensors; an empty one if the server, which may have
-    nothing but `:predict`, lacks the path.
+    """Return the available versions of the model, in a Signature without tensors, or an empty Signature if the server,
+    which might have only `:predict`, lacks the path.
 
     Raises:
-        GatewayError, DecodeError: as `decode_ready`.
+        GatewayError, DecodeError: same as `decode_ready`.
     """
     if errors.lacks_path(reply):
         return Signature()
@@ -167,7 +167,7 @@ def decode_status(reply: Message, request: Request, target: Target) -> Signature
 
 
 def _name(document: dict[str, Json], request: Request) -> str:
-    """The name that the server itself gives to the model; that of the request if it gives none."""
+    """Return the server's name for the model, or the name in the request if the server does not report a name."""
     name = document.get("name")
     return name if isinstance(name, str) and name else request.model
 
@@ -176,22 +176,22 @@ def _available(document: dict[str, Json]) -> tuple[str, ...]:
     states = _member(document, "model_version_status", None)
     if not isinstance(states, list):
         raise DecodeError('expected "ready" or "model_version_status"')
-    # the JSON form of protobuf omits the state UNKNOWN, which is 0
+    # protobuf's JSON mapping omits the state UNKNOWN, which is 0
     found = [each for each in states if isinstance(each, dict) and each.get("state") == _AVAILABLE]
     return tuple(str(each.get("version", "")) for each in found)
 
 
 def decode_metadata(reply: Message, request: Request, target: Target) -> Signature:
-    """The model's default signature: `serving_default`, or its only one. Without tensors if the server has no metadata
-    (KServe), if the model has no such signature, or if a tensor has an unknown datatype or no rank. OpenVINO's server,
-    which decodes image files, names no method.
+    """Return the model's default signature: `serving_default`, or its only signature. The result has no tensors if the
+    server has no metadata (KServe), if the model has no such signature, or if a tensor has an unknown datatype or no
+    rank. OpenVINO's server, which decodes image files, names no method.
 
     Raises:
-        GatewayError: the error in the reply.
-        DecodeError: the reply is not TensorFlow Serving's metadata.
+        GatewayError: the error in the response.
+        DecodeError: the response is not TensorFlow Serving's metadata.
     """
     if errors.lacks_path(reply):
-        return Signature()  # KServe gives the name with the status
+        return Signature()  # KServe sends the name with the status
     document = _document(reply, target)
     try:
         spec = _member(document, "model_spec", {})
@@ -210,8 +210,8 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
 
 
 def _member(document: dict[str, Json], name: str, *default: Json) -> Any:
-    """A member by its name in the schema, or in lowerCamelCase, as protobuf's JSON mapping has it: OpenVINO's server
-    writes both. Raises KeyError if it is missing and there is no default."""
+    """Return a member by its name in the schema, or in lowerCamelCase, which protobuf's JSON mapping uses: OpenVINO's
+    server writes both. Raises KeyError if the member is missing and `default` is not given."""
     first, *others = name.split("_")
     for spelling in (name, first + "".join(map(str.capitalize, others))):
         if spelling in document:
@@ -226,7 +226,7 @@ def _shown(error: Exception) -> str:
 
 
 def _specs(tensors: dict[str, Json]) -> tuple[TensorSpec, ...] | None:
-    """The specifications of the tensors; None if one of them cannot be expressed."""
+    """Return the specifications of the tensors, or None if a tensor cannot be expressed."""
     found = [_spec(name, info) for name, info in tensors.items()]
     return None if None in found else tuple(each for each in found if each is not None)
 
@@ -236,7 +236,7 @@ def _spec(name: str, info: dict[str, Json]) -> TensorSpec | None:
     datatype = _DATATYPES.get(info["dtype"])
     if datatype is None or _member(shape, "unknown_rank", False):
         return None
-    # protobuf's JSON leaves out what is 0
+    # protobuf's JSON mapping leaves out zeros
     return TensorSpec(name, datatype, tuple(int(each.get("size", 0)) for each in shape.get("dim", ())))
 
 

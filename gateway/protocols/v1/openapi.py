@@ -1,4 +1,4 @@
-"""V1's paths for OpenAPI documents."""
+"""The paths of V1 for OpenAPI documents."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,25 +28,25 @@ from gateway.protocols.v1.server import DEFAULT_NAN
 
 _B64 = object_of({"b64": {"type": "string", "contentEncoding": "base64"}}, ["b64"])
 _BODIES = (
-    "`instances` has one entry for each row of the batch, and is answered with `predictions`; `inputs` has the tensors "
-    "whole, and is answered with `outputs`. A single tensor needs no name. Bytes that are no text are "
+    "`instances` has one entry for each row of the batch, and the response has `predictions`. `inputs` has whole "
+    "tensors, and the response has `outputs`. A single tensor does not need a name. Bytes that are not text are "
     '`{"b64": BASE64}`.'
 )
 
 
 def describe(pattern: str, model: DescribedModel | None, flavor: str) -> HttpOperation | None:
-    """The operation of a pattern of a listener with this flavor, for `model` or for any."""
+    """Return the operation of a path pattern of a listener with this server type, for `model` or for any model."""
     flavor = flavor or KSERVE
     error = _error(flavor)
     path = pattern.partition(" ")[2]
     if path.endswith((":classify", ":regress")):
-        return HttpOperation("Refused: examples are read over gRPC only", {}, error)
+        return HttpOperation("Rejected: examples are accepted only over gRPC", {}, error)
     if path.endswith(":predict"):
         reply = answered(_reply(flavor, REPLY, model))
         return HttpOperation("Run the model", reply, error, _BODIES, _request(model))
     if path.endswith(":explain"):
         reply = answered({})
-        text = "The body is that of `:predict`; what is answered depends on the explainer, often `explanations`."
+        text = "Same body as `:predict`. The response depends on the explainer, and often has `explanations`."
         return HttpOperation("Explain a prediction", reply, error, text, in_json({"type": "object"}))
     if path.endswith("/metadata"):
         return HttpOperation("The model's inputs and outputs", answered(_METADATA), error)
@@ -92,7 +92,7 @@ def _item(spec: TensorSpec, nan: Nan = "error") -> Schema:
 
 
 def _whole(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
-    """Tensors whole: by name, or a single one alone."""
+    """Return the schema of whole tensors: by name, or a single tensor alone."""
     by_name = object_of(
         {each.name: nested(_item(each, nan), each.shape) for each in specs}, [each.name for each in specs]
     )
@@ -102,7 +102,8 @@ def _whole(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
 
 
 def _rows(specs: Sequence[TensorSpec], nan: Nan = "error") -> Schema:
-    """One entry for each row: an object with the row of each tensor, or the row of a single tensor alone."""
+    """Return the schema of one entry for each row: an object with the row of each tensor, or the row of a single tensor
+    alone."""
     rows = {each.name: nested(_item(each, nan), each.shape[1:]) for each in specs}
     by_name = list_of(object_of(rows, [*rows]))
     if len(specs) > 1:
@@ -144,5 +145,5 @@ def _reply(flavor: str, keys: BodyKeys, model: DescribedModel | None) -> Schema:
         return _body(keys, {}, {})
     nan = model.translate.nan or DEFAULT_NAN[flavor]
     whole = _whole(specs, nan)
-    # outputs that are no rows are written whole under the key of the rows
+    # outputs that are not rows are written whole under the key of the rows
     return _body(keys, {"anyOf": [_rows(specs, nan), whole]} if _have_rows(specs) else whole, whole)

@@ -1,8 +1,9 @@
-"""The other members of a body (`signature_name`, `parameters`, any other key), to canonical parameters and back.
+"""Converts the other members of a body (`signature_name`, `parameters`, any other key) to canonical parameters and
+back.
 
-Scalars become parameters unchanged; other JSON becomes a string parameter with the JSON text. From V1 to V1 each member
-keeps its place and its JSON value. A parameter of another protocol is written into the object `parameters`, but for
-`signature_name`, which is a member of the body.
+Scalars become parameters unchanged; other JSON becomes a string parameter with the JSON text. From V1 to V1, each
+member keeps its position and its JSON value. A parameter of another protocol is written into the object `parameters`,
+except `signature_name`, which is a member of the body.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from gateway.protocols.v1.schema import PARAMETERS, SERVING_DEFAULT, SIGNATURE_N
 
 
 class BodyMessage(Message, frozen=True):
-    """A message with tensors, and what the reply or the request to a V1 backend needs of it: the format, whether the
+    """A message with tensors, and the data for the response or for the request to a V1 backend: the format, whether the
     tensors are named, and the other members by key."""
 
     tensor_format: TensorFormat = TensorFormat.ROWS
@@ -25,16 +26,16 @@ class BodyMessage(Message, frozen=True):
     in_parameters: frozenset[str] = frozenset()
     """The parameters that are keys of the object `parameters`."""
     tensor_error: str = ""
-    """Why the values could not be read as a tensor and are JSON texts; empty if they could."""
+    """The reason why the values could not be read as a tensor and are JSON texts; empty if they could."""
     event_mode: str = ""
-    """The mode of the CloudEvent that replies; empty for an ordinary reply."""
+    """The mode of the CloudEvent in the response; empty for an ordinary response."""
 
 
 def to_parameters(body: Body) -> tuple[Parameters, frozenset[str]]:
-    """The parameters of the body's members, and the names of those in the object `parameters`.
+    """Return the parameters of the body's members, and the names of the parameters in the object `parameters`.
 
     Raises:
-        DecodeError: a name is there twice, or `signature_name` is not a string.
+        DecodeError: a name occurs twice, or `signature_name` is not a string.
     """
     members = body.members
     if not members:
@@ -57,8 +58,8 @@ def _parameter(given: Json) -> ParameterValue:
 
 
 def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json]:
-    """The members of a body for `parameters`. Those of a V1 message keep their place and JSON value; its signature name
-    is a member even if it is no parameter, being the default.
+    """Return the members of a body for `parameters`. Members of a V1 message keep their position and JSON value. The
+    default signature name of a V1 message is a member even though it is not a parameter.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming a parameter that is NaN or an infinity.
@@ -80,7 +81,7 @@ def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json
             holder, original = (outer if name == SIGNATURE_NAME else nested), given
         if isinstance(given, float) and not isfinite(given):
             raise invalid_input(f"parameter {name!r} is {given}, for which JSON has no number")
-        # a route may have changed the parameter since
+        # a route can have changed the parameter
         holder[name] = original if _parameter(original) == given else given
     found = outer | ({PARAMETERS: nested} if nested else {})
     return {name: found[name] for name in (*written, *found) if name in found}

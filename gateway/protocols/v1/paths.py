@@ -1,4 +1,4 @@
-"""The URL paths of V1, of models, versions and labels."""
+"""The URL paths of V1: models, versions and labels."""
 
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ MODEL_PATHS = (MODEL, f"{MODEL}/versions/{{version}}", f"{MODEL}/labels/{{versio
 
 
 def backend_path(request: Request, target: Target, suffix: str = "") -> str:
-    """The path of the request's model and version with `suffix` (`:predict`, `/metadata`), percent-encoded.
+    """Return the path of the request's model and version with `suffix` (`:predict`, `/metadata`), percent-encoded.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, a name cannot be a path segment; NOT_FOUND, a version on a KServe backend.
@@ -29,16 +29,16 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
 
 
 def asked_version(message: Message) -> str:
-    """The version or label in a request's path; empty if it has none, and for version 0: OpenVINO's client asks for it
-    where no version is given, and its server takes it for the latest one."""
+    """Return the version or label in a request's path. The result is empty if the path lacks both, and for version 0:
+    OpenVINO's client requests version 0 by default, and its server treats it as the latest version."""
     version = message.captures.get("version", "")
     return "" if version == "0" else version
 
 
 @lru_cache(4096)
 def model_path(model: str, version: str) -> str:
-    """`/v1/models/{model}`, with `/versions/{version}` for digits and `/labels/{version}` for any other text. Raises
-    GatewayError (INVALID_ARGUMENT) for a name that cannot be a path segment."""
+    """Return `/v1/models/{model}`, with `/versions/{version}` for digits and `/labels/{version}` for any other text.
+    Raises GatewayError, INVALID_ARGUMENT, for a name that cannot be a path segment."""
     path = f"{MODELS}/{path_segment(model, 'model', 'V1')}"
     if not version:
         return path

@@ -1,7 +1,8 @@
-"""Calls that pass unread between two sides of V1 (`core.protocol.Relay`), whatever the listener's flavor.
+"""Relay of calls from a V1 client to a V1 server, without decoding them (`core.protocol.Relay`), for each server type
+of the listener.
 
-The path names the model, so the router needs nothing of the body. The bodies of KServe and TensorFlow Serving are the
-same JSON but for CloudEvents, the reply to columns, NaN and the errors of KServe's batcher: these are read.
+The path names the model, so the router does not need the body. The bodies of KServe and TensorFlow Serving are the same
+JSON except for CloudEvents, responses to columns, NaN and the errors of KServe's batcher. The gateway decodes these.
 """
 
 from gateway.core.operations import INFER, Operation
@@ -26,7 +27,8 @@ _SUFFIXES = {operation: verb for verb, operation in _VERBS.items()}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """The request for a call, by its path; None if the body must be read: it may be a CloudEvent."""
+    """Return the request for a call from its path, or None if the gateway must decode the body because it can be a
+    CloudEvent."""
     operation, body = _OPERATIONS.get(message.pattern), message.body
     if operation is None or not len(body) or may_be_event(message):
         return None
@@ -34,11 +36,11 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """The message to a server that takes the client's body as it is. None for columns to a KServe, whose models choose
-    the key of the reply.
+    """Return the message to a server that accepts the client's body unchanged, or None for columns to KServe, whose
+    models choose the key of the response.
 
     Raises:
-        GatewayError: as `backend_path`.
+        GatewayError: same as `backend_path`.
     """
     path = backend_path(request, target, _SUFFIXES[request.operation])
     if target.flavor == KSERVE and has_word(message.body, b'"inputs"', 3):
@@ -46,15 +48,15 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
     return post(path, JSON_HEADERS, message.parts, request.deadline)
 
 
-# --- replies ---
+# --- responses ---
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """The reply to the client. None for a reply that must be read: it is not called JSON, has NaN or an infinity, which
-    each flavor writes in its own way, or may be an error of KServe's batcher.
+    """Return the response to the client. None if the gateway must decode the response: its content type is not JSON, it
+    has NaN or an infinity, which each server type writes differently, or it can be an error of KServe's batcher.
 
     Raises:
-        DecodeError, GatewayError: an error, as `client.decode_response`.
+        DecodeError, GatewayError: an error, same as `client.decode_response`.
     """
     if reply.status != 200:
         decode_response(reply, request, target)

@@ -1,4 +1,4 @@
-"""The keys and constants of V1 on the wire, and its two formats of tensors.
+"""The keys and constants of V1, and its two tensor formats.
 
 Specifications: the KServe V1 protocol, and TensorFlow Serving's REST API, which names the row and the columnar format.
 """
@@ -15,14 +15,14 @@ JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 SIGNATURE_NAME = "signature_name"
 PARAMETERS = "parameters"
 SERVING_DEFAULT = "serving_default"
-"""The signature of a TensorFlow model that is used if the request names none."""
+"""The default signature of a TensorFlow model."""
 
 STATUS = "status"
-"""The part of a model's metadata that has its available versions: `GET /v1/models/{model}`."""
+"""The `part` of a metadata request for the available versions: `GET /v1/models/{model}`."""
 
 
 class TensorFormat(Enum):
-    """How a body holds its tensors."""
+    """The format of a body's tensors."""
 
     ROWS = "a list with one entry for each row of the batch"
     COLUMNS = "each tensor whole"
@@ -30,15 +30,15 @@ class TensorFormat(Enum):
 
 @frozen
 class BodyKeys:
-    """The keys of the tensors in a body, one for each format; a body has one of the two. `role` is what errors call
-    such a tensor."""
+    """The keys of the tensors in a body, one for each format; a body has one of the two. Errors call the tensors
+    `role`."""
 
     rows: str
     columns: str
     role: str
 
     def of(self, tensor_format: TensorFormat) -> str:
-        """The key of the tensors in this format."""
+        """Return the key of the tensors in this format."""
         return self.rows if tensor_format is TensorFormat.ROWS else self.columns
 
 

@@ -1,4 +1,5 @@
-"""Facing clients: V1 requests to canonical Requests, Answers to replies, in the `flavor` of the listener."""
+"""Client side: converts V1 requests to canonical Requests, and Answers to responses, in the `flavor` of the
+listener."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -27,7 +28,7 @@ from gateway.protocols.v1.tensors import ANY_JSON
 
 
 def _decode_path_only(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """A request without a body: the path says everything."""
+    """Return the Request of a message without a body: the path has all of it."""
     return Request(
         operation,
         message.captures.get("model", ""),
@@ -65,7 +66,7 @@ def _decode_tensorflow(message: Message, listener: ListenerSettings) -> Request:
 def _inference(operation: Operation, body: Body, message: Message, event: str) -> Request:
     parameters, nested = to_parameters(body)
     if parameters.get(SIGNATURE_NAME) == SERVING_DEFAULT and SIGNATURE_NAME not in nested:
-        # the default: servers without signatures can take the request; those of V1 get it from the origin
+        # the default, so servers without signatures can take the request; V1 servers get it from the origin
         parameters = {name: each for name, each in parameters.items() if name != SIGNATURE_NAME}
     named = bool(body.tensors) and bool(body.tensors[0].name)
     origin = None
@@ -105,12 +106,12 @@ DECODERS: Mapping[str, Mapping[str, DecodeRequest]] = {
         **_SHARED,
     },
 }
-"""The decoder of each path, by the listener's flavor. A real KServe has no versions, labels and metadata; a listener of
-that flavor has them."""
+"""The decoder of each path, by the listener's server type. A real KServe has no versions, labels and metadata; a
+listener of this type has them."""
 
 
 def decode_request(flavor: str, message: Message, listener: ListenerSettings) -> Request:
-    """The canonical Request of a client's message.
+    """Return the canonical Request of a client's message.
 
     Raises:
         DecodeError: the body has no tensors.
@@ -120,7 +121,7 @@ def decode_request(flavor: str, message: Message, listener: ListenerSettings) ->
 
 
 DEFAULT_NAN: Mapping[str, Nan] = {KSERVE: "null", TENSORFLOW: "literal"}
-"""How a real server of the flavor writes NaN and infinities."""
+"""The form of NaN and infinities in a real server of each type."""
 
 
 def _encode_predict(flavor: str, answer: Answer, request: Request, translate: Translate) -> Message:
@@ -166,10 +167,10 @@ _ENCODERS: Mapping[str, Mapping[Operation, EncodeResponse]] = {
 
 
 def encode_response(flavor: str, answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a request that decode_request read.
+    """Return the response to a request that `decode_request` returned.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming an output that JSON cannot carry; INTERNAL, the outputs cannot be rows,
-            and a client of the flavor `tensorflow` sent rows.
+            and the client sent rows to a listener with `flavor: tensorflow`.
     """
     return _ENCODERS[flavor][request.operation](answer, request, translate)

@@ -1,9 +1,9 @@
-"""One tensor as a JSON value, and back. `json_bodies` cuts a body (`instances`, `inputs`) into such values and stacks
-rows.
+"""Converts one tensor to a JSON value, and back. `json_bodies` splits a body (`instances`, `inputs`) into such values
+and stacks rows.
 
-Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. Models of KServe may use any other JSON:
+Numbers, booleans, strings and bytes (`b64`) in rectangular lists are tensors. Models of KServe can use any other JSON:
 it becomes BYTES of content type `json`, whose elements are JSON texts, one for each row or a single one. V1 writes
-these texts into its body unchanged.
+these texts unchanged into its body.
 """
 
 import json
@@ -29,7 +29,7 @@ _UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": 
 
 
 def from_array(name: str, array: Array) -> Tensor:
-    """The tensor of a rectangular JSON array or a scalar."""
+    """Return the tensor of a rectangular JSON array or a scalar."""
     values = array.values
     if isinstance(values, bytes):
         return Tensor(name, Datatype.BYTES, array.shape, values, untyped=True)
@@ -37,17 +37,17 @@ def from_array(name: str, array: Array) -> Tensor:
 
 
 def scalar(array: Array) -> Json:
-    """The Python value of an array of shape ()."""
+    """Return the Python value of an array of shape ()."""
     if isinstance(array.values, bytes):
         return bytes_elements.unpack(array.values)[0].decode()
     return array.values.tolist()[0]
 
 
 def from_value(name: str, given: Json, what: str, values: int) -> Tensor:
-    """The tensor of a parsed JSON value. `values` is `limits.json_values`.
+    """Return the tensor of a parsed JSON value. `values` is `limits.json_values`.
 
     Raises:
-        DecodeError: names `what`; it is not rectangular, or contains null or an object.
+        DecodeError: the value is not rectangular, or contains null or an object; the error names `what`.
     """
     try:
         return from_array(name, read_bare(_text(given), values=values, literals=False))
@@ -56,18 +56,18 @@ def from_value(name: str, given: Json, what: str, values: int) -> Tensor:
 
 
 def texts_of_rows(name: str, rows: list[Json]) -> Tensor:
-    """Rows of any JSON as BYTES of shape (rows,) with the text of each."""
+    """Return rows of arbitrary JSON as BYTES of shape (rows,) with the text of each row."""
     texts = [_text(row) for row in rows]
     return Tensor(name, Datatype.BYTES, (len(texts),), bytes_elements.pack(texts), content_type=ANY_JSON)
 
 
 def text_of_value(name: str, given: Json) -> Tensor:
-    """Any JSON as BYTES of shape () with its text."""
+    """Return arbitrary JSON as BYTES of shape () with its text."""
     return Tensor(name, Datatype.BYTES, (), bytes_elements.pack([_text(given)]), content_type=ANY_JSON)
 
 
 def json_text(name: str, text: bytes) -> Tensor:
-    """A JSON text as BYTES of shape (). Raises DecodeError if it is not JSON."""
+    """Return a JSON text as BYTES of shape (). Raises DecodeError if it is not JSON."""
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -86,7 +86,7 @@ def _text(given: Json) -> bytes:
 
 
 def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[bytes, ...]:
-    """The JSON value of a tensor, nested by its shape, in pieces. `nan` says how NaN and infinities are written.
+    """Return the JSON value of a tensor, nested by its shape, in pieces. `nan` is the form of NaN and infinities.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming `what`: NaN or an infinity if `nan` is `error`, or an element of content
@@ -107,7 +107,7 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
 
 
 def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> list[bytes]:
-    """The JSON value of each row of a tensor of rank 1 or more. Raises as `to_json`."""
+    """Return the JSON value of each row of a tensor of rank 1 or more. Raises the same errors as `to_json`."""
     if tensor.datatype is Datatype.BYTES:
         write = _element_writer(tensor, translate, what)
         if write is None:
@@ -119,14 +119,15 @@ def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> l
 
 
 def _rows(text: bytes, rank: int) -> list[bytes]:
-    """The rows of a JSON array of numbers. Only between two rows do `rank - 1` brackets close and open again."""
+    """Return the rows of a JSON array of numbers. Only between two rows do `rank - 1` brackets close and open again."""
     closing, opening = b"]" * (rank - 1), b"[" * (rank - 1)
     rows = text[rank : len(text) - rank].split(closing + b"," + opening)
     return [opening + row + closing for row in rows] if rank > 1 else rows
 
 
 def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable[[bytes], bytes] | None:
-    """The function that writes an element of BYTES; None for plain strings. If one is not UTF-8, all are `b64`."""
+    """Return the function that writes an element of BYTES, or None for plain strings. If an element is not UTF-8, all
+    elements are `b64`."""
     if tensor.content_type == ANY_JSON:
         return lambda element: _checked_json(element, what)
     if tensor.content_type == b64.IMAGE or translate.bytes == _BASE64:
@@ -140,7 +141,7 @@ def _element_writer(tensor: Tensor, translate: Translate, what: str) -> Callable
 
 
 def _checked_json(element: bytes, what: str) -> bytes:
-    """One JSON text. It is checked because other text could add members to the body that it is written into."""
+    """Return one JSON text. The text is checked, because other text could add members to the body."""
     try:
         orjson.loads(element)
     except orjson.JSONDecodeError as error:

@@ -1,11 +1,11 @@
 """V2, the Open Inference Protocol, which KServe, Triton, MLServer and other servers speak.
 
-Two wires carry the same operations: `rest/` (JSON over HTTP/1.1) and `grpc/`. In each, `server.py` faces clients and
-`client.py` faces backends. This folder holds what both wires share.
+Two transports carry the same operations: `rest/` (JSON over HTTP/1.1) and `grpc/`. In each folder, `server.py` is the
+client side and `client.py` the upstream side. This folder has the code that both transports share.
 
 The specification is KServe's "Predict Protocol - Version 2", `docs/predict-api/v2/required_api.md` of
-https://github.com/kserve/kserve, which this code quotes. It is continued as the Open Inference Protocol in
-https://github.com/kserve/open-inference-protocol. The extensions are Triton's, described in `docs/protocol` of
+https://github.com/kserve/kserve. Quotations in this code are from it. Its continuation is the Open Inference Protocol
+in https://github.com/kserve/open-inference-protocol. The extensions are Triton's, described in `docs/protocol` of
 https://github.com/triton-inference-server/server.
 """
 
@@ -37,7 +37,7 @@ def _traits(flavors: ServerTypes, own_extensions: tuple[str, ...]) -> Traits:
     return Traits(
         wire=Wire(streams=True),
         models=Models(
-            versions=bool,  # any string; that Triton allows only integers is in its flavor
+            versions=bool,  # any string; the server type Triton allows only integers
             platform="v2",
         ),
         servers=Servers(
@@ -91,7 +91,7 @@ V2_GRPC = replace(
     _GRPC,
     emulated_servers={
         TRITON: _GRPC,
-        # "typed to typed", whatever the backend's reply is: so it is read
+        # "typed to typed" for any response of the backend, so the response must be decoded
         MLSERVER: replace(_GRPC, encode_response=partial(grpc_server.encode_response, typed=True), relay=None),
     },
 )

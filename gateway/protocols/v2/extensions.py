@@ -1,4 +1,5 @@
-"""V2's extensions, by the names that servers list in their metadata: which operation needs which, and who has it."""
+"""V2 extensions, by the names that servers list in their metadata: the extension that each operation needs, and the
+servers that have it."""
 
 import re
 from collections.abc import Mapping
@@ -25,21 +26,21 @@ EXTENSIONS = {
 
 SCHEDULE_POLICY = "schedule_policy"
 FURTHER_EXTENSIONS = frozenset({CLASSIFICATION, "sequence", SCHEDULE_POLICY})
-"""Extensions that are parameters of inferences, and no operations of their own."""
+"""Extensions that are parameters of inferences instead of separate operations."""
 
 _FLAVORS_WITHOUT = frozenset({MLSERVER, KSERVE, OPENVINO, PLAIN, TYPED})
-"""Flavors that have none of these extensions, but the UNLISTED ones."""
+"""Server types that have only the UNLISTED extensions."""
 
 UNLISTED = {MLSERVER: frozenset({REPOSITORY})}
-"""The extensions that servers of a flavor have without listing them: MLServer lists none, and loads and unloads
+"""The extensions that a server type has without listing them: MLServer lists no extensions, but loads and unloads
 models."""
 
 
 def check_operation(operation: Operation, target: Target) -> None:
-    """Check that the server has the extension that `operation` needs, if it needs one.
+    """Check that the server has the extension that `operation` needs.
 
     Raises:
-        GatewayError: UNIMPLEMENTED naming the extension.
+        GatewayError: UNIMPLEMENTED naming the missing extension.
     """
     extension = EXTENSIONS.get(operation)
     if extension is not None:
@@ -47,21 +48,23 @@ def check_operation(operation: Operation, target: Target) -> None:
 
 
 def check_outputs(outputs: tuple[RequestedOutput, ...], target: Target) -> None:
-    """Check that the server has `classification`, if an output is requested with it. Raises as `check_operation`."""
+    """Check that the server has `classification`, if an output is requested with it. Raises the same errors as
+    `check_operation`."""
     for output in outputs:
         if CLASSIFICATION in output.parameters:
             _check(CLASSIFICATION, f"parameter {CLASSIFICATION} of output {output.name!r}", target)
 
 
 def check_parameters(parameters: Parameters, target: Target) -> None:
-    """Check that the server has `schedule_policy`, if the request has a priority. Raises as `check_operation`."""
+    """Check that the server has `schedule_policy`, if the request has a priority. Raises the same errors as
+    `check_operation`."""
     if PRIORITY in parameters:
         _check(SCHEDULE_POLICY, f"parameter {PRIORITY}", target)
 
 
 def has_extension(extension: str, flavor: str, listed: frozenset[str] | None) -> bool:
-    """Whether a server of this flavor has an extension, which `listed` are those of."""
-    # where `flavor` is configured the server was not asked for its extensions
+    """Return whether a server of this type has an extension. `listed` are the extensions in its metadata."""
+    # if `flavor` is configured, the gateway has not queried the server's extensions
     has = flavor not in _FLAVORS_WITHOUT if listed is None else extension in listed
     return has or extension in UNLISTED.get(flavor, ())
 
@@ -78,9 +81,9 @@ READY = "READY"
 
 
 def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[ModelEntry]:
-    """The models that belong in the reply to a repository index request.
+    """Return the models for the response to a repository index request.
 
-    With the request's `ready` that is all but those which are known not to be ready.
+    If `ready` is set in the request, models that are known to be unready are left out.
     """
     return [each for each in models if not request.parameters.get("ready") or each.state in ("", READY)]
 
@@ -89,7 +92,8 @@ def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[Mode
 
 
 def config_for_client(request: Request, config: Mapping[str, object]) -> dict[str, object]:
-    """A model's configuration under the name that the client used. Triton names instance groups after the model."""
+    """Return a model's configuration under the name that the client used. Triton names instance groups after the
+    model."""
     backend, client = config.get("name"), request.model
     if not backend or not client or backend == client:
         return dict(config)
@@ -110,9 +114,10 @@ def _rename_group(group: object, own_name: re.Pattern[str], client: str) -> obje
 
 
 def refuse_shared_memory_request(kind: str, message: Message, listener: ListenerSettings) -> Request:
-    """Refuse a request of the shared memory extension of `kind` (system, cuda, tpu) by name.
+    """Reject a request of the shared memory extension of `kind` (system, cuda, tpu) by name.
 
-    The paths and methods of these extensions are served only for this error: a backend cannot see the client's memory.
+    The gateway serves the paths and methods of these extensions only for this error: a backend cannot access the
+    client's memory.
 
     Raises:
         GatewayError: UNIMPLEMENTED, always.

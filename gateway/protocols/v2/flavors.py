@@ -1,11 +1,11 @@
-"""The flavors of V2 servers: how each is recognised, and which versions of a model it can have."""
+"""The types of V2 servers: how each is detected, and the model versions that it can have."""
 
 from gateway.core.errors import not_found
 from gateway.core.protocol import ServerTypes, Target
 from gateway.core.types import ServerInfo
 
 TRITON, MLSERVER, KSERVE = "triton", "mlserver", "kserve"
-"""Named as these servers name themselves in their server metadata."""
+"""The names that these servers report in their server metadata."""
 OPENVINO = "openvino"
 """OpenVINO Model Server: it has the binary tensor data extension without listing it, and decodes image files itself."""
 BINARY = "binary"
@@ -13,15 +13,16 @@ BINARY = "binary"
 PLAIN = "plain"
 """A server that has the specification without extensions: over REST its tensors are JSON."""
 TYPED = "typed"
-"""A plain server that over gRPC reads typed `contents` alone: raw ones it takes for none, and computes with nothing.
-AMD's does so, which is known by its name, and TorchServe's, which has no server metadata: for it the flavor is set."""
+"""A plain server that, over gRPC, reads only typed `contents`. It ignores raw contents, and runs the model without
+data. AMD's server does this, and is detected by its name. TorchServe does this too, and has no server metadata, so its
+`flavor` must be set."""
 
 BINARY_EXTENSION = "binary_tensor_data"
 
 
 _OPENVINO_NAME = "OpenVINO Model Server"
 _READ_TYPED_ALONE = frozenset({"amdinfer", "proteus"})
-"""The names of AMD's Inference Server, today's and its former one."""
+"""The names of AMD's Inference Server, the current and the former one."""
 
 
 def _detect(info: ServerInfo | None) -> str:
@@ -43,22 +44,23 @@ GRPC_FLAVORS = ServerTypes((*REST_FLAVORS.names, TYPED), _detect_over_grpc)
 
 _VERSIONS = {
     TRITON: "a Triton, whose versions are integers",
-    # over REST it answers 501 to every version; over gRPC it ignores the version and answers
+    # over REST, KServe responds with 501 to every version; over gRPC, it ignores the version
     KSERVE: "a KServe, which has no versions",
 }
 
 
 def check_version(version: str, target: Target) -> None:
-    """Check that a server of `target`'s flavor can have `version`. The specification allows any string; empty is none.
+    """Check that a server of `target`'s type can have `version`. The specification allows any string; an empty string
+    means no version.
 
     Raises:
-        GatewayError: NOT_FOUND, the flavor cannot have such a version.
+        GatewayError: NOT_FOUND, this server type cannot have the version.
     """
     impossible = target.flavor == KSERVE or (target.flavor == TRITON and not _is_number(version))
     if version and impossible:
         raise not_found(
             f"backend {target.backend!r} is {_VERSIONS[target.flavor]}, not {version!r}; "
-            'the route may set rewrite.version, "" to drop it'
+            'set rewrite.version of the route to "" to drop it'
         )
 
 

@@ -1,13 +1,14 @@
-"""The mark of a tensor, its parameter `content_type`: how MLServer's clients and servers write and read its elements.
+"""The mark of a tensor is its parameter `content_type`, which defines how MLServer's clients and servers write and read
+its elements.
 
 | mark | elements |
 |---|---|
-| `base64` | BYTES that are base64 text, over REST and gRPC alike; a model gets what the text stands for |
+| `base64` | BYTES that are base64 text, over REST and gRPC alike; a model gets the decoded bytes |
 | `np`, `str` | numbers for numpy, texts: as in every other tensor |
 
-A Tensor has the elements themselves, and the mark as its `content_type`. So a mark goes on to V2 servers and clients
-together with the text that it is about, and other protocols get the elements without it. Triton and KServe know no
-marks: for them base64 is a text like any other. Marks that are not here (`pd`, `datetime`, those of a model's own) are
+A Tensor has the decoded elements, and the mark as its `content_type`. V2 servers and clients therefore get the mark
+together with the base64 text, and other protocols get the elements without the mark. Triton and KServe do not support
+marks: for them, base64 is ordinary text. Marks that are not in this table (`pd`, `datetime`, a model's own marks) are
 parameters like all others.
 
 Source: MLServer's `mlserver/codecs` (`base64.py`, `numpy.py`, `string.py`).
@@ -30,7 +31,8 @@ MARKS = frozenset({BASE64, "np", "str"})
 
 
 def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
-    """Remove the mark of a tensor and return it. Empty if there is none, and for another parameter of that name."""
+    """Remove the mark of a tensor and return it. The result is empty if the tensor has no mark, or another value of
+    this parameter."""
     mark = parameters.get(MARK)
     if not isinstance(mark, str) or mark not in MARKS or (mark == BASE64 and datatype is not BYTES):
         return ""
@@ -39,7 +41,7 @@ def take_mark(parameters: dict[str, ParameterValue], datatype: Datatype) -> str:
 
 
 def decoded(texts: Buffer, what: str) -> bytes:
-    """The elements that base64 elements stand for. Raises DecodeError naming `what` if one is not base64."""
+    """Return the elements, decoded from base64. Raises DecodeError naming `what` if an element is not base64."""
     try:
         return bytes_elements.pack(b64decode(each, validate=True) for each in _each(texts))
     except (Base64Error, ValueError) as error:
@@ -47,7 +49,7 @@ def decoded(texts: Buffer, what: str) -> bytes:
 
 
 def encoded(elements: Buffer) -> bytes:
-    """The base64 texts of elements."""
+    """Return the base64 texts of elements."""
     return bytes_elements.pack(b64encode(each) for each in _each(elements))
 
 
@@ -56,8 +58,9 @@ def _each(elements: Buffer) -> Iterable[bytes]:
 
 
 def as_written(tensors: Sequence[Tensor], translate: Translate) -> list[Tensor]:
-    """Tensors with their marks as parameters, for messages that have bytes as they are: gRPC and binary data. With
-    `bytes: base64` base64 is how the route has bytes in JSON, and here they go without it."""
+    """Return tensors with their marks as parameters, for messages that carry bytes unchanged: gRPC and binary data.
+    With `bytes: base64`, base64 is the route's form of bytes in JSON only, so these messages have the bytes without the
+    mark."""
     return [_as_written(each, translate) if each.content_type in MARKS else each for each in tensors]
 
 

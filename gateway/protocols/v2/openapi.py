@@ -1,4 +1,4 @@
-"""V2 REST's paths for OpenAPI documents."""
+"""The paths of V2 REST for OpenAPI documents."""
 
 from typing import Any
 
@@ -40,21 +40,21 @@ _PARAMETERS: Schema = {"type": "object", "additionalProperties": {"type": ["stri
 _DIMENSIONS: Schema = list_of({"type": "integer", "minimum": 0})
 _ERROR: Content = in_json(object_of({"error": STRING}, ["error"]))
 _BINARY = (
-    "With the binary tensor data extension a body is a JSON header as the whole body would be, in which the parameter "
-    "`binary_data_size` replaces `data`, and behind it the raw bytes of these tensors in the order of the header: "
-    "little-endian, row by row, each element of BYTES after its length as 4 bytes. Outputs are answered so if the "
-    "request has the parameter `binary_data_output`."
+    "With the binary tensor data extension, a body is a JSON header and raw bytes. The header is like a JSON body, but "
+    "the parameter `binary_data_size` replaces `data`. The raw bytes of these tensors follow in the order of the "
+    "header: little-endian, row by row, each element of BYTES after its length as 4 bytes. Outputs have this form if "
+    "the request has the parameter `binary_data_output`."
 )
 _LENGTH = Parameter(
     "header",
     "Inference-Header-Content-Length",
-    "The bytes of the JSON header in a body with binary tensors; without it the whole body is JSON.",
+    "The size of the JSON header in bytes, in a body with binary tensors. Without this header the whole body is JSON.",
     {"type": "integer", "minimum": 1},
 )
 
 
 def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOperation | None:
-    """The operation of a pattern, for `model` or for any."""
+    """Return the operation of a path pattern, for `model` or for any model."""
     method, _, path = pattern.partition(" ")
     if "sharedmemory" in path:
         return HttpOperation("Shared memory, which cannot cross the gateway: always an error", {}, _ERROR)
@@ -68,7 +68,7 @@ def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOp
     if ending == "stats":
         return HttpOperation("Counters of the model's requests", answered(_STATISTICS), _ERROR)
     if ending == "config":
-        return HttpOperation("The model's configuration, as its server has it", answered({"type": "object"}), _ERROR)
+        return HttpOperation("The model's configuration on its server", answered({"type": "object"}), _ERROR)
     if ending in ("live", "ready"):
         return _health(path, ending)
     if path == "/v2":
@@ -128,7 +128,7 @@ def _repository(verb: str) -> HttpOperation:
         f"{verb.capitalize()} the model on its server",
         {200: ("Done.", {})},
         _ERROR,
-        "Needs `allow_control` of the listener.",
+        "Requires `allow_control` on the listener.",
         in_json(object_of({"parameters": {"type": "object"}})),
         body_is_required=False,
     )
@@ -142,7 +142,7 @@ def _settings(method: str, path: str) -> HttpOperation:
         summary,
         answered({"type": "object"}),
         _ERROR,
-        "Needs `allow_control` of the listener.",
+        "Requires `allow_control` on the listener.",
         body,
         body_is_required=False,
     )
@@ -191,7 +191,7 @@ def _infer_body(model: DescribedModel | None) -> Content:
 
 
 def _tensors(each: list[Schema], otherwise: Schema, *, exactly: bool) -> Schema:
-    """A list of tensors, each of one of these schemas."""
+    """Return the schema of a list of tensors that have one of these schemas."""
     if not each:
         return list_of(otherwise)
     items = each[0] if len(each) == 1 else {"oneOf": each}
@@ -249,7 +249,7 @@ def _example(spec: TensorSpec) -> dict[str, Any]:
 
 
 def _binary_example(specs: tuple[TensorSpec, ...]) -> Media:
-    """A body with all inputs in binary."""
+    """Return a body with all inputs in binary."""
     data = [_raw(each) for each in specs]
     inputs = [
         {

@@ -1,7 +1,7 @@
-"""V2's parameters: "key/value pairs" of "string, number, or boolean" on a request, a response and each tensor.
+"""V2 parameters: "key/value pairs" of "string, number, or boolean" on a request, a response and each tensor.
 
-Here are the parameters that the gateway itself acts on. How parameters are read and written is in each wire's
-`parameters.py`.
+This module has the parameters that the gateway itself acts on. Each transport's `parameters.py` reads and writes
+parameters.
 """
 
 from reprlib import repr as shown
@@ -10,18 +10,19 @@ from gateway.core.errors import DecodeError
 from gateway.core.types import Message, Parameters, ParameterValue
 
 CONSUMED = frozenset({"binary_data_output", "timeout", "triton_enable_empty_final_response"})
-"""Request parameters that are addressed to the server that reads them, so the gateway does not forward them. Triton
-refuses the last one over REST, though perf_analyzer puts it on every request."""
+"""Request parameters for the server that reads them, so the gateway does not forward them. Triton rejects the last one
+over REST, though perf_analyzer adds it to every request."""
 
 PRIORITY = "priority"
-"""The request parameter of the extension `schedule_policy`: the place in the server's queue. 0 asks for the default."""
+"""The request parameter of the extension `schedule_policy`: the priority in the server's queue. 0 means the default."""
 
 FINAL_RESPONSE = "triton_final_response"
-"""A parameter of each response that Triton streams over gRPC: whether it is the last."""
+"""A parameter of each response that Triton streams over gRPC: whether it is the last response."""
 
 
 def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> bool | None:
-    """Remove `key` and return its value; None if it is absent. Raises DecodeError for a value that is no boolean."""
+    """Remove `key` and return its value, or None if it is absent. Raises DecodeError for a value that is not a
+    boolean."""
     flag = parameters.pop(key, None)
     if flag is not None and not isinstance(flag, bool):
         raise DecodeError(f"{what}: parameter {key} must be true or false, not {shown(flag)}")
@@ -29,10 +30,11 @@ def take_flag(parameters: dict[str, ParameterValue], key: str, what: str) -> boo
 
 
 def take_deadline(parameters: dict[str, ParameterValue], message: Message, what: str) -> float | None:
-    """Remove `timeout`, in microseconds as in Triton, and return the deadline that it sets; None if it is absent or 0.
+    """Remove `timeout`, in microseconds as in Triton, and return the deadline that it sets, or None if it is absent or
+    0.
 
     Raises:
-        DecodeError: a timeout that is no integer of at least 0.
+        DecodeError: the timeout is not an integer of at least 0.
     """
     timeout = parameters.pop("timeout", 0)
     if type(timeout) is not int or timeout < 0:
@@ -41,8 +43,7 @@ def take_deadline(parameters: dict[str, ParameterValue], message: Message, what:
 
 
 def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
-    """The parameters that are forwarded to the server: all but those that the gateway acts on, and a priority that asks
-    for nothing."""
+    """Return the parameters for the server: all except the parameters that the gateway acts on, and a priority of 0."""
     if not parameters:
         return parameters
     priority = parameters.get(PRIORITY)
@@ -52,7 +53,8 @@ def without_consumed(parameters: dict[str, ParameterValue]) -> Parameters:
 
 
 def refuse_shared_memory(parameters: Parameters, what: str) -> None:
-    """Raise DecodeError for a parameter `shared_memory_*`: the backend cannot see a region of the client's machine."""
+    """Raise DecodeError for a parameter `shared_memory_*`: the backend cannot access a region of the client's
+    machine."""
     for key in parameters:
         if key.startswith("shared_memory_"):
             raise DecodeError(f"{what}: {key} cannot cross the gateway; send the tensor's data in the request")

@@ -1,6 +1,6 @@
-"""Checks of a tensor for both wires: its datatype, its shape, and raw bytes that fit them.
+"""Tensor checks for both transports: the datatype, the shape, and raw bytes that match them.
 
-Tensors that would crash a real server are refused here.
+Tensors that would crash a real server are rejected.
 """
 
 from math import prod
@@ -20,7 +20,8 @@ MAX_BYTES = 2**63 - 1
 
 
 def read_datatype(given: object, what: str) -> Datatype:
-    """The Datatype called `given`, in capitals as in the specification. Raises DecodeError for other names."""
+    """Return the Datatype with the name `given`, in capitals as in the specification. Raises DecodeError for other
+    names."""
     datatype = DATATYPES.get(given) if isinstance(given, str) else None
     if datatype is None:
         raise DecodeError(f"{what}: datatype must be one of {', '.join(DATATYPES)}, not {shown(given)}")
@@ -28,7 +29,8 @@ def read_datatype(given: object, what: str) -> Datatype:
 
 
 def read_shape(given: object, datatype: Datatype, what: str) -> Shape:
-    """The shape in `given`: at most 32 integers of at least 0 whose product, zeros left out, is below 2^63 bytes.
+    """Return the shape in `given`: at most 32 integers of at least 0. Their product, without zeros, is less than 2^63
+    bytes.
 
     Raises:
         DecodeError: anything else.
@@ -46,20 +48,21 @@ def read_shape(given: object, datatype: Datatype, what: str) -> Shape:
 
 
 def read_dimensions(given: object, what: str) -> Shape:
-    """The shape in a model's metadata, where -1 is a dimension of any size. Raises DecodeError for anything else."""
+    """Return the shape in a model's metadata, where -1 is a dimension of any size. Raises DecodeError for anything
+    else."""
     if not isinstance(given, list) or any(type(each) is not int or each < -1 for each in given):
         raise DecodeError(f"{what}: shape must be a list of integers of at least -1, not {shown(given)}")
     return tuple(given)
 
 
 def check_size(shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
-    """Check that a tensor takes at most `limit` bytes in raw form, before it is converted to that form.
+    """Check that a tensor takes at most `limit` bytes in raw form, before it is converted to this form.
 
-    Needed for data that is smaller on the wire: `0,` in JSON is two bytes and a zero in protobuf one, both are eight as
-    raw FP64. An element of BYTES is counted as the four bytes of its length.
+    This check is for data that is smaller on the wire: `0,` in JSON is two bytes and a zero in protobuf is one byte,
+    but both are eight bytes as raw FP64. An element of BYTES counts as the four bytes of its length.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED.
+        GatewayError: RESOURCE_EXHAUSTED, the tensor is larger.
     """
     size = prod(shape) * (datatype.size or 4)
     if size > limit:
@@ -70,7 +73,8 @@ def check_raw(data: Buffer, datatype: Datatype, shape: Shape, what: str) -> None
     """Check that `data` is the raw form of a `datatype` tensor of this shape.
 
     Raises:
-        DecodeError: another number of bytes or elements, a BYTES element cut short, a BOOL byte other than 0 and 1.
+        DecodeError: another number of bytes or elements, a BYTES element that is cut short, a BOOL byte other than 0
+            and 1.
     """
     if datatype is BYTES:
         return _check_elements(data, shape, what)
@@ -93,20 +97,20 @@ def _check_elements(data: Buffer, shape: Shape, what: str) -> None:
 
 def _check_booleans(data: Buffer, what: str) -> None:
     octets = np.frombuffer(data, np.uint8)
-    # Triton reads 2 as true; other servers crash on it or pass it on
+    # Triton reads 2 as true; other servers crash on it or forward it
     if octets.max() > 1:
         at = int(np.argmax(octets > 1))
         raise DecodeError(f"{what}: element {at} of BOOL is the byte {octets[at]}, expected 0 or 1")
 
 
 WIDER = {Datatype.FP16: Datatype.FP32, Datatype.BF16: Datatype.FP32}
-"""The datatypes that some wire or server lacks, each with one that holds all its values."""
+"""The datatypes that a protocol or server can lack, and for each of them a datatype that represents all its values."""
 
 
 def widen(tensor: Tensor, lacking: frozenset[Datatype]) -> Tensor:
-    """`tensor` in the wider datatype if its own is in `lacking`, the datatypes that the receiver lacks.
+    """Return `tensor` in the wider datatype if its own is in `lacking`, the datatypes that the receiver lacks.
 
-    The parameter `gateway_datatype` then names the original datatype.
+    In that case, the parameter `gateway_datatype` names the original datatype.
     """
     if tensor.datatype not in lacking:
         return tensor

@@ -73,7 +73,7 @@ def test_a_multi_inference_must_have_a_result_for_each_task() -> None:
     request = infer(X, parameters={TASKS: '[["classify", ""], ["regress", "r"]]'})
     with pytest.raises(DecodeError, match="1 results for 2 tasks"):
         answered(b"\x0a\x00", request)
-    with pytest.raises(DecodeError, match="the result for signature 'serving_default' is not that of classify"):
+    with pytest.raises(DecodeError, match="the result for signature 'serving_default' is not a result of classify"):
         answered(b"\x0a\x00\x0a\x00", request)
 
 

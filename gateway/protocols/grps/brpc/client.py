@@ -1,4 +1,4 @@
-"""grps over brpc, facing backends."""
+"""grps over brpc, upstream side."""
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.frozen import replace
@@ -30,11 +30,11 @@ _METAS = {
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The frame that asks `target`. The connector adds the correlation id.
+    """Return the frame of a request to `target`. The connector adds the correlation id.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, no such method; as `client.encode_request` of the folder above; RESOURCE_EXHAUSTED,
-            the request is larger than a frame can be.
+        GatewayError: UNIMPLEMENTED, no such method; same as `client.encode_request` of the parent folder;
+            RESOURCE_EXHAUSTED, the request is larger than a frame can be.
     """
     name = backend_method(request.operation)
     if name not in METHODS:
@@ -50,7 +50,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def request_meta(method: str, request: Request) -> bytes:
-    """The meta of a request for a method, without the correlation id."""
+    """Return the meta of a request for a method, without the correlation id."""
     meta: bytes = _METAS[method]
     if request.record.of_listener.forwards and (fields := request_fields(request.record, request.span)):
         meta = with_request_fields(meta, fields)
@@ -58,11 +58,12 @@ def request_meta(method: str, request: Request) -> bytes:
 
 
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`. As for brpc's own client, a reply without a response part is a success.
+    """Return the backend's Answer to `request`. As in brpc's own client, a response without a response part is a
+    success.
 
     Raises:
-        DecodeError: not a reply of grps, or not an answer to the request; an attachment beside metadata or readiness.
-        GatewayError: the error that the reply reports, in its meta or in its GrpsMessage.
+        DecodeError: not a grps response, or not a response to the request; metadata or readiness with an attachment.
+        GatewayError: the error that the response reports, in its meta or in its GrpsMessage.
     """
     if not is_whole(message):
         raise DecodeError(oversized(message, target.limits.message))
@@ -74,7 +75,7 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     answer = client.decode_response(read_payload(frame, "output", target.limits), headers, request)
     if frame.attachment:
         if not isinstance(answer, Response):
-            text = f"an attachment of {len(frame.attachment)} bytes beside the answer to {request.operation.value}"
+            text = f"the response to {request.operation.value} has an attachment of {len(frame.attachment)} bytes"
             raise DecodeError(text)
         return replace(answer, parameters=attachment_parameters(frame))
     return answer

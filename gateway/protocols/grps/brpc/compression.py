@@ -1,7 +1,7 @@
 """Compression and checksums of payloads (`compress_type`, `checksum_type`).
 
-The checksum is of the payload as it is sent, compressed or not. Attachments are never compressed. snappy and CRC-32C
-need libraries, which the extra `brpc` installs; gzip and zlib are Python's own.
+The checksum covers the payload as it is sent, compressed or not. Attachments are never compressed. snappy and CRC-32C
+need libraries that the extra `brpc` installs; gzip and zlib are in Python's standard library.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,15 +32,15 @@ _PIECE_SIZE = 2**20
 _PAYLOAD = "the payload"
 
 _SNAPPY_RATIO = 22
-"""The most that snappy can compress: its densest element copies 64 bytes and takes 3."""
+"""Maximum compression ratio of snappy: its densest element takes 3 bytes and copies 64."""
 
 
 def _take_any(size: int) -> None:
-    """Memory is not counted."""
+    """Accept any size: memory is not counted."""
 
 
 def is_compressed(message: Message) -> bool:
-    """Whether `inflate` can decompress the payload. False for a reply with an error, whose payload nobody reads."""
+    """Return whether `inflate` can decompress the payload. False for an error response, whose payload is not used."""
     if not is_whole(message):
         return False
     try:
@@ -51,12 +51,12 @@ def is_compressed(message: Message) -> bool:
 
 
 def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _take_any) -> Message:
-    """A compressed frame with its payload decompressed and its checksum verified. `take` is told of further bytes
-    before memory is allocated for them.
+    """Return a compressed frame with its payload decompressed and its checksum verified. `inflate` calls `take` with
+    the number of additional bytes before it allocates memory for them.
 
     Raises:
         DecodeError: the payload or the checksum is invalid, or the library for it is not installed.
-        GatewayError: RESOURCE_EXHAUSTED, the decompressed payload is beyond the limits; or what `take` raises.
+        GatewayError: RESOURCE_EXHAUSTED, the decompressed payload exceeds the limits; or the error that `take` raises.
     """
     frame = read_frame(message)
     verify_checksum(frame)
@@ -65,7 +65,7 @@ def inflate(message: Message, limits: Limits, take: Callable[[int], None] = _tak
         frame.meta.ClearField(field)
     meta = frame.meta.SerializePartialToString()
     inflated += frame.attachment
-    inflated[:0] = meta  # in place: joining would need the memory twice
+    inflated[:0] = meta  # in place: joining would need twice the memory
     header = HEADER.pack(MAGIC, len(inflated), len(meta))
     return Message(parts=(header, inflated), peer=message.peer, received=message.received)
 
@@ -74,8 +74,8 @@ def verify_checksum(frame: Frame) -> None:
     """Compare the payload, still compressed, with its checksum if it has one.
 
     Raises:
-        DecodeError: they differ, the type of checksum is unknown, or the library for it is not installed. Servers add
-            checksums only if somebody asked them to, so a checksum is never ignored.
+        DecodeError: they differ, the checksum type is unknown, or its library is not installed. Servers add checksums
+            only on request, so the gateway never ignores a checksum.
     """
     meta = frame.meta
     if not meta.checksum_type:
@@ -90,7 +90,7 @@ def verify_checksum(frame: Frame) -> None:
 
 
 def _masked_crc32c(buffers: list[memoryview]) -> bytes:
-    """The checksum as it is on the wire: big-endian, and masked as in LevelDB."""
+    """Return the checksum in its wire format: big-endian, and masked as in LevelDB."""
     library, crc = _required(_GOOGLE_CRC32C, "checksum_type 1 (crc32c)"), 0
     for piece in _pieces(buffers):
         crc = library.extend(crc, piece)
@@ -99,14 +99,14 @@ def _masked_crc32c(buffers: list[memoryview]) -> bytes:
 
 
 def _pieces(buffers: list[memoryview]) -> Iterator[bytes]:
-    """`buffers` as small `bytes` objects: the library takes no memoryview."""
+    """Yield `buffers` as small `bytes` objects: the library does not accept a memoryview."""
     for buffer in buffers:
         for at in range(0, len(buffer), _PIECE_SIZE):
             yield bytes(buffer[at : at + _PIECE_SIZE])
 
 
 def _zlib(coding: str, payload: memoryview, limits: Limits, take: Callable[[int], None]) -> bytearray:
-    # Stricter than brpc's own server, to which a payload that is not gzip data is an empty message.
+    # Stricter than brpc's own server, which treats a payload that is not gzip data as an empty message.
     whole = bytearray()
     for piece in inflation.inflated(payload, coding, limits, _PAYLOAD):
         take(len(piece))
@@ -130,7 +130,7 @@ def _snappy(payload: memoryview, limits: Limits, take: Callable[[int], None]) ->
 
 
 def _snappy_size(payload: memoryview) -> int:
-    """The decompressed size. "The stream starts with the uncompressed length", says snappy's format."""
+    """Return the decompressed size. The snappy format says: "The stream starts with the uncompressed length"."""
     try:
         size, _ = read_varint(payload, 0)
     except DecodeError as error:
@@ -141,7 +141,11 @@ def _snappy_size(payload: memoryview) -> int:
 
 
 def _required(library: ModuleType | None, what: str) -> ModuleType:
-    """`library`. Raises DecodeError naming `what` needs it if it is not installed."""
+    """Return `library`.
+
+    Raises:
+        DecodeError: the library is not installed; the error says that `what` needs it.
+    """
     if library is None:
         raise DecodeError(f'{what} needs a library that is not installed here: pip install "modelglot[brpc]"')
     return library
@@ -152,4 +156,4 @@ _INFLATERS: dict[int, Callable[[memoryview, Limits, Callable[[int], None]], byte
     2: partial(_zlib, "gzip"),
     3: partial(_zlib, "zlib"),
 }
-"""By compress_type. 4 is lz4, for which brpc itself has no handler."""
+"""The decompressors by compress_type. 4 is lz4, for which brpc itself has no handler."""

@@ -1,11 +1,11 @@
-"""Request ids and traces in RpcRequestMeta, as the headers that they are on other wires, and back.
+"""Converts request ids and traces in RpcRequestMeta to the headers of other transports, and back.
 
     request_id              x-request-id; without one the digits of log_id
     trace_id, span_id       the lower half of the trace id, and the parent id, of a sampled traceparent
 
-brpc's client writes the ids of its own span into a request, and its server takes the three numbers as they are for the
-span of the server: so span_id names the span that the request is part of, and parent_span_id the one above that. A
-server records what has a trace_id. So there is one in requests of sampled traces only.
+brpc's client writes the ids of its own span into a request, and its server uses the three numbers unchanged as the span
+of the server. So span_id names the span that the request is part of, and parent_span_id the parent of that span. A
+server records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
 """
 
 from gateway.core.errors import DecodeError
@@ -17,7 +17,7 @@ from gateway.protocols.grps.brpc.frames import HEADER, read_meta
 from gateway.protocols.grps.brpc.service import decode_text
 
 _BITS = 0xFFFFFFFFFFFFFFFF
-"""Protobuf writes a negative int64 as the unsigned number of the same bits."""
+"""A mask: protobuf writes a negative int64 as the unsigned number with the same bits."""
 _LARGEST_LOG_ID = 2**63 - 1
 
 # Keys of fields of RpcRequestMeta.
@@ -31,14 +31,14 @@ _ID = ID_HEADER.encode()
 
 
 def read_headers(message: Message) -> Headers:
-    """The request id and the trace in a client's frame, as headers; none where it has no meta that can be read. A trace
-    id of 64 bits is the lower half of one of 128."""
+    """Return the request id and the trace in a client's frame, as headers, or no headers if the frame has no readable
+    meta. A trace id of 64 bits is the lower half of one of 128 bits."""
     if len(message.parts[0]) < HEADER.size:
         return NO_HEADERS
     try:
         call = read_meta(message).request
     except DecodeError:
-        return NO_HEADERS  # the codec says what is wrong
+        return NO_HEADERS  # the codec reports the error
     raw = []
     given = decode_text(call.request_id) or (str(call.log_id) if call.log_id else "")
     if given:
@@ -49,8 +49,9 @@ def read_headers(message: Message) -> Headers:
 
 
 def request_fields(record: Record, span: Span | None) -> bytes:
-    """The fields that a request to a backend, made in `span`, has because of its record, in the order of their
-    numbers. An id that is a number of log_id's size is in log_id, too: brpc's servers write that into their logs."""
+    """Return the fields that a request to a backend, made in `span`, gets from its record, in the order of their
+    numbers. If the id is a number that fits into log_id, it is also in log_id, which brpc's servers write into their
+    logs."""
     identifier = record.id if record.telling.forwards else ""
     fields = b""
     if identifier.isdecimal() and str(number := int(identifier)) == identifier and number <= _LARGEST_LOG_ID:
@@ -66,7 +67,7 @@ def _trace_fields(record: Record, span: Span | None) -> bytes:
         context, above = record.context, record.context.id
         own = above if span is None else span.id
     elif record.context is None and record.traceparent and record.telling.forwards:
-        # Nobody traces here: the client's own span is passed on, as over HTTP.
+        # The gateway does not trace: it forwards the client's own span, the same as over HTTP.
         found = read_context(record.traceparent, (), 0)
         if not isinstance(found, TraceContext):
             return b""

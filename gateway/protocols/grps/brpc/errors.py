@@ -1,6 +1,6 @@
-"""Errors of grps over brpc: in the GrpsMessage of a reply, or in the meta of its frame as one of brpc's numbers.
+"""Errors of grps over brpc: in the GrpsMessage of a response, or in the meta of its frame as a brpc error number.
 
-Towards clients the meta is used for errors that come up before a GrpsMessage is read.
+For clients, the gateway uses the meta for errors that occur before it reads a GrpsMessage.
 """
 
 import re
@@ -62,13 +62,15 @@ _REASONS: dict[int, Reason] = {
 
 # --- To clients ---
 
-# The listener is stopping: as brpc's own server then sends ELOGOFF, its clients retry on another server. Or the gateway
-# is overloaded, or does not know the client: then it does not read the message to find out which error fits best.
+# The listener is stopping: brpc's own server then sends ELOGOFF, and its clients retry on another server. Or the
+# gateway is overloaded, or the client is not authenticated: then the gateway does not read the message to select the
+# error.
 _OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED, Reason.UNAUTHENTICATED)
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that reports `error`: in a GrpsMessage if the client's could be read, else in the meta."""
+    """Return the response that reports `error`: in a GrpsMessage if the client's message could be read, or else in the
+    meta."""
     if request is None and error.reason in _OF_THE_LISTENER:
         return _in_meta(error, message)
     correlation = _correlation_if_readable(message) if request is None else correlation_of(request)
@@ -79,8 +81,8 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def _correlation_if_readable(message: Message) -> bytes | None:
-    """The correlation field for the reply to a frame whose payload is a GrpsMessage, so that the error must be about
-    its content; None for any other frame."""
+    """Return the correlation field for the response to a frame whose payload is a GrpsMessage, or None for any other
+    frame. The error of a frame with a GrpsMessage is about the content of the message."""
     if not is_whole(message) or is_compressed(message):
         return None
     try:
@@ -93,7 +95,7 @@ def _correlation_if_readable(message: Message) -> bytes | None:
 
 
 def _in_meta(error: GatewayError, message: Message) -> Message:
-    """The frame with `error` in its meta. `message` may be incomplete or invalid."""
+    """Return the frame with `error` in its meta. `message` can be incomplete or invalid."""
     asked = _meta_if_readable(message)
     code = _code(error, asked)
     meta = RpcMeta(user_fields={REASON_HEADER: error.reason.value})
@@ -121,7 +123,8 @@ def _code(error: GatewayError, asked: Protobuf) -> int:
 
 
 def _is_unknown_service(asked: Protobuf) -> bool:
-    """brpc's server says ENOSERVICE only if the service's name has no dot; for any other name it says ENOMETHOD."""
+    """Return whether a request names an unknown service. brpc's server sends ENOSERVICE only if the service's name has
+    no dot; for any other name it sends ENOMETHOD."""
     name = decode_text(asked.request.service_name)
     return "." not in name and name not in SERVICES
 
@@ -130,11 +133,11 @@ def _is_unknown_service(asked: Protobuf) -> bool:
 
 _LOGOFF_VARINT = varint(ELOGOFF)
 _PREFIX = re.compile(r"(\[[^\]]*\])*\[E\d+\]\s*")
-"""What servers put before a text: `[127.0.0.1:8000][E1002]`, their address and the error's number."""
+"""The prefix of a server's error text, `[127.0.0.1:8000][E1002]`: its address and the error number."""
 
 
 def backend_error(meta: Protobuf) -> GatewayError:
-    """The error in the meta of a backend's reply."""
+    """Return the error in the meta of a backend's response."""
     code, text = meta.response.error_code, decode_text(meta.response.error_text)
     text = _PREFIX.sub("", text, count=1)
     reason = REASONS.get(reason_headers(meta).get(REASON_HEADER)) or _REASONS.get(code, Reason.MODEL_ERROR)
@@ -142,16 +145,16 @@ def backend_error(meta: Protobuf) -> GatewayError:
 
 
 def stopping_error(message: Message) -> GatewayError | None:
-    """The error of a reply with ELOGOFF, which brpc's server sends while it stops for requests that it has not begun;
-    None for other replies."""
+    """Return the error of a response with ELOGOFF, or None for other responses. A brpc server that is stopping sends
+    ELOGOFF for requests that it has not started."""
     header, body = message.parts
     if _LOGOFF_VARINT not in bytes(body[: meta_size(header)]):
-        return None  # nearly always, without parsing the meta
+        return None  # almost always, without parsing the meta
     meta = read_meta(message)
     return backend_error(meta) if meta.response.error_code == ELOGOFF else None
 
 
 def reason_headers(meta: Protobuf) -> Headers:
-    """The Reason that another gateway put into `user_fields`, as the header that it is on other wires."""
+    """Return the Reason that another gateway put into `user_fields`, as the header that other transports use."""
     reason = meta.user_fields.get(REASON_HEADER)
     return Headers([(REASON_HEADER.encode(), decode_text(reason).encode())]) if reason else NO_HEADERS

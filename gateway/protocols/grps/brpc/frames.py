@@ -1,4 +1,4 @@
-"""baidu_std's frames: header, RpcMeta, payload and attachment, and the correlation id in the meta."""
+"""baidu_std frames: header, RpcMeta, payload and attachment, and the correlation id in the meta."""
 
 from struct import Struct
 
@@ -13,7 +13,7 @@ HEADER = Struct("!4sII")
 MAGIC = b"PRPC"
 _MAX_BODY_SIZE = 0xFFFFFFFF
 
-# Keys of fields that are written by hand.
+# Keys of fields that the gateway writes without protobuf's library.
 _CORRELATION_ID = b"\x20"  # of RpcMeta
 _REQUEST = b"\x0a"  # of RpcMeta
 _ATTACHMENT_SIZE = b"\x28"  # of RpcMeta
@@ -23,7 +23,7 @@ _MAX_TIMEOUT_MS = 2**31 - 1
 
 @frozen
 class Frame:
-    """A frame without its header. The payload may be compressed, the attachment never is."""
+    """A frame without its header. The payload can be compressed; the attachment never is."""
 
     meta: Protobuf
     payload: memoryview
@@ -31,11 +31,11 @@ class Frame:
 
 
 def body_size(header: Buffer) -> int:
-    """The body_size in `header`. Raises DecodeError where that is not a header of baidu_std."""
+    """Return the body_size in `header`. Raises DecodeError if `header` is not a baidu_std header."""
     magic, body, meta = HEADER.unpack(header)
     if magic != MAGIC:
         raise DecodeError(f"magic {magic!r}, expected {MAGIC!r}: this is Apache brpc's baidu_std")
-    # brpc's server never answers such a frame: it waits for another of its protocols to recognise it.
+    # brpc's server never responds to this kind of frame: it waits for another of its protocols to recognize it.
     if meta > body:
         raise DecodeError(f"meta_size {meta} is larger than body_size {body}, which includes the meta")
     assert isinstance(body, int)
@@ -43,35 +43,35 @@ def body_size(header: Buffer) -> int:
 
 
 def meta_size(header: Buffer) -> int:
-    """The meta_size in `header`."""
+    """Return the meta_size in `header`."""
     _, _, meta = HEADER.unpack(header)
     assert isinstance(meta, int)
     return meta
 
 
 def is_whole(message: Message) -> bool:
-    """Whether `message` is a complete frame. False for an oversized one (the transport keeps only header and meta) and
-    for bytes that are not a frame."""
+    """Return whether `message` is a complete frame. False for an oversized frame (the transport keeps only header and
+    meta) and for bytes that are not a frame."""
     header, body = message.parts
     return len(header) == HEADER.size and HEADER.unpack(header)[:2] == (MAGIC, len(body))
 
 
 def oversized(message: Message, limit: int) -> str:
-    """The error text for a frame larger than `limits.message`."""
+    """Return the error text for a frame larger than `limits.message`."""
     return f"a message of {body_size(message.parts[0])} bytes is larger than limits.message, {limit} bytes"
 
 
 def read_meta(message: Message) -> Protobuf:
-    """The RpcMeta of a frame. Raises DecodeError where it is not one."""
+    """Return the RpcMeta of a frame. Raises DecodeError if the meta is not an RpcMeta."""
     header, body = message.parts
     return parse(RpcMeta, body[: meta_size(header)])
 
 
 def read_frame(message: Message) -> Frame:
-    """The parts of a frame.
+    """Return the parts of a frame.
 
     Raises:
-        DecodeError: the meta is not an RpcMeta, or its attachment_size is negative or more than there is.
+        DecodeError: the meta is not an RpcMeta, or its attachment_size is negative or exceeds the frame.
     """
     meta, rest = read_meta(message), behind_meta(message)
     end = len(rest) - meta.attachment_size
@@ -82,20 +82,20 @@ def read_frame(message: Message) -> Frame:
 
 
 def credential(message: Message) -> Headers:
-    """The credential that a client's Authenticator put into the meta, as an Authorization header: with its scheme, or a
-    key or token alone."""
+    """Return the credential that a client's Authenticator put into the meta, as an Authorization header. The credential
+    has a scheme, or is only a key or token."""
     try:
         text = bytes(read_meta(message).authentication_data)
     except DecodeError:
-        return NO_HEADERS  # the codec says what is wrong
+        return NO_HEADERS  # the codec reports the error
     if not text:
         return NO_HEADERS
     return Headers(((b"authorization", text if b" " in text else b"Bearer " + text),))
 
 
 def with_credential(message: Message, authorization: bytes) -> Message:
-    """A request frame, as it was written or received, with a credential where brpc's Authenticator puts it, with its
-    scheme; without any if it is empty."""
+    """Return a request frame, as written or as received, with a credential in the place that brpc's Authenticator uses.
+    The credential includes its scheme. An empty `authorization` removes the credential."""
     header, *payload = message.parts
     if len(header) == HEADER.size:  # as transports receive it: the meta is in the second part
         size, body = meta_size(header), memoryview(payload[0])
@@ -111,14 +111,14 @@ def with_credential(message: Message, authorization: bytes) -> Message:
 
 
 def attachment_parameters(frame: Frame) -> Parameters:
-    """The attachment as the parameter of a Request or a Response; none if there is none."""
+    """Return the attachment as the parameter of a Request or a Response, or an empty map if the attachment is empty."""
     return {ATTACHMENT: str(frame.attachment, "latin-1")} if len(frame.attachment) else {}
 
 
 def with_attachment(
     meta: bytes, payload: tuple[Buffer, ...], parameters: Parameters
 ) -> tuple[bytes, tuple[Buffer, ...]]:
-    """A serialized RpcMeta and the bytes behind it, with the attachment that `parameters` may have."""
+    """Return a serialized RpcMeta and the bytes after it, with the attachment in `parameters` if there is one."""
     if ATTACHMENT not in parameters:
         return meta, payload
     attachment = str(parameters[ATTACHMENT]).encode("latin-1")
@@ -126,21 +126,22 @@ def with_attachment(
 
 
 def attachment_field(size: int) -> bytes:
-    """The size of an attachment as the field of RpcMeta; nothing if there is none."""
+    """Return the size of an attachment as the field of RpcMeta, or no bytes for a size of 0."""
     return _ATTACHMENT_SIZE + varint(size) if size else b""
 
 
 def behind_meta(message: Message) -> memoryview:
-    """The payload and the attachment of a whole frame."""
+    """Return the payload and the attachment of a whole frame."""
     header, body = message.parts
     return memoryview(body)[meta_size(header) :]
 
 
 def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float | None = None) -> Message:
-    """The frame of a serialized RpcMeta and a payload, which may end with an attachment that the meta tells.
+    """Return the frame of a serialized RpcMeta and a payload. The payload includes the attachment, whose size the meta
+    states.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, they are 4 GiB or more.
+        GatewayError: RESOURCE_EXHAUSTED, the frame is 4 GiB or larger.
     """
     body = len(meta) + sum(map(len, payload))
     if body > _MAX_BODY_SIZE:
@@ -148,23 +149,23 @@ def write_frame(meta: bytes, payload: tuple[Buffer, ...] = (), deadline: float |
     return Message(parts=(HEADER.pack(MAGIC, body, len(meta)) + meta, *payload), deadline=deadline)
 
 
-# --- The correlation id: an int64 that a client chooses, and that its reply repeats ---
+# --- The correlation id: an int64 that a client chooses, and that its response repeats ---
 
 
 def correlation_field(correlation_id: int) -> bytes:
-    """The field of RpcMeta. Protobuf writes a negative int64 as the unsigned number of the same bits."""
+    """Return the field of RpcMeta. Protobuf writes a negative int64 as the unsigned number with the same bits."""
     return _CORRELATION_ID + varint(correlation_id & 0xFFFFFFFFFFFFFFFF)
 
 
 def read_correlation_id(message: Message) -> int:
-    """A frame's correlation id, 0 where there is none. Raises DecodeError where the meta is not an RpcMeta."""
+    """Return a frame's correlation id, or 0 if the meta has no id. Raises DecodeError if the meta is not an RpcMeta."""
     correlation_id = read_meta(message).correlation_id
     assert isinstance(correlation_id, int)
     return correlation_id
 
 
 def with_correlation_id(message: Message, correlation_id: int, seconds_left: float | None) -> Message:
-    """A request of `client.encode_request` with a correlation id, and with `timeout_ms` if it has a deadline."""
+    """Return a request of `client.encode_request` with a correlation id, and with `timeout_ms` if it has a deadline."""
     prefix, *payload = message.parts
     meta = bytes(prefix[HEADER.size :])
     if seconds_left is not None:
@@ -174,7 +175,7 @@ def with_correlation_id(message: Message, correlation_id: int, seconds_left: flo
 
 
 def with_request_fields(meta: bytes, fields: bytes) -> bytes:
-    """`meta`, which begins with its request part, with more fields at the end of that part."""
+    """Return `meta`, which begins with its request part, with more fields at the end of this part."""
     size, start = read_varint(meta, len(_REQUEST))
     end = start + size
     return b"".join((_REQUEST, varint(size + len(fields)), meta[start:end], fields, meta[end:]))

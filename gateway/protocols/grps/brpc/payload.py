@@ -1,4 +1,4 @@
-"""The payload of a frame: a GrpsMessage in protobuf or JSON (`content_type`), perhaps compressed."""
+"""The payload of a frame: a GrpsMessage in protobuf or JSON (`content_type`), optionally compressed."""
 
 from gateway.core.errors import DecodeError
 from gateway.core.protocol import Limits
@@ -11,16 +11,16 @@ from gateway.protocols.grps.schema import GrpsMessage
 
 _PROTOBUF = 0
 _JSON = (1, 2)
-"""brpc's own JSON of a message, and protobuf's. brpc 1.17 accepts both in requests; its replies are protobuf all the
-same."""
+"""The content types of brpc's own JSON mapping and of protobuf's. brpc 1.17 accepts both in requests; its responses are
+always protobuf."""
 
 
 def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:
-    """`frame`, that of `message`, with its payload decompressed and its checksum verified. Transports have done that
-    already for frames where it takes long.
+    """Return `frame`, the frame of `message`, with its payload decompressed and its checksum verified. If decompression
+    takes long, the transport has done both before.
 
     Raises:
-        DecodeError, GatewayError: as `compression.inflate`.
+        DecodeError, GatewayError: same as `compression.inflate`.
     """
     if not frame.meta.compress_type:
         compression.verify_checksum(frame)
@@ -32,11 +32,11 @@ def decompressed(message: Message, frame: Frame, limits: Limits) -> Frame:
 
 
 def read_payload(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
-    """The GrpsMessage in a frame that is not compressed. `role` (input, output) is what errors call its tensors.
+    """Return the GrpsMessage in a frame that is not compressed. Errors call its tensors `role` (input, output).
 
     Raises:
         DecodeError: not a GrpsMessage, or an unknown content_type.
-        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
+        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit.
     """
     content_type = frame.meta.content_type
     if content_type == _PROTOBUF:
@@ -47,8 +47,8 @@ def read_payload(frame: Frame, role: str, limits: Limits) -> GrpsMessage:
 
 
 def parsed_size(message: Message) -> int:
-    """The bytes of a frame that are parsed, as `parsed_size` of `protobuf.message` counts them. All of a frame that is
-    not plain protobuf, is compressed or has a checksum."""
+    """Return the number of bytes of a frame that are parsed, as counted by `parsed_size` of `protobuf.message`. The
+    whole frame counts if the message is not plain protobuf, is compressed or has a checksum."""
     body = message.parts[1]
     if not is_whole(message):
         return len(body)
@@ -63,7 +63,7 @@ def parsed_size(message: Message) -> int:
 
 
 def check_payload(frame: Frame, limits: Limits) -> None:
-    """Raises DecodeError where the payload cannot be parsed as its content_type says, whatever its tensors are."""
+    """Raise DecodeError if the payload cannot be parsed as its content_type. The tensors are not checked."""
     content_type = frame.meta.content_type
     if content_type == _PROTOBUF:
         protobuf_message.check_message(frame.payload)

@@ -1,6 +1,6 @@
-"""Inferences that pass unread between two sides of grps-brpc (`core.protocol.Relay`).
+"""Relay of inferences from a grps-brpc client to a grps-brpc server, without decoding them (`core.protocol.Relay`).
 
-The GrpsMessage and the attachment go on as they came, behind a meta that is written anew.
+The gateway forwards the GrpsMessage and the attachment unchanged, and writes a new meta.
 """
 
 from gateway.core.errors import DecodeError, GatewayError
@@ -29,8 +29,9 @@ _PREDICT = backend_method(INFER)
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """The request of an inference. None if the frame must be read: one of another method, a malformed one, one whose
-    payload is not plain protobuf, and one that names no model where the listener has one for it."""
+    """Return the request of an inference, or None if the gateway must decode the frame: the frame is malformed, calls
+    another method, has a payload that is not plain protobuf, or names no model although the listener has a default
+    model."""
     frame = _plain_frame(message)
     if frame is None or _operation(frame.meta) is not INFER:
         return None
@@ -43,7 +44,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _plain_frame(message: Message) -> Frame | None:
-    """A whole frame whose payload is protobuf without compression and checksum; None for any other."""
+    """Return a whole frame whose payload is protobuf without compression and checksum, or None for any other frame."""
     if not is_whole(message):
         return None
     try:
@@ -62,7 +63,7 @@ def _operation(meta: Protobuf) -> Operation | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message:
-    """The frame to a server. The connector adds the correlation id.
+    """Return the frame to a server. The connector adds the correlation id.
 
     Raises:
         GatewayError: RESOURCE_EXHAUSTED, the request is larger than a frame can be.
@@ -74,10 +75,10 @@ def request(message: Message, request: Request, target: Target) -> Message:
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """The frame to the client. None if it must be read: one whose payload is not plain protobuf.
+    """Return the frame to the client, or None if the gateway must decode it because its payload is not plain protobuf.
 
     Raises:
-        GatewayError: the error that the reply reports, in its meta or in its GrpsMessage.
+        GatewayError: the error that the response reports, in its meta or in its GrpsMessage.
     """
     frame = _plain_frame(reply)
     if frame is None:

@@ -1,4 +1,4 @@
-"""grps over brpc, facing clients."""
+"""grps over brpc, client side."""
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.frozen import replace
@@ -22,16 +22,17 @@ from gateway.protocols.grps.descriptors import RpcMeta
 from gateway.protocols.grps.protobuf.message import write_message
 
 SUCCESS = RpcMeta(response={"error_code": 0}, compress_type=0).SerializeToString()
-"""The meta of a successful reply, without the correlation id."""
+"""The meta of a successful response, without the correlation id."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The request of a client. The attachment of an inference is a parameter, since a model may take it.
+    """Return the Request in a client's frame. The attachment of an inference becomes a parameter, since the model can
+    use it.
 
     Raises:
-        DecodeError: the frame, its compression, its checksum or its GrpsMessage is invalid; another method than Predict
+        DecodeError: the frame, its compression, its checksum or its GrpsMessage is invalid; a method other than Predict
             has an attachment.
-        GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the frame or its decompressed payload is beyond
+        GatewayError: UNIMPLEMENTED, no such method; RESOURCE_EXHAUSTED, the frame or its decompressed payload exceeds
             the limit.
     """
     if not is_whole(message):
@@ -48,18 +49,18 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def deadline_of(meta: Protobuf, message: Message) -> float | None:
-    """The deadline in the meta of the client's frame, if there is one."""
+    """Return the deadline in the meta of the client's frame, or None for a frame without a deadline."""
     milliseconds = meta.request.timeout_ms
     assert isinstance(milliseconds, int)
     return message.received + milliseconds / 1000 if milliseconds > 0 else None
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a request that `decode_request` returned; never compressed.
+    """Return the response, which is never compressed, to a request that `decode_request` returned.
 
     Raises:
-        GatewayError: as `server.encode_response` of the folder above; RESOURCE_EXHAUSTED, the reply is larger than a
-            frame can be.
+        GatewayError: same as `server.encode_response` of the parent folder; RESOURCE_EXHAUSTED, the response is larger
+            than a frame can be.
     """
     payload = write_message(server.encode_response(answer, request, translate))
     meta = SUCCESS + correlation_of(request)
@@ -69,6 +70,6 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def correlation_of(request: Request) -> bytes:
-    """The correlation id of a request, as the field of its reply's meta."""
+    """Return the correlation id of a request, as the field of the response's meta."""
     assert request.origin is not None
     return bytes(request.origin.parts[0])

@@ -1,4 +1,4 @@
-"""GrpsBrpcService: its names, its methods, and which of them a frame calls."""
+"""GrpsBrpcService: its names, its methods, and the method that a frame calls."""
 
 from gateway.core.errors import DecodeError, unsupported
 from gateway.core.operations import Operation
@@ -7,19 +7,19 @@ from gateway.protocols.grps import schema
 
 SERVICE = "grps.protos.v1.GrpsBrpcService"
 SERVICES = frozenset({SERVICE, "GrpsBrpcService"})
-"""A real server also knows its services by their bare names."""
+"""Names of the service. Real servers also accept their services' names without the package."""
 
 METHODS = {name: operation for name, operation in schema.METHODS.items() if operation is not Operation.STREAM}
-"""Without PredictStreaming, which grps has over gRPC only. PredictByHttp belongs to the service, but real servers never
-answer it over baidu_std."""
+"""The methods. PredictStreaming is missing, since grps has it only over gRPC. PredictByHttp belongs to the service, but
+real servers never respond to it over baidu_std."""
 
 
 def read_operation(meta: Protobuf) -> Operation:
-    """The operation of the method that a request's meta names.
+    """Return the operation of the method in a request's meta.
 
     Raises:
         DecodeError: the service or the method is missing.
-        GatewayError: UNIMPLEMENTED, there is no such method, or no request part.
+        GatewayError: UNIMPLEMENTED, the method is unknown, or the meta has no request part.
     """
     if not meta.HasField("request"):
         raise unsupported(f"the frame's meta has no request part, expected one that names {SERVICE}")
@@ -35,5 +35,6 @@ def read_operation(meta: Protobuf) -> Operation:
 
 
 def decode_text(text: str | bytes) -> str:
-    """A string of the meta. In proto2 it need not be UTF-8; protobuf's library gives such a one as bytes."""
+    """Return a string of the meta. A proto2 string can be invalid UTF-8; protobuf's library returns an invalid string
+    as bytes."""
     return text if isinstance(text, str) else text.decode(errors="replace")

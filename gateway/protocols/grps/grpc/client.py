@@ -1,4 +1,4 @@
-"""grps over gRPC, facing backends."""
+"""grps over gRPC, upstream side."""
 
 from gateway.core.grpc_status import error_of
 from gateway.core.protocol import Target
@@ -10,7 +10,7 @@ from gateway.protocols.grps.schema import backend_method
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The message that asks `target`.
+    """Return the message of a request to `target`.
 
     Raises:
         GatewayError: UNIMPLEMENTED, grps has no such method, or the payload is an ndarray; INVALID_ARGUMENT naming a
@@ -21,11 +21,11 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`, or one message of its stream.
+    """Return the backend's Answer to `request`, or one message of its stream.
 
     Raises:
-        DecodeError: not a reply of grps.
-        GatewayError: the error that the reply reports, in its message or by the status of the call.
+        DecodeError: not a grps response.
+        GatewayError: the error that the response reports, in its message or by the status of the call.
     """
     if reply.status:
         raise error_of(reply)

@@ -1,4 +1,4 @@
-"""Inferences that pass unread between two sides of grps-grpc (`core.protocol.Relay`)."""
+"""Relay of inferences from a grps-grpc client to a grps-grpc server, without decoding them (`core.protocol.Relay`)."""
 
 from gateway.core.grpc_status import error_of
 from gateway.core.operations import INFER, STREAM
@@ -15,8 +15,8 @@ _OPERATIONS = {method: operation for operation, method in _METHODS.items()}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """The request of an inference. None if the message must be read: one of another method, a malformed one, and one
-    that names no model where the listener has one for it."""
+    """Return the request of an inference, or None if the gateway must decode the message: the message is malformed,
+    calls another method, or names no model although the listener has a default model."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -27,15 +27,15 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def request(message: Message, request: Request, target: Target) -> Message:
-    """The message to a server. Both methods of an inference take the same."""
+    """Return the message to a server. Both inference methods take the same message."""
     return call(_METHODS[request.operation], message.parts)
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """The reply to the client, or one message of its stream; None if that must be read.
+    """Return the response to the client, or one message of its stream, or None if the gateway must decode it.
 
     Raises:
-        GatewayError: the error that the reply reports, in its message or by the status of the call.
+        GatewayError: the error that the response reports, in its message or by the status of the call.
     """
     if reply.status:
         raise error_of(reply)

@@ -1,4 +1,4 @@
-"""grps over gRPC, facing clients."""
+"""grps over gRPC, client side."""
 
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import NO_HEADERS, Answer, Message, Request, Translate, reply
@@ -10,20 +10,20 @@ _OPERATIONS = {f"/{GRPC_SERVICE}/{name}": operation for name, operation in schem
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The request of a client.
+    """Return the Request in a client's message.
 
     Raises:
-        DecodeError: not a GrpsMessage, or one without valid data.
-        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
+        DecodeError: not a GrpsMessage, or a GrpsMessage without valid data.
+        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit.
     """
     grps = read_message(message.body, listener.limits.message)
     return server.decode_request(grps, _OPERATIONS[message.pattern], message, listener.model)
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a request that `decode_request` returned, or one message of a stream.
+    """Return the response to a request that `decode_request` returned, or one message of a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that the reply cannot carry.
+        GatewayError: INVALID_ARGUMENT naming an output that the response cannot carry.
     """
     return reply(NO_HEADERS, write_message(server.encode_response(answer, request, translate)))

@@ -1,6 +1,6 @@
-"""GrpsMessage as JSON, with the names of `grps.proto`: bodies of REST, and payloads of brpc requests with that
+"""GrpsMessage as JSON, with the names of `grps.proto`: bodies of REST, and payloads of brpc requests with a JSON
 `content_type`.
 
-Lists of numbers are read straight into arrays by `gateway.core.json`. NaN and infinities are written as strings, int64
-too, as proto3 has them in JSON, unless the route says otherwise (`translate.nan`).
+Lists of numbers are read directly into arrays by `gateway.core.json`. NaN, infinities and int64 are written as strings
+as in proto3's JSON mapping, unless the route sets a different form (`translate.nan`).
 """

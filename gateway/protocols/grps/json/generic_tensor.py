@@ -1,4 +1,4 @@
-"""Tensors in JSON: those of `gtensors`, whose elements are in the list that belongs to their dtype, and `ndarray`."""
+"""Tensors in JSON: the tensors of `gtensors`, with their elements in the list for their dtype, and `ndarray`."""
 
 from math import prod
 from reprlib import repr as shown
@@ -19,27 +19,28 @@ Entry: TypeAlias = dict[str, Any]
 
 NDARRAY = "ndarray"
 _ALIASES = {"flat_double": "flat_float64"}
-"""The specification's example has it. Real servers ignore it, and report success for the tensor without data."""
+"""A list name from the specification's example. Real servers ignore it, and report success for the tensor without
+data."""
 
 _ELEMENTS = tuple(dtype.member for dtype in DTYPES.values())
 _MEMBERS = spellings(("name", "dtype", "shape", *_ELEMENTS), _ALIASES)
 _ARRAY_MEMBERS = spellings(("tensors",))
 ARRAYS: dict[str, ArrayForm] = dict.fromkeys((*spellings(_ELEMENTS, _ALIASES), NDARRAY), ArrayForm.ARRAY)
-"""The members that are read straight into arrays."""
+"""The members that are read directly into arrays."""
 
 _DATATYPES: dict[object, Datatype] = {
     word: datatype for datatype, dtype in DTYPES.items() for word in (dtype.number, dtype.name)
 }
-"""By what `dtype` can be: the number or the name."""
+"""The datatypes by each valid `dtype`: the number or the name."""
 
 
 def read_tensors(gtensors: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    """The tensors of a message's `gtensors`. `role` (input, output) is what errors call them; `limit` is the most bytes
-    that each may take.
+    """Return the tensors of a message's `gtensors`. Errors call them `role` (input, output); `limit` is the maximum
+    number of bytes of each tensor.
 
     Raises:
         DecodeError: not a list of tensors; elements that do not match `dtype` or `shape`; an unknown member.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
     """
     entries = None
     if isinstance(gtensors, dict):
@@ -79,7 +80,7 @@ _NO_ELEMENTS = Array(b"", (0,))
 
 
 def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
-    """The only list of `entry` that is not empty. Raises DecodeError where that is not the list of `datatype`."""
+    """Return the only list of `entry` that is not empty. Raises DecodeError if it is not the list of `datatype`."""
     expected, elements = DTYPES[datatype].member, _NO_ELEMENTS
     for member in _ELEMENTS:
         array = entry.get(member, _NO_ELEMENTS)
@@ -96,8 +97,8 @@ def _elements(entry: Entry, datatype: Datatype, what: str) -> Array:
 
 
 def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what: str) -> None:
-    """Raises DecodeError where `count` elements do not fill `shape`, and GatewayError, RESOURCE_EXHAUSTED, where the
-    tensor takes more than `limit` bytes: the two bytes of `0,` become eight of FP64."""
+    """Raise DecodeError if `count` elements do not fill `shape`, and GatewayError, RESOURCE_EXHAUSTED, if the tensor
+    exceeds `limit` bytes: the two bytes of `0,` become eight bytes of FP64."""
     if count != prod(shape):
         raise DecodeError(f"{what}: {count} elements, but shape {list(shape)} takes {prod(shape)}")
     size = count * (datatype.size or 4)
@@ -106,7 +107,7 @@ def _check_count(count: int, shape: Shape, datatype: Datatype, limit: int, what:
 
 
 def _raw(array: Array, datatype: Datatype, what: str) -> Buffer:
-    """The elements as a Tensor's `data`."""
+    """Return the elements as a Tensor's `data`."""
     values = array.values
     if not len(values):
         return b""
@@ -120,8 +121,8 @@ def _raw(array: Array, datatype: Datatype, what: str) -> Buffer:
 
 
 def read_ndarray(array: Array) -> Tensor:
-    """The tensor of a message's `ndarray`: lists of numbers, nested as its shape. Raises DecodeError where they hold
-    anything but numbers."""
+    """Return the tensor of a message's `ndarray`: lists of numbers, nested by its shape. Raises DecodeError if they
+    contain anything except numbers."""
     values = array.values
     if isinstance(values, bytes) or values.dtype.kind == "b":
         raise DecodeError("ndarray must hold numbers alone")
@@ -129,10 +130,10 @@ def read_ndarray(array: Array) -> Tensor:
 
 
 def write_tensor(tensor: Tensor, nan: str, what: str) -> Entry:
-    """A tensor of `gtensors`, without members that have their default.
+    """Return a tensor of `gtensors`, without members that have their default value.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming it as `what`: NaN or an infinity, and `nan` is `error`.
+        GatewayError: INVALID_ARGUMENT naming the tensor as `what`: NaN or an infinity, if `nan` is `error`.
     """
     dtype = DTYPES[tensor.datatype]
     entry: Entry = {"name": tensor.name} if tensor.name else {}
@@ -150,12 +151,12 @@ def _write_elements(tensor: Tensor, nan: str, what: str) -> object:
         return json.placed(json.string_pieces(lists))
     values = tensor.array.reshape(-1)
     if tensor.datatype is Datatype.INT64:
-        # "int64 [..] JSON value will be a decimal string", as both servers print it
+        # "int64 [..] JSON value will be a decimal string": both servers print it like this
         pieces = (values[at : at + json.PIECE].tolist() for at in range(0, len(values), json.PIECE))
         return json.placed(json.string_pieces(list(map(str, piece)) for piece in pieces))
     return json.numbers(values, nan, what)
 
 
 def write_ndarray(tensor: Tensor, nan: str) -> object:
-    """A message's `ndarray`. Raises as `write_tensor` does."""
+    """Return a message's `ndarray`. Raises the same errors as `write_tensor`."""
     return json.numbers(tensor.array, nan, f"output {tensor.name or 0!r}")

@@ -1,5 +1,5 @@
-"""`gmap` in JSON: bytes as base64, int64 as a string, NaN and infinities as strings. As protobuf asks, base64 is read
-in both alphabets of RFC 4648, with padding or without."""
+"""`gmap` in JSON: bytes as base64, int64 as a string, NaN and infinities as strings. As protobuf requires, base64 is
+accepted in both alphabets of RFC 4648, with or without padding."""
 
 import re
 from base64 import b64decode, b64encode
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,400}(?P<fraction>(?:\.[0-9]{1,400})?(?:[eE][-+]
 
 
 def read_gmap(maps: object) -> tuple[Tensor, ...]:
-    """The entries of a message's `gmap`.
+    """Return the entries of a message's `gmap`.
 
     Raises:
         DecodeError: an unknown map; a value that its map cannot hold, named by map and key.
@@ -48,7 +48,8 @@ def _read_map(name: str, entries: object) -> Iterator[Tensor]:
 
 
 def _plain(value: object) -> object:
-    """`value` as a Python value. Under a key such as `flat_int32` or `ndarray` the JSON reader made it an Array."""
+    """Return `value` as a Python value. Under a key such as `flat_int32` or `ndarray`, the JSON reader returned an
+    Array."""
     if not isinstance(value, Array) or value.shape:
         return value
     return bytes_elements.unpack(value.values)[0].decode() if isinstance(value.values, bytes) else value.values.item()
@@ -71,7 +72,7 @@ _STANDARD = str.maketrans("-_", "+/")
 
 
 def read_base64(value: object, what: str) -> bytes:
-    """The bytes of a base64 string. Raises DecodeError naming `what` where it is anything else."""
+    """Return the bytes of a base64 string. Raises DecodeError naming `what` if the value is anything else."""
     text = _string(value, what)
     try:
         return b64decode(text.translate(_STANDARD) + "=" * (-len(text) % 4), validate=True)
@@ -92,10 +93,10 @@ def _number(value: object, datatype: Datatype, what: str) -> "np.ndarray[Any, An
 
 
 def write_gmap(tensors: tuple[Tensor, ...], nan: str) -> dict[str, dict[str, object]]:
-    """A message's `gmap`, without empty maps.
+    """Return a message's `gmap`, without empty maps.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key: NaN or an infinity, and `nan` is `error`.
+        GatewayError: INVALID_ARGUMENT naming the key: NaN or an infinity, if `nan` is `error`.
     """
     maps: dict[str, dict[str, object]] = {}
     for name, key, value in gmap.entries(tensors):

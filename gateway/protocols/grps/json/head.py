@@ -1,8 +1,8 @@
-"""The head of a GrpsMessage in JSON whose data stays unread: the model's name in a request, and whether a reply reports
-success.
+"""Finds the head of a GrpsMessage in JSON without decoding its data: the model's name in a request, and whether a
+response reports success.
 
-A body with many numbers is not parsed. It is searched, at the speed of memory, for the few characters and words that
-would give it another meaning.
+A body with many numbers is not parsed. Instead, it is searched, at memory speed, for the few characters and words that
+would change its meaning.
 """
 
 import re
@@ -24,37 +24,37 @@ class _Named(Struct):
 _read = Decoder(_Named).decode
 
 _PARSED = 2048
-"""Bytes of a body up to which parsing it costs less than searching it."""
+"""Maximum bytes of a body for which parsing costs less than searching."""
 _END = 512
-"""Bytes at the begin and at the end of a body in which the model's name is looked for."""
+"""Bytes at the beginning and at the end of a body that are searched for the model's name."""
 
 _FIRST = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*[,}]')
 _LAST = re.compile(rb',[ \t\r\n]*"model"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"[ \t\r\n]*\}[ \t\r\n]*\Z')
 _SUCCESS = re.compile(
     rb'\s*\{\s*"status"\s*:\s*\{\s*"code"\s*:\s*200\s*,\s*"msg"\s*:\s*"OK"\s*,\s*"status"\s*:\s*"SUCCESS"\s*\}\s*[,}]'
 )
-"""As both servers and the gateway begin nearly every reply."""
+"""The beginning of almost every response of both servers and of the gateway."""
 
-# Each with the position of a letter that is rare in bodies.
+# Each word with the position of a letter that is rare in bodies.
 _MODEL = (b'"model"', 1)
 _ALIAS = re.compile(rb'"(?=[fsb])(?:flat_double|flat[A-Z][A-Za-z0-9]+|strData|binData|s(?:[SBFD]|I32|I64))"')
-"""Members that the gateway reads and a real server passes over: in lowerCamelCase, and the specification's own name of
+"""Members that the gateway reads and a real server skips: names in lowerCamelCase, and the specification's own name of
 `flat_float64`."""
 _STRINGS = 64
-"""Strings of a body up to which looking at each, for an alias, costs less than searching the body."""
+"""Maximum number of strings of a body for which checking each for an alias costs less than searching the body."""
 _BARE = ((b"NaN", 0), (b"Infinity", 7))
 """Numbers that real servers do not read without quotes."""
 
 _ESCAPE = re.compile(rb"\\u00[2-7]")
-"""Escapes that may stand for a letter of a member's name."""
+"""Escapes that can represent a letter of a member's name."""
 
 
 def find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
-    """The name of the model in a client's message, empty if it names none. None if the message must be read: if one
-    server might find another name than the next, if it has the member `flag` more than `flags` times, and if it has
-    what the gateway reads and real servers do not."""
+    """Return the model's name in a client's message, or an empty name if the message has no `model`. None if the
+    gateway must decode the message: if two servers could find different names, if it has the member `flag` more than
+    `flags` times, or if it has members that the gateway reads and real servers do not."""
     begin = bytes(body[:_END])
-    # A byte of 0 would be one of UTF-16 or UTF-32, which some servers read.
+    # A zero byte means UTF-16 or UTF-32, which some servers read.
     if not begin.lstrip(b" \t\r\n").startswith(b"{") or b"\0" in begin[:4]:
         return None
     member = b'"%b"' % flag.encode()
@@ -68,15 +68,15 @@ def find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
 
 
 def _found(body: Buffer, begin: bytes, member: bytes) -> bytes | None:
-    """The name, if nothing else is said by a body that names the model first, last, or not at all; None if only
-    parsing it would tell."""
+    """Return the name if the body names the model first, last, or not at all, and has nothing that changes the meaning;
+    None if finding the name needs parsing."""
     view, name = memoryview(body), b""
     if found := _FIRST.match(begin):
         view, name = view[found.end() :], found[1]
     elif found := _LAST.search(bytes(view[-_END:])):
         view, name = view[: found.start() - len(found.string)], found[1]
-    rest = bytes(view) if len(view) <= LARGE else view  # bytes are searched at once, a view piece by piece
-    # What is written with a backslash may look like a member.
+    rest = bytes(view) if len(view) <= LARGE else view  # bytes are searched in one call, a view piece by piece
+    # Text with a backslash can look like a member.
     if has_byte(rest, b"\\") or has_any(rest, (_MODEL, (member, len(member) // 2), *_BARE)) or _has_alias(rest):
         return None
     return name if name or not found else None
@@ -94,7 +94,7 @@ def _has_alias(body: Buffer) -> bool:
 
 
 def _parsed(body: bytes, member: bytes, flags: int) -> bytes | None:
-    """As `find_model`."""
+    """Return the same as `find_model`."""
     if (b"\\u00" in body and _ESCAPE.search(body)) or _ALIAS.search(body):
         return None
     if body.count(_MODEL[0]) > 1 or body.count(member) > flags:
@@ -109,5 +109,5 @@ def _parsed(body: bytes, member: bytes, flags: int) -> bytes | None:
 
 
 def tells_success(body: Buffer) -> bool:
-    """Whether the message in `body` begins with the status of a success as servers write it."""
+    """Return whether the message in `body` begins with a success status in the form that servers write."""
     return _SUCCESS.match(body) is not None

@@ -1,5 +1,5 @@
-"""The members of objects in JSON. Each has two spellings, as protobuf asks: the name in `grps.proto`, and that name in
-lowerCamelCase."""
+"""The members of JSON objects. As protobuf requires, every member has two spellings: the name in `grps.proto`, and the
+same name in lowerCamelCase."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,13 +8,13 @@ from gateway.core.errors import DecodeError
 
 
 def lower_camel_case(name: str) -> str:
-    """The JSON name that protobuf gives to a field: `sI32` for `s_i32`."""
+    """Return the JSON name that protobuf gives to a field: `sI32` for `s_i32`."""
     first, *further = name.split("_")
     return first + "".join(each[:1].upper() + each[1:] for each in further)
 
 
 def spellings(names: Iterable[str], aliases: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The name of each member by all that JSON may call it. `aliases` are further names."""
+    """Return the name of each member by all of its JSON spellings. `aliases` are additional spellings."""
     known = {name: name for name in names} | dict(aliases or {})
     return {lower_camel_case(spelling): name for spelling, name in known.items()} | known
 
@@ -22,11 +22,11 @@ def spellings(names: Iterable[str], aliases: Mapping[str, str] | None = None) ->
 def read_members(
     entry: Mapping[str, Any], known: Mapping[str, str], what: str, *, more: bool = False
 ) -> dict[str, Any]:
-    """The members of `entry` by their names in `grps.proto`, without those that are null: that is the default. With
-    `more`, what is not `known` is left out.
+    """Return the members of `entry` by their names in `grps.proto`. Members that are null are left out: null means the
+    default. With `more`, members that are not `known` are left out too.
 
     Raises:
-        DecodeError: a member that is not `known`, or one in two spellings.
+        DecodeError: a member is not `known`, or is given in two spellings.
     """
     members: dict[str, Any] = {}
     for key, value in entry.items():
@@ -45,11 +45,12 @@ def read_members(
 
 
 def read_integer(value: object) -> object:
-    """`value` as an int, if it is an integer as protobuf's mapping writes one, in quotes or as `2.0`; else `value`."""
+    """Return `value` as an int if it is an integer in protobuf's JSON mapping, which includes integers in quotes or as
+    `2.0`, or else `value`."""
     if isinstance(value, str) and len(value) <= _LONGEST and value.isascii() and value.removeprefix("-").isdigit():
         return int(value)
     return int(value) if type(value) is float and value.is_integer() else value
 
 
 _LONGEST = 20
-"""Characters of a 64-bit integer."""
+"""Maximum characters of a 64-bit integer."""

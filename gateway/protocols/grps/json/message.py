@@ -1,5 +1,5 @@
-"""GrpsMessage: "the members of the protobuf message under their own names", defaults left out. What is read may have
-every name and value that protobuf's mapping to JSON allows."""
+"""GrpsMessage in JSON: "the members of the protobuf message under their own names", without defaults. The reader
+accepts every name and value that protobuf's JSON mapping allows."""
 
 from collections.abc import Callable
 from reprlib import repr as shown
@@ -30,13 +30,14 @@ _FLAG_NAMES = {flag: name for name, flag in _FLAGS.items() if isinstance(name, s
 
 
 def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unless: str = "") -> GrpsMessage:
-    """The message in `body`. `role` (input, output) is what errors call its tensors. `flag` is a member beside those of
-    a message that asks for a stream; with `unless`, the text of how to ask, a message with it is refused.
+    """Return the message in `body`. Errors call its tensors `role` (input, output). `flag` is an additional member of a
+    message that requests a stream. `unless` is the text that explains how to request a stream; with it, a message with
+    `flag` is rejected.
 
     Raises:
-        DecodeError: not JSON; not a GrpsMessage: data in two members, an unknown member in place of data or in it, a
-            member of a wrong type, a tensor whose elements do not match its dtype and shape.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+        DecodeError: not JSON; not a GrpsMessage: data in two members, an unknown member instead of data or in the data,
+            a member of a wrong type, a tensor whose elements do not match its dtype and shape.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
     """
     body = body if isinstance(body, bytes) else bytes(body)
     grps = read_by_type(body, limits)
@@ -45,7 +46,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
     document = json.read(unquote(body), ARRAYS, values=limits.json_values, literals=True)
     if unless and document.get(flag) not in (None, False):
         raise DecodeError(f"member {flag!r} does not ask for a stream here: ask with {unless}")
-    # Beside data or a status there may be members that only others know.
+    # A message with data or a status can have additional members that only other programs know.
     more = any(_MEMBERS.get(key, "model") != "model" for key in document)
     document = read_members(document, _MEMBERS | {flag: flag}, "the message", more=more)
     members = [key for key in _READERS if key in document]
@@ -62,7 +63,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
 
 
 def check_json(body: Buffer, limits: Limits) -> None:
-    """Raises DecodeError where `body` is not JSON; its members are not looked at."""
+    """Raise DecodeError if `body` is not JSON. Its members are not checked."""
     json.read(unquote(bytes(body)), ARRAYS, values=limits.json_values, literals=True)
 
 
@@ -88,9 +89,10 @@ def _read_str_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
 
 
 def _read_bin_data(value: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    """Base64 in a reply: so the Python server writes empty bin_data. Otherwise servers send the bytes as the body."""
+    """Return base64 in a response: the Python server writes empty bin_data like this. Otherwise servers send the bytes
+    as the body."""
     if role == "input":
-        raise DecodeError("bin_data should use application/octet-stream format.")  # both servers' text
+        raise DecodeError("bin_data should use application/octet-stream format.")  # the text of both servers
     return (payload.bin_data(read_base64(value, "bin_data")),)
 
 
@@ -115,9 +117,9 @@ _STATUS_MEMBERS = spellings(("code", "msg", "status"))
 
 
 def write_message(grps: GrpsMessage, role: str, nan: str, *, flag: str = "") -> tuple[bytes, ...]:
-    """The JSON text, in parts, of a message with any payload but bin_data. `nan` (`translate.nan`) says how NaN and
-    infinities are written, `role` (input, output) is what errors call the tensors; `flag` is a further member that is
-    true.
+    """Return the JSON text, in parts, of a message with any payload except bin_data. `nan` (`translate.nan`) is the
+    form of NaN and infinities. Errors call the tensors `role` (input, output). `flag` is an additional member with the
+    value true.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written.
@@ -141,7 +143,7 @@ def _write_status(status: GrpsStatus) -> Entry:
 
 
 _OK = _write_status(OK)
-"""The status of nearly every reply, written once."""
+"""The status of almost every response, written once."""
 
 
 def _write_str_data(tensors: tuple[Tensor, ...], role: str, nan: str) -> object:

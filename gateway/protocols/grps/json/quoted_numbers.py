@@ -1,7 +1,7 @@
-"""Numbers in quotes: servers print int64 that way, as proto3 does, and NaN and infinities.
+"""Removes the quotes around numbers: servers print int64 in quotes, like proto3, and NaN and infinities.
 
-The quotes are removed from the JSON text before it is parsed, so that the lists can be read straight into arrays. In a
-large text that is done in steps: all other threads wait while one call into C looks through it.
+The quotes are removed from the JSON text before it is parsed, so the lists can be read directly into arrays. A large
+text is processed in steps, because all other threads wait while one C call scans it.
 """
 
 import re
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from functools import partial
 
 _SMALL = 8192
-"""Bytes of a text up to which one call of `bytes.find` is the fastest."""
+"""Maximum bytes of a text for which one call of `bytes.find` is the fastest."""
 
 _STEP = 2**18
-"""Bytes that one call looks through or copies: to find a word in 64 MiB takes 50 ms, to match a pattern 0.1 s."""
+"""Bytes that one call scans or copies: finding a word in 64 MiB takes 50 ms, matching a pattern 0.1 s."""
 
 _LIST = re.compile(rb'"flat_?(?![sS]tring)[A-Za-z0-9]++"[ \t\r\n]*+:[ \t\r\n]*+\[')
 _IN_NUMBERS = b"0123456789+-.eE \t\r\n"
@@ -22,14 +22,14 @@ _IN_NDARRAY = re.compile(rb'(?:[-+0-9.eE\[\], \t\r\n]++|"(?:NaN|-?Infinity)")++'
 
 
 def unquote(body: bytes) -> bytes:
-    """`body` without the quotes around numbers in its `flat_...` lists, in both spellings, and its `ndarray`.
+    """Return `body` without the quotes around numbers in its `flat_...` lists, in both spellings, and in its `ndarray`.
 
-    `body` need not be valid JSON. Strings that are not numbers keep their quotes.
+    `body` can be invalid JSON. Strings that are not numbers keep their quotes.
     """
     find = body.find if len(body) <= _SMALL else partial(_find, body)
     pieces, kept, at = [], 0, 0
     while (key := find(b'"flat', at)) >= 0:
-        # A match is a key, not text within a string: there its second quote would have a backslash before it.
+        # A match is a key, not text in a string: in a string, a backslash would precede the second quote.
         match = _LIST.match(body, key)
         at = match.end() if match else key + 1
         if match:
@@ -41,13 +41,13 @@ def unquote(body: bytes) -> bytes:
                 kept = at
     is_ndarray = find(b'"ndarray"') >= 0
     body = b"".join([*pieces, body[kept:]]) if pieces else body
-    # without these letters no NaN and no Infinity is in it
+    # without these letters, the list has no NaN and no Infinity
     return _unquote_ndarray(body) if is_ndarray and (b"N" in body or b"I" in body) else body
 
 
 def _find(body: bytes, word: bytes, at: int = 0) -> int:
-    """The same as `body.find`, in steps, for a word that begins with a quote. No step is needed up to the next quote:
-    one byte is found in a tenth of the time that a word takes."""
+    """Return the same as `body.find`, in steps, for a word that begins with a quote. The search up to the next quote
+    needs no steps: finding one byte takes a tenth of the time of finding a word."""
     while (at := body.find(b'"', at)) >= 0:
         found = body.find(word, at, at + _STEP)
         if found >= 0:
@@ -57,7 +57,8 @@ def _find(body: bytes, word: bytes, at: int = 0) -> int:
 
 
 def _unquote_list(body: bytes, start: int, end: int) -> bytes:
-    """The elements of one list of numbers without quotes: around all elements, else only around NaN and infinities."""
+    """Return the elements of one list of numbers without quotes: around all elements, or else only around NaN and
+    infinities."""
     if end - start > _STEP:
         return _unquote_in_steps(body, start, end)
     elements = body[start:end]
@@ -74,7 +75,7 @@ def _unquote_in_steps(body: bytes, start: int, end: int) -> bytes:
 
 
 def _spans(body: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the parts of a list begin and end, each of about _STEP bytes, and between commas."""
+    """Yield the start and the end of each part of a list. Parts have about _STEP bytes and are split at commas."""
     while (comma := body.find(b",", start + _STEP, end)) >= 0:
         yield start, comma
         start = comma + 1
@@ -82,13 +83,13 @@ def _spans(body: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _are_quoted(elements: bytes) -> bool:
-    """Whether all elements are numbers in quotes."""
+    """Return whether all elements are numbers in quotes."""
     punctuation = elements.translate(None, _IN_NUMBERS)
     return punctuation == b'"",' * (len(punctuation) // 3) + b'""'
 
 
 def _unquote_ndarray(body: bytes) -> bytes:
-    """`body` without the quotes around NaN and infinities in its `ndarray`."""
+    """Return `body` without the quotes around NaN and infinities in its `ndarray`."""
     pieces, kept, at = [], 0, 0
     while (key := _find(body, b'"ndarray"', at)) >= 0:
         match = _NDARRAY.match(body, key)

@@ -1,10 +1,10 @@
-"""A GrpsMessage with gtensors as types, with the names of `grps.proto`. `Raw` is the text of a tensor's elements.
+"""Types for a GrpsMessage with gtensors, with the names of `grps.proto`. `Raw` is the text of a tensor's elements.
 
     {"gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [2], "flat_float32": [1.5, 2.5]}]}}
 
-A message is read by its type if it has these members alone, as the gateway writes them. `message.read_message` takes
-every other one: those with another payload, with numbers in quotes, or with what is accepted and not written. Both give
-the same value.
+The typed reader decodes a message that has only these members, in the form that the gateway writes.
+`message.read_message` decodes every other message: with another payload, with numbers in quotes, or with members that
+are accepted but never written. Both readers return the same value.
 """
 
 import re
@@ -26,7 +26,7 @@ from gateway.protocols.grps.schema import GrpsMessage, Payload
 
 
 class GenericTensor(Struct):
-    """`GenericTensor` without INT64, which is written in quotes, and without FP16, which is rounded the most."""
+    """`GenericTensor` without INT64, which is written in quotes, and without FP16, which rounding affects most."""
 
     dtype: str
     name: str | UnsetType = UNSET
@@ -63,11 +63,11 @@ class GtensorsMessage(Struct):
 
 
 _LARGE = 2**11
-"""Bytes of a text from which on cutting the elements out costs less than letting msgspec pass over them."""
+"""Minimum bytes of a text for which cutting the elements out costs less than having msgspec skip them."""
 _MOST = 1000
-"""Lists of elements that are cut out of a text."""
+"""Maximum number of element lists that are cut out of a text."""
 _LARGEST = 2**16
-"""Bytes of a text without the elements that were cut out."""
+"""Maximum bytes of a text without the elements that were cut out."""
 
 _read: Callable[[bytes], GtensorsMessage] = Decoder(GtensorsMessage).decode
 _write: Callable[[Any], bytes] = Encoder().encode
@@ -81,7 +81,7 @@ _ELEMENTS = re.compile(rb'"(flat_[a-z0-9]++)"')
 
 
 def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
-    """The message in `text`, which says nothing else than that; None if it is not certain to be read as a whole."""
+    """Return the message in `text`, or None if the typed reader might not read all of it."""
     if b"gtensors" not in text or b"\\" in text:
         return None
     try:
@@ -96,8 +96,8 @@ def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
 
 
 def _read_whole(text: bytes, most: int) -> GtensorsMessage | None:
-    """The message in `text`; None if it has more than its members, or more than `most` bytes without the elements: a
-    value and what separates it from the next take two."""
+    """Return the message in `text`, or None if it has additional members, or more than `most` bytes without the
+    elements: each value, with its separator, takes at least two bytes."""
     rest, member = text, ""
     cuts: list[Text] = []
     if len(text) > _LARGE and (found := _ELEMENTS.search(text)):
@@ -106,7 +106,7 @@ def _read_whole(text: bytes, most: int) -> GtensorsMessage | None:
     if len(rest) > min(_LARGEST, most):
         return None
     message = _read(rest)
-    # msgspec passes over unknown members, and keeps the last of equal ones: written again, it lacks their colons
+    # msgspec skips unknown members, and keeps the last of equal members: the message written again lacks their colons
     if _write(message).count(b":") != rest.count(b":"):
         return None
     entries = [each for each in message.gtensors.tensors if cuts and getattr(each, member, UNSET) is not UNSET]
@@ -116,11 +116,11 @@ def _read_whole(text: bytes, most: int) -> GtensorsMessage | None:
 
 
 def _tensor(entry: GenericTensor, limits: Limits) -> Tensor:
-    """The tensor of `entry`. Raises DecodeError if it is not written as the gateway writes it."""
+    """Return the tensor of `entry`. Raises DecodeError if its form is not the form that the gateway writes."""
     datatype, member = _DATATYPES.get(entry.dtype, (Datatype.BYTES, ""))
     elements = getattr(entry, member, UNSET)
     others = sum([getattr(entry, other) is not UNSET for _, other in _DATATYPES.values()])
-    # no member is written that has its default
+    # members with their default value are never written
     if elements is UNSET or others > 1 or entry.name == "" or entry.shape == []:
         raise DecodeError
     shape = () if entry.shape is UNSET else read_shape(entry.shape, "")

@@ -1,16 +1,16 @@
-"""GenericTensor: reads one where it is in the buffer, and writes one around the tensor's own data.
+"""GenericTensor: reads a tensor without copying it from the buffer, and writes one around the tensor's own data.
 
-The elements are in the field that belongs to the dtype:
+The elements are in the field of the dtype:
 
 | datatypes  | field                                                                              |
 |------------|------------------------------------------------------------------------------------|
-| FP32, FP64 | packed, little-endian: the raw form of a Tensor, so neither copied nor looked at   |
-| FP16       | packed float32; a number that FP16 does not hold exactly is refused, never rounded |
+| FP32, FP64 | packed, little-endian: the raw form of a Tensor, so not copied and not inspected   |
+| FP16       | packed float32; a number that FP16 cannot represent exactly is rejected            |
 | integers   | packed varints                                                                     |
 | BYTES      | one field for each element                                                         |
 
-Packed and single elements are both accepted, and packed lists in several pieces, as protobuf's encoding demands. What
-is written is packed and in one piece.
+As protobuf's encoding requires, the reader accepts packed and single elements, and packed lists in several pieces. The
+writer writes packed lists in one piece.
 """
 
 from collections.abc import Iterable
@@ -52,10 +52,10 @@ _MEMBERS = {ELEMENTS[datatype]: dtype.member for datatype, dtype in DTYPES.items
 _BY_NUMBER = {dtype.number: datatype for datatype, dtype in DTYPES.items()}
 
 _WIDTHS = {datatype: max(datatype.size, 4) for datatype in DTYPES if datatype.kind is Kind.FLOAT}
-"""Bytes of an element on the wire, where that is fixed; FP16 goes as FP32."""
+"""Bytes of an element on the wire, for elements of fixed size; FP16 is sent as FP32."""
 
 _SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _WIDTHS.items()}
-"""The wire type of a single element that is not packed; VARINT where it is not listed."""
+"""The wire type of a single element that is not packed. Unlisted fields have VARINT."""
 
 _FIELDS = {
     NAME: ("name", (LENGTH,)),
@@ -64,7 +64,7 @@ _FIELDS = {
     **{number: (member, (LENGTH, _SINGLE.get(number, VARINT))) for number, member in _MEMBERS.items()},
     ELEMENTS[Datatype.BYTES]: ("flat_string", (LENGTH,)),
 }
-"""Name and possible wire types of each field. Protobuf libraries ignore a field with another one."""
+"""Name and possible wire types of each field. Protobuf libraries ignore a field with another wire type."""
 
 RAW = frozenset(datatype for datatype, width in _WIDTHS.items() if width == datatype.size)
 """The datatypes whose packed lists are the raw form of a Tensor."""
@@ -81,13 +81,13 @@ _DTYPE_TAG = DTYPE << 3 | VARINT
 
 
 def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> Tensor:
-    """The tensor in `message`. FP32 and FP64 in one piece are slices of it. `position` is what errors call a tensor
-    without a name.
+    """Return the tensor in `message`. FP32 and FP64 data in one piece are slices of it. Errors use `position` to name a
+    tensor without a name.
 
     Raises:
-        DecodeError: not a GenericTensor; elements in another list than that of its dtype, or not as many as the shape
-            takes; an element out of the datatype's range.
-        GatewayError: RESOURCE_EXHAUSTED, more than `allowance`.
+        DecodeError: not a GenericTensor; elements in the list of another dtype, or not as many as the shape takes; an
+            element out of the datatype's range.
+        GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `allowance`.
     """
     name, dtype, dimensions, lists, strings, count = _read_fields(message, f"tensor {position}", allowance)
     what = f"tensor {name!r}" if name else f"tensor {position}"
@@ -97,12 +97,12 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
         raise DecodeError(f"{what}: dtype is {dtype}, expected one of {expected}")
     pieces = lists.pop(ELEMENTS[datatype], ())
     if lists or (count and datatype is not BYTES):
-        # Real servers do not check this, and compute with no elements.
+        # Real servers do not check this, and run the model without elements.
         filled, own = _MEMBERS[next(iter(lists), _FLAT_STRING)], DTYPES[datatype]
         raise DecodeError(f"{what}: {filled} is filled, but {own.name} takes {own.member}")
     shape = read_shape(dimensions, what)
     elements = prod(shape)
-    # of BYTES only the length prefixes, since it has more only if the message has
+    # for BYTES only the length prefixes, since the tensor has more bytes only if the message has them
     allowance.spend_tensor(elements * (datatype.size or _LENGTH.size), what)
     packed = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if datatype in _WIDTHS:
@@ -116,7 +116,7 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
 
 
 def _raw(packed: Buffer, datatype: Datatype, elements: int, what: str) -> Buffer:
-    """The elements of a packed list in a Tensor's raw form."""
+    """Return the elements of a packed list in a Tensor's raw form."""
     if datatype is Datatype.FP16:
         return _narrow(np.frombuffer(packed, "<f4"), what)
     return packed if datatype in _WIDTHS else read_integers(packed, datatype, elements, what)
@@ -137,7 +137,7 @@ def _read_fields(message: Buffer, what: str, allowance: MessageAllowance) -> _Fi
         while at < end:
             tag = message[at]
             if tag == _FLAT_STRING_KEY:
-                # One byte more than the message, so that there is a length to read after a key that is the last byte.
+                # One byte more than the message, so a length can be read after a key that is the last byte.
                 octets = octets or b"\x00".join((message, b""))
                 at, count = _read_strings(octets, at, strings, count, what)
                 continue
@@ -164,7 +164,7 @@ def _read_fields(message: Buffer, what: str, allowance: MessageAllowance) -> _Fi
                 _check_wire_type(number, tag & 7, what)
                 if number == SHAPE:
                     dimensions += read_uint64s(value)
-                elif number == _FLAT_STRING:  # its key was written in more bytes than needed
+                elif number == _FLAT_STRING:  # the key has more bytes than needed
                     read_text(value, f"{what}: element {count} of flat_string")
                     strings += _LENGTH.pack(len(value)) + value
                     count += 1
@@ -187,10 +187,10 @@ def _check_wire_type(number: int, wire_type: int, what: str) -> None:
 
 
 def _narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
-    """FP32 numbers as FP16 in raw form.
+    """Return FP32 numbers as FP16 in raw form.
 
     Raises:
-        DecodeError: naming the first number that FP16 does not hold exactly.
+        DecodeError: naming the first number that FP16 cannot represent exactly.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         narrowed = wide.astype("<f2")
@@ -202,8 +202,9 @@ def _narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
 
 
 def _read_strings(octets: bytes, at: int, strings: bytearray, count: int, what: str) -> tuple[int, int]:
-    """Add consecutive elements of flat_string from `at` to `strings`, of which there are `count`; returns where they
-    end, and how many there are then. The last byte of `octets` is not part of the message."""
+    """Append the consecutive elements of flat_string that start at `at` to `strings`, which has `count` elements.
+    Return the end of the elements and the new number of elements. The last byte of `octets` is not part of the
+    message."""
     end = len(octets) - 1
     pack = _LENGTH.pack
     try:
@@ -234,8 +235,8 @@ _SHORT_STRINGS = [_KEYS[Datatype.BYTES] + varint(size) for size in range(128)]
 
 
 def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
-    """The GenericTensorData of `tensors` in parts, the first of them small, and its size in bytes. FP32 and FP64 data
-    are parts of their own, not copied.
+    """Return the GenericTensorData of `tensors` in parts, the first of them small, and its size in bytes. FP32 and FP64
+    data are separate parts that are not copied.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written.
@@ -257,7 +258,8 @@ def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
 
 
 def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes:
-    """All of a tensor before its elements, which take `size` bytes: for packed lists also the key and the length."""
+    """Return the parts of a tensor before its elements, which take `size` bytes. For packed lists this includes the key
+    and the length."""
     head = write_text(NAME, name, f"the name of tensor {name!r}") if name else b""
     head += _DTYPE_FIELDS[datatype]
     if shape:
@@ -270,7 +272,7 @@ def _write_head(name: str, datatype: Datatype, shape: Shape, size: int) -> bytes
 _write_short_head = lru_cache(256)(_write_head)
 """Clients send few names, datatypes and shapes. The cache saves 1 us for each tensor."""
 _SHORT = 256
-"""Characters of a name up to which it does."""
+"""Maximum characters of a name that is cached."""
 
 
 def _write_dimension(dimension: int) -> bytes:
@@ -293,7 +295,7 @@ def _write_elements(tensor: Tensor) -> Buffer:
 
 
 def _write_strings(tensor: Tensor) -> bytes:
-    """A field for each element. They are UTF-8: `strings.as_string` has checked that."""
+    """Return a field for each element. The elements are UTF-8: `strings.as_string` has checked that."""
     written = bytearray()
     for element in chain.from_iterable(bytes_elements.pieces(tensor.data)):
         size = len(element)

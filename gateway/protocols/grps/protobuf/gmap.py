@@ -1,4 +1,4 @@
-"""GenericMapData: an entry of a map is a message of a key (1) and a value (2)."""
+"""GenericMapData: an entry of a map is a message with a key (1) and a value (2)."""
 
 from collections.abc import Iterable
 from struct import Struct
@@ -33,16 +33,16 @@ _SCALAR_KEYS = {datatype: bytes((_VALUE << 3 | wire_type,)) for datatype, wire_t
 _DEFAULTS = {
     datatype: b"\x00" if wire_type == VARINT else bytes(datatype.size) for datatype, wire_type in _WIRE_TYPES.items()
 }
-"""The value of an entry without one, in wire form."""
+"""The default value of an entry without a value, in wire format."""
 
 
 def read_gmap(message: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
-    """The entries of a GenericMapData, each a tensor `[1]`. Of two with one key in the same map the last counts, as in
-    protobuf.
+    """Return the entries of a GenericMapData, each a tensor `[1]`. If two entries of a map have the same key, the last
+    one counts, as in protobuf.
 
     Raises:
         DecodeError: not a GenericMapData.
-        GatewayError: RESOURCE_EXHAUSTED, more than `allowance`.
+        GatewayError: RESOURCE_EXHAUSTED, the entries exceed `allowance`.
     """
     tensors: dict[tuple[int, str], Tensor] = {}
     for field in fields(message):
@@ -76,14 +76,14 @@ def _read_entry(entry: Buffer, number: int, allowance: MessageAllowance) -> Tens
 
 
 def _read_value(value: Buffer, datatype: Datatype, what: str) -> Buffer:
-    """A value in the raw form of a Tensor."""
+    """Return a value in the raw form of a Tensor."""
     if datatype is Datatype.BYTES:
         return b"".join((_LENGTH.pack(len(value)), value))
     return read_integers(value, datatype, 1, what) if _WIRE_TYPES[datatype] == VARINT else value
 
 
 def write_gmap(tensors: Iterable[Tensor]) -> bytes:
-    """The GenericMapData of tensors that `gmap.fit` made."""
+    """Return the GenericMapData of tensors that `gmap.fit` returned."""
     return b"".join(map(_write_entry, tensors))
 
 

@@ -1,4 +1,4 @@
-"""GrpsMessage and its Status; reads messages of any size, each field where it is in the buffer."""
+"""GrpsMessage and its Status. Messages of any size are read without copying their fields out of the buffer."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ from gateway.protocols.grps.schema import UNKNOWN, GrpsMessage, GrpsStatus, Payl
 
 _STATUS, _MODEL = 1, 2
 _TENSORS = 1
-"""The field of GenericTensorData."""
+"""The field number of GenericTensorData."""
 
 _PAYLOADS = {
     3: Payload.BIN_DATA,
@@ -42,7 +42,7 @@ _SUBMESSAGES = frozenset({Payload.GTENSORS, Payload.NDARRAY, Payload.GMAP})
 _LENGTH = Struct("<I")
 
 _COPIED = 2**14
-"""Bytes of a message up to which copies of its lists cost less than views of them."""
+"""Maximum bytes of a message for which copies of its lists cost less than views."""
 
 _MAX_CHECKED_FIELDS = 100_000
 
@@ -51,13 +51,13 @@ _MAX_CHECKED_FIELDS = 100_000
 
 
 def read_message(body: Buffer, limit: int) -> GrpsMessage:
-    """The message in `body`. FP32 and FP64 tensors of large messages are views on it. `limit` is the most bytes that
-    all tensors may take.
+    """Return the message in `body`. FP32 and FP64 tensors of large messages are views of it. `limit` is the maximum
+    number of bytes of all tensors.
 
     Raises:
-        DecodeError: not a GrpsMessage, an unknown field in place of data, or a tensor whose elements do not match its
+        DecodeError: not a GrpsMessage, an unknown field instead of data, or a tensor whose elements do not match its
             dtype and shape.
-        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
+        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit.
     """
     message = bytes(body) if len(body) <= _COPIED else memoryview(body)
     allowance = MessageAllowance(limit)
@@ -70,7 +70,7 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
         if member:
             if wire_type != LENGTH:
                 check_wire_type(wire_type, LENGTH, member.value)
-            # Of a oneof the last member counts; a submessage in several pieces is their concatenation.
+            # The last member of a oneof counts; several pieces of a submessage are concatenated.
             if payload is not member or payload not in _SUBMESSAGES:
                 data.clear()
             data.append(message[begin:end])
@@ -90,11 +90,13 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
 
 
 _MOST_FIELDS = 32
-"""Fields of a message whose head is read. A GrpsMessage has three, but every field may be given several times."""
+"""Maximum number of fields of a message whose head is read. A GrpsMessage has three fields, but every field can occur
+several times."""
 
 
 class MessageHead(NamedTuple):
-    """The fields that are read of a message whose data stays unread. `model` is empty if the message names none."""
+    """The fields that are read without decoding the data of a message. `model` is empty if the message does not name a
+    model."""
 
     model: str
     status: GrpsStatus | None
@@ -102,9 +104,10 @@ class MessageHead(NamedTuple):
 
 
 def read_head(body: Buffer) -> MessageHead | None:
-    """The MessageHead of the message in `body`; None if the whole must be read: if it is malformed, or has an ndarray.
+    """Return the MessageHead of the message in `body`, or None if the whole message must be decoded because it is
+    malformed or has an ndarray.
 
-    As protobuf's own readers do, of several models the last one is taken, and of several statuses all together.
+    Like protobuf's own readers, the function takes the last of several models, and merges several statuses.
     """
     model, has_data = b"", False
     status: bytes | None = None
@@ -149,7 +152,7 @@ def _read_str_data(element: Buffer, allowance: MessageAllowance) -> tuple[Tensor
 
 
 def _read_ndarray(message: Buffer, allowance: MessageAllowance) -> tuple[Tensor, ...]:
-    """Always empty: the numbers of an ndarray exist in JSON only."""
+    """Return no tensors: the numbers of an ndarray exist only in JSON."""
     return ()
 
 
@@ -163,8 +166,8 @@ _READERS: dict[Payload, Callable[[Buffer, MessageAllowance], tuple[Tensor, ...]]
 
 
 def check_message(body: Buffer) -> None:
-    """Raises DecodeError where `body` is not a GrpsMessage: where a field, also of a tensor or a map, ends beyond the
-    message that it is in. Values are not looked at, nor fields after the first 100,000."""
+    """Raise DecodeError if `body` is not a GrpsMessage: if a field, including fields of a tensor or a map, ends after
+    the end of its message. Values, and fields after the first 100,000, are not checked."""
     message, remaining = memoryview(body), [_MAX_CHECKED_FIELDS]
     for outer in _at_most(remaining, fields(message)):
         if outer.wire_type == LENGTH and _PAYLOADS.get(outer.number) in (Payload.GTENSORS, Payload.GMAP):
@@ -175,7 +178,7 @@ def check_message(body: Buffer) -> None:
 
 
 def _at_most(remaining: list[int], found: Iterable[Field]) -> Iterator[Field]:
-    """`found` until the count in `remaining`, which all callers share, is used up."""
+    """Yield `found` until the count in `remaining`, which all callers share, is used up."""
     for each in found:
         if not remaining[0]:
             return
@@ -184,13 +187,13 @@ def _at_most(remaining: list[int], found: Iterable[Field]) -> Iterator[Field]:
 
 
 _FIELD_COST = 256
-"""Bytes that take as long to parse as one field takes to skip."""
+"""The cost of skipping a field, as the number of bytes that can be parsed in the same time."""
 _COPIED_FIELDS = frozenset(ELEMENTS[datatype] for datatype in RAW)
 
 
 def parsed_size(body: Buffer) -> int:
-    """The bytes of a GrpsMessage that are parsed: all but packed FP32 and FP64, which are at most copied. Stops
-    counting above LARGE."""
+    """Return the number of bytes of a GrpsMessage that are parsed: all bytes except packed FP32 and FP64 elements,
+    which are at most copied. Counting stops above LARGE."""
     size = 0
     try:
         for number, length in _field_sizes(memoryview(body)):
@@ -198,13 +201,13 @@ def parsed_size(body: Buffer) -> int:
             if size > LARGE:
                 break
     except DecodeError:
-        pass  # the decoder raises it again, as soon
+        pass  # the decoder raises the same error, equally early
     return size
 
 
 def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
-    """The number and the size of each field of the tensors in gtensors, the number 0 if it is not a packed list, a
-    string or a message; and 0 and the size of each field outside them."""
+    """Yield the number and the size of each field of the tensors in gtensors; the number is 0 for a field that is not a
+    packed list, a string or a message. Fields outside the tensors have the number 0."""
     for outer in fields(message):
         if outer.wire_type != LENGTH or _PAYLOADS.get(outer.number) is not Payload.GTENSORS:
             yield 0, outer.end - outer.start
@@ -224,8 +227,9 @@ def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
-    """`message` in parts. The data of FP32 and FP64 tensors, bin_data and str_data are parts of their own, not copied.
-    Its tensors fit its payload: `client.encode_request` or `server.encode_response` made it.
+    """Return `message` in parts. The data of FP32 and FP64 tensors, bin_data and str_data are separate parts that are
+    not copied. The tensors fit into the payload: the message comes from `client.encode_request` or
+    `server.encode_response`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written; UNIMPLEMENTED, an ndarray.
@@ -261,7 +265,7 @@ _WRITERS: dict[Payload, Callable[[Sequence[Tensor]], tuple[Parts, int]]] = {
     Payload.NDARRAY: _refuse_ndarray,
     Payload.GMAP: _write_gmap,
 }
-"""Each returns the payload in parts, the first of them small, and its size in bytes."""
+"""Writers by payload. Each returns the payload in parts, the first of them small, and its size in bytes."""
 
 
 # --- Status ---
@@ -270,7 +274,8 @@ _CODE, _MSG, _FLAG = 1, 2, 3
 
 
 def _read_status(message: Buffer) -> GrpsStatus:
-    """Flags that the schema does not have are kept. Raises DecodeError where `message` is not a Status."""
+    """Return the Status in `message`. Flags that the schema does not define are kept. Raises DecodeError if `message`
+    is not a Status."""
     if message == _OK:
         return OK
     code, text, flag = 0, "", UNKNOWN
@@ -288,7 +293,7 @@ def _read_status(message: Buffer) -> GrpsStatus:
 
 
 def _int32(number: int) -> int:
-    """A varint as protobuf reads an int32: its lowest 32 bits, signed."""
+    """Return a varint in protobuf's reading of an int32: its lowest 32 bits, signed."""
     return (number + 2**31) % 2**32 - 2**31
 
 
@@ -297,11 +302,11 @@ def _write_status(status: GrpsStatus) -> bytes:
 
 
 def _write_members(status: GrpsStatus) -> bytes:
-    """Without what is 0 or empty, as protobuf leaves it out."""
+    """Return the members except values that are 0 or empty, which protobuf leaves out."""
     code = bytes((_CODE << 3,)) + varint(status.code % 2**64) if status.code else b""
     text = write_field(_MSG, status.text.encode("utf-8", "replace")) if status.text else b""
     return code + text + (bytes((_FLAG << 3,)) + varint(status.flag % 2**64) if status.flag else b"")
 
 
 _OK = _write_members(OK)
-"""The status of nearly every reply, written once."""
+"""The status of almost every response, written once."""

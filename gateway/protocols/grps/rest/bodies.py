@@ -1,4 +1,4 @@
-"""Bodies of grps-rest: JSON, or the bare bytes of bin_data."""
+"""Bodies of grps-rest: JSON, or the bytes of bin_data without JSON around them."""
 
 from gateway.core.types import Answer, Buffer, Headers, Nan, Response
 from gateway.protocols.grps import payload
@@ -7,43 +7,43 @@ from gateway.protocols.grps.schema import GrpsMessage, Payload
 
 JSON_TYPE, OCTETS_TYPE = "application/json", "application/octet-stream"
 NAN: Nan = "string"
-"""How NaN and infinities are written where the route does not say (`translate.nan`)."""
+"""The default form of NaN and infinities, for routes without `translate.nan`."""
 
 JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
 OCTETS = Headers(((b"content-type", OCTETS_TYPE.encode()),))
-""""exact match, parameters not stripped": both servers refuse a type with parameters."""
+""" "exact match, parameters not stripped": both servers reject a type with parameters."""
 
 _BLANKS = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 
 
 def media_type(content_type: str) -> str:
-    """A Content-Type in lower case and without parameters."""
+    """Return a Content-Type in lower case and without parameters."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def stream_headers(content_type: str) -> Headers:
-    """The headers of a stream to a client."""
+    """Return the headers of a stream to a client."""
     return Headers(((b"content-type", content_type.encode("latin-1")),)) if content_type else OCTETS
 
 
 def stream_type(answer: Answer) -> str:
-    """The content type of the backend's stream with `answer`, if its server speaks grps: it is configured there
-    ("res_content_type"), and clients are written for it. Empty if it is not known, or the usual one."""
+    """Return the content type of the backend's stream with `answer`. If the server speaks grps, the type is configured
+    on the server ("res_content_type"), and clients depend on it. Empty if the type is unknown or the usual one."""
     origin = answer.origin if isinstance(answer, Response) else None
     return origin.content_type if isinstance(origin, BackendMessage) else ""
 
 
 def begins_object(body: Buffer) -> bool:
-    """Whether `body` begins like a JSON object."""
+    """Return whether `body` begins like a JSON object."""
     return bytes(memoryview(body)[:64]).removeprefix(_BOM).lstrip(_BLANKS)[:1] == b"{"
 
 
 def bin_data_message(body: Buffer) -> GrpsMessage:
-    """The message of a body of bytes."""
+    """Return the message of a body of bytes."""
     return GrpsMessage(payload=Payload.BIN_DATA, tensors=(payload.bin_data(bytes(body)),))
 
 
 def bin_data_body(grps: GrpsMessage) -> Buffer:
-    """The body for a message with bin_data."""
+    """Return the body for a message with bin_data."""
     return memoryview(grps.tensors[0].data)[4:]

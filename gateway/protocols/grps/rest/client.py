@@ -1,4 +1,4 @@
-"""grps over HTTP, facing backends: servers in Python and in C++, which differ more than the specification says."""
+"""grps over HTTP, upstream side: servers in Python and in C++ differ more than the specification says."""
 
 import orjson
 
@@ -29,15 +29,15 @@ from gateway.protocols.grps.schema import GrpsMessage, Payload, backend_method
 DEFAULT_CONTROL = StreamControl()
 
 _MAX_ERROR_SIZE = 2**20
-"""Bytes of a reply under `application/octet-stream` that may be an error in JSON."""
+"""Maximum bytes of a response with type `application/octet-stream` that can be a JSON error."""
 
 
 def encode_request(request: Request, target: Target, control: StreamControl = DEFAULT_CONTROL) -> Message:
-    """The message that asks `target`.
+    """Return the message of a request to `target`.
 
     Raises:
         GatewayError: UNIMPLEMENTED, grps has no such method; INVALID_ARGUMENT naming a parameter or an input that the
-            message cannot carry, or a stream for bytes that is to be asked for in a JSON body.
+            message cannot carry, or for a stream of bytes that must be requested in a JSON body.
     """
     grps = client.encode_request(request)
     asks_in_body = control.mode == BODY and request.operation is Operation.STREAM
@@ -58,8 +58,8 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
 def asked(
     request: Request, control: StreamControl, headers: Headers, parts: tuple[Buffer, ...], model: str = ""
 ) -> Message:
-    """The message with such a body, `model` in the query if it is not empty, and outside the body what asks for a
-    stream.
+    """Return the message with this body, with `model` in the query if it is not empty. A stream is requested in the
+    query or in a header.
 
     Raises:
         GatewayError: UNIMPLEMENTED, grps has no such method; INVALID_ARGUMENT, the name is not UTF-8.
@@ -73,11 +73,11 @@ def asked(
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`, or one message of its stream.
+    """Return the backend's Answer to `request`, or one message of its stream.
 
     Raises:
-        DecodeError: not a reply of grps.
-        GatewayError: the error that the reply reports.
+        DecodeError: not a grps response.
+        GatewayError: the error that the response reports.
     """
     is_stream = request.operation is Operation.STREAM
     grps = _read_reply(reply, target.limits, is_stream=is_stream)
@@ -86,7 +86,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _with_content_type(answer: Answer, reply: Message) -> Answer:
-    """`answer`, one message of a stream, with the stream's type if that is not the usual one."""
+    """Return `answer`, one message of a stream, with the stream's content type if it is not the usual one."""
     content_type = reply.headers.get("content-type")
     if content_type in ("", OCTETS_TYPE) or not isinstance(answer, Response):
         return answer
@@ -96,12 +96,12 @@ def _with_content_type(answer: Answer, reply: Message) -> Answer:
 
 
 def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessage:
-    """The message of a reply, or of one message of a stream, where the content type, which servers let people choose,
-    does not tell JSON from bytes.
+    """Return the message of a response, or of one message of a stream. Servers let users configure the content type, so
+    it does not distinguish JSON from bytes.
 
     Raises:
         DecodeError: not a GrpsMessage.
-        GatewayError: the error of a reply with an HTTP status from 400 on that is not a GrpsMessage.
+        GatewayError: the error of a response that has an HTTP status of 400 or above and is not a GrpsMessage.
     """
     if reply.status == 200 and (is_stream or media_type(reply.headers.get("content-type")) == OCTETS_TYPE):
         return _read_octets(reply.body, limits, is_stream)
@@ -117,14 +117,16 @@ def _read_reply(reply: Message, limits: Limits, *, is_stream: bool) -> GrpsMessa
 
 
 def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
-    """A body under `application/octet-stream`: bin_data, unless it is a GrpsMessage in JSON. In a stream that can be
-    any message; elsewhere only an error, for which the C++ server repeats the content type of the request."""
+    """Return the message of a body with type `application/octet-stream`: bin_data, unless it is a GrpsMessage in JSON.
+    In a stream, the GrpsMessage can be any message; elsewhere it can only be an error, for which the C++ server repeats
+    the content type of the request."""
     if not begins_object(body) or not (is_stream or len(body) <= _MAX_ERROR_SIZE):
         return bin_data_message(body)
     try:
         grps = read_message(body, "output", limits)
     except (DecodeError, GatewayError):
-        # A large body is not parsed a second time: one that the first reader refused may be made to fill the memory.
+        # A large body is not parsed a second time: a body that the first reader rejected could be made to exhaust the
+        # memory.
         if is_stream and (len(body) > _MAX_ERROR_SIZE or _is_grps_message(body)):
             raise
         return bin_data_message(body)
@@ -133,8 +135,8 @@ def _read_octets(body: Buffer, limits: Limits, is_stream: bool) -> GrpsMessage:
 
 
 def _is_grps_message(body: Buffer) -> bool:
-    """Whether a JSON object that could not be read is meant as a GrpsMessage: whether a member that only a GrpsMessage
-    has is an object."""
+    """Return whether a JSON object that could not be decoded was meant as a GrpsMessage: whether a member that only a
+    GrpsMessage has is an object."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""Errors of grps-rest: a JSON GrpsMessage towards clients, anything at all from backends."""
+"""Errors of grps-rest: a JSON GrpsMessage to clients, any body from backends."""
 
 import re
 
@@ -15,8 +15,8 @@ _MAX_TEXT_SIZE = 8192
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that reports `error`, or the last message of a stream; also where messages pass through. The HTTP
-    status is the code in the body, unless a model chose one that is no error of HTTP."""
+    """Return the response that reports `error`, or the last message of a stream, also for `passthrough`. The HTTP
+    status is the code in the body, unless a model chose a code that is not an HTTP error."""
     grps = failure(error)
     assert grps.status is not None
     headers = Headers((*JSON.raw, *error_fields(error)))
@@ -25,10 +25,11 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def http_error(reply: Message) -> GatewayError:
-    """The error of a backend's reply that is not a GrpsMessage: HTML of werkzeug, text of brpc, the page of a proxy.
+    """Return the error of a backend's response that is not a GrpsMessage: HTML from werkzeug, text from brpc, or a
+    proxy's error page.
 
     Raises:
-        DecodeError: its HTTP status is not an error.
+        DecodeError: the HTTP status of the response is not an error.
     """
     if reply.status < 400:
         raise DecodeError(f"HTTP status {reply.status}, expected 200")

@@ -1,4 +1,4 @@
-"""The page of metrics, and the series that it draws: how requests went, second by second."""
+"""The metrics page, and the series that it draws: request results per second."""
 
 from html import escape
 from importlib.resources import files
@@ -21,14 +21,14 @@ _NAMES = {
     Metric.CPU_USAGE: "*cpu_usage(%)",
     Metric.MEMORY_USAGE: "*mem_usage(%)",
 }
-"""The names of the series in grps."""
+"""The grps names of the series."""
 
 
 def encode_response(answer: Answer, request: Request) -> Message:
-    """The page, or the series that the query names.
+    """Return the page, or the series in the query.
 
     Raises:
-        GatewayError: NOT_FOUND, no such series.
+        GatewayError: NOT_FOUND, unknown series.
     """
     assert isinstance(answer, Measurements)
     series_by_name = {_NAMES[each.metric]: each for each in answer.series}

@@ -1,5 +1,5 @@
-"""Inferences that pass unread between two sides of grps-rest (`core.protocol.Relay`) whose streams are asked for in the
-same way."""
+"""Relay of inferences from a grps-rest client to a grps-rest server, without decoding them (`core.protocol.Relay`).
+Both sides must use the same way to request streams."""
 
 from functools import lru_cache, partial
 
@@ -30,11 +30,11 @@ _HEADERS = {JSON_TYPE: JSON, OCTETS_TYPE: OCTETS}
 
 
 def head(message: Message, listener: ListenerSettings, control: StreamControl) -> Head | None:
-    """The request of an inference. None if it must be read: another path, an ndarray is asked for, and as
-    `find_model`.
+    """Return the request of an inference. None if the gateway must decode it: the path is another one, the client
+    requests an ndarray, or `find_model` returns None.
 
     Raises:
-        DecodeError: an invalid query, or a stream is asked for in another way than `control` says.
+        DecodeError: the query is invalid, or the client requests a stream in another way than `control` allows.
     """
     body = message.body
     if not len(body) or not is_inference(message):
@@ -52,29 +52,29 @@ def head(message: Message, listener: ListenerSettings, control: StreamControl) -
 
 
 def _is_octets(message: Message) -> bool:
-    """Whether a client's body is the bytes of bin_data."""
+    """Return whether a client's body is the bytes of bin_data."""
     return media_type(message.headers.get("content-type")) == OCTETS_TYPE
 
 
 def request(message: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
-    """The message to a server. None if it is to be asked for a stream, or for none, in place of what the client asked
-    for."""
+    """Return the message to a server, or None if the client's message requests a stream and the request does not, or
+    the reverse."""
     asks = request.operation is STREAM
     if asks is not control.asks(message, read_query(message.query, control.key)):
         return None
     headers = OCTETS if _is_octets(message) else JSON
-    # A name in the query is used where the message has none; where it has one, they are the same.
+    # A name in the query is used if the message has none; if the message has a name, both names are the same.
     return asked(request, control, headers, message.parts, model_and_version(request))
 
 
-# --- replies ---
+# --- responses ---
 
 
 def reply(reply: Message, request: Request, target: Target, control: StreamControl) -> Message | None:
-    """The reply to the client, or one message of its stream. None if that must be read.
+    """Return the response to the client, or one message of its stream, or None if the gateway must decode it.
 
     Raises:
-        DecodeError, GatewayError: an error, as `client.decode_response`.
+        DecodeError, GatewayError: an error, same as `client.decode_response`.
     """
     headers = _reply_headers(reply, request, control)
     if headers is None and reply.status == 200:
@@ -87,7 +87,8 @@ def reply(reply: Message, request: Request, target: Target, control: StreamContr
 
 
 def _reply_headers(reply: Message, request: Request, control: StreamControl) -> Headers | None:
-    """The headers of the reply to the client; None if the server's is of no type of grps, or has another status."""
+    """Return the headers of the response to the client, or None if the content type is not a grps type or the status is
+    not 200."""
     if reply.status != 200:
         return None
     given = reply.headers.get("content-type")
@@ -97,13 +98,13 @@ def _reply_headers(reply: Message, request: Request, control: StreamControl) -> 
 
 
 def _is_success(body: Buffer, headers: Headers) -> bool:
-    """Whether a body under these headers is bytes, or tells of a success at its begin."""
+    """Return whether a body under these headers is bytes, or begins with a success status."""
     return tells_success(body) or (headers is not JSON and not begins_object(body))
 
 
 @lru_cache(64)
 def relay(control: StreamControl) -> Relay | None:
-    """The Relay between sides that have this control; None if JSON has several ways to write its key."""
+    """Return the Relay between sides with this control, or None if JSON has several ways to write its key."""
     if not control.is_plain:
         return None
     return Relay(partial(head, control=control), partial(request, control=control), partial(reply, control=control))

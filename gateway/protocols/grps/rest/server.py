@@ -1,4 +1,4 @@
-"""grps over HTTP, facing clients."""
+"""grps over HTTP, client side."""
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
@@ -29,26 +29,26 @@ DEFAULT_CONTROL = StreamControl()
 
 
 def wants_stream(message: Message, control: StreamControl = DEFAULT_CONTROL) -> bool:
-    """Whether the client asks for a stream in the query or in a header."""
+    """Return whether the client requests a stream in the query or in a header."""
     if not control.may_be_asked(message) or not is_inference(message):
         return False
     try:
         return control.asks(message, read_query(message.query, control.key))
     except DecodeError:
-        return False  # `decode_request` reports what is wrong
+        return False  # `decode_request` reports the error
 
 
 def body_wants_stream(message: Message, control: StreamControl) -> bool:
-    """Whether the client asks for a stream in the body."""
+    """Return whether the client requests a stream in the body."""
     return is_inference(message) and control.asks_in_body(message)
 
 
 def decode_request(message: Message, listener: ListenerSettings, control: StreamControl = DEFAULT_CONTROL) -> Request:
-    """The request of a client.
+    """Return the Request in a client's message.
 
     Raises:
-        DecodeError: an invalid query or body.
-        GatewayError: RESOURCE_EXHAUSTED, tensors beyond the limit.
+        DecodeError: the query or the body is invalid.
+        GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit.
     """
     query = read_query(message.query, control.key)
     if is_inference(message):
@@ -63,7 +63,7 @@ def decode_request(message: Message, listener: ListenerSettings, control: Stream
 def _decode_inference(message: Message, query: Query, listener: ListenerSettings, control: StreamControl) -> Request:
     is_stream = control.asks(message, query)
     if is_stream and query.returns_ndarray:
-        # both servers' text
+        # the text of both servers
         raise DecodeError("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
     return server.decode_request(
         _read_body(message, listener.limits, control, is_stream),
@@ -75,7 +75,7 @@ def _decode_inference(message: Message, query: Query, listener: ListenerSettings
 
 
 def _read_body(message: Message, limits: Limits, control: StreamControl, is_stream: bool) -> GrpsMessage:
-    """The message of an inference. Real servers refuse a type with parameters, and JSON without its type."""
+    """Return the message of an inference. Real servers reject a type with parameters, and JSON without its type."""
     content_type = message.headers.get("content-type")
     given = media_type(content_type)
     if given == OCTETS_TYPE:
@@ -89,10 +89,10 @@ def _read_body(message: Message, limits: Limits, control: StreamControl, is_stre
 def encode_response(
     answer: Answer, request: Request, translate: Translate, control: StreamControl = DEFAULT_CONTROL
 ) -> Message:
-    """The reply to a request that `decode_request` returned, or one message of a stream.
+    """Return the response to a request that `decode_request` returned, or one message of a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that the reply cannot carry.
+        GatewayError: INVALID_ARGUMENT naming an output that the response cannot carry.
     """
     if request.operation is Operation.STATISTICS:
         return metrics_page.encode_response(answer, request)
@@ -112,5 +112,5 @@ def encode_response(
 
 
 def encode_end(request: Request, control: StreamControl = DEFAULT_CONTROL) -> Message:
-    """The end of a stream: no bytes. In a stream without messages it is the reply."""
+    """Return the end of a stream, which has no bytes. For a stream without messages, this is the response."""
     return Message(headers=stream_headers(control.content_type), status=200)

@@ -1,5 +1,5 @@
-"""How a client of grps-rest asks for a stream, and the content type of the stream: what people set on a grps server as
-`streaming_ctrl`, and here as `settings` of a listener or a backend."""
+"""Stream requests in grps-rest, and the content type of the stream: the settings that a grps server has in
+`streaming_ctrl`, and a listener or a backend in `settings`."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ STREAMING = "streaming"
 QUERY, HEADER, BODY = "query", "header", "body"
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-"""A header's name (RFC 9110 section 5.1)."""
+"""The pattern of a header name (RFC 9110 section 5.1)."""
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _CONTENT_TYPE = re.compile(rf"{_TOKEN.pattern}/{_TOKEN.pattern}( *; *{_TOKEN.pattern}={_TOKEN.pattern})*")
 _TAKEN = {
@@ -28,29 +28,27 @@ _TAKEN = {
     | {"traceparent", "tracestate", "x-api-key", "x-request-id"},
     BODY: frozenset({"model", "status", "str_data", "bin_data", "gtensors", "gmap", "ndarray", "strdata", "bindata"}),
 }
-"""Keys that mean something else there."""
+"""Keys that have another meaning in this place."""
 
 SETTINGS = (
     ProtocolSetting(
         "ctrl_mode",
-        "Where a client asks for a stream: in the `query`, in a `header`, or by a member of the JSON `body`. Without "
-        "it a listener takes the query and the header, and a backend is asked in the query.",
+        "The part of a request that asks for a stream: the `query`, a `header`, or a member of the JSON `body`. "
+        "Default: listeners accept the query and the header, requests to a backend use the query.",
     ),
-    ProtocolSetting(
-        "ctrl_key", "The name of the query's parameter, the header or the member that is `true`.", STREAMING
-    ),
+    ProtocolSetting("ctrl_key", "The name of the query parameter, the header or the member that is `true`.", STREAMING),
     ProtocolSetting(
         "res_content_type",
-        "The content type of streams to clients of a listener. Without it that of the backend's stream, if its server "
-        "speaks grps, else `application/octet-stream`. A backend's streams are read whatever their type is.",
+        "The content type of streams to clients of a listener. Default: the type of the backend's stream if its server "
+        "speaks grps, or else `application/octet-stream`. The gateway decodes a backend's streams with any type.",
     ),
 )
 
 
 @frozen
 class StreamControl:
-    """The settings of a listener or a backend. An empty `mode` is the query or a header for a listener, and the query
-    for a backend; an empty `content_type` is that of the backend's stream."""
+    """The settings of a listener or a backend. An empty `mode` means the query or a header for a listener, and the
+    query for a backend. An empty `content_type` means the type of the backend's stream."""
 
     mode: str = ""
     key: str = STREAMING
@@ -58,7 +56,7 @@ class StreamControl:
 
     @property
     def ways(self) -> str:
-        """How to ask for a stream, for errors."""
+        """The ways to request a stream, for error texts."""
         ways = {
             QUERY: f"{self.key}=true in the query",
             HEADER: f"a header {self.key}: true",
@@ -68,18 +66,18 @@ class StreamControl:
 
     @property
     def is_plain(self) -> bool:
-        """Whether JSON has one way only to write the key, but for escapes by number."""
+        """Whether JSON has only one spelling of the key, apart from numeric escapes."""
         return _PLAIN.fullmatch(self.key) is not None
 
     def may_be_asked(self, message: Message) -> bool:
-        """Whether the query or the headers have the key, as it is written or percent-encoded."""
+        """Return whether the query or the headers have the key, as it is or percent-encoded."""
         return self.key in message.query or "%" in message.query or bool(message.headers.get(self.key))
 
     def asks(self, message: Message, query: Query) -> bool:
-        """Whether a client's message asks for a stream.
+        """Return whether a client's message requests a stream.
 
         Raises:
-            DecodeError: the flag is neither true nor false, or is in another place than it is taken from.
+            DecodeError: the flag is not true or false, or is in the wrong place.
         """
         in_header = self._header_asks(message)
         for place, asks in ((QUERY, query.streaming), (HEADER, in_header)):
@@ -90,12 +88,12 @@ class StreamControl:
     def _header_asks(self, message: Message) -> bool:
         word = message.headers.get(self.key)
         if self.mode not in ("", HEADER):
-            return word.strip().lower() == "true"  # an unrelated header may have the name
+            return word.strip().lower() == "true"  # an unrelated header can have this name
         return bool(word) and read_flag(word, f"the header {self.key}")
 
     def asks_in_body(self, message: Message) -> bool:
-        """Whether the JSON body has the member that asks for a stream. Everything else in the body is skipped, so that
-        a large one costs little; a body that is not valid JSON asks for none."""
+        """Return whether the JSON body has the member that requests a stream. Everything else in the body is skipped,
+        so a large body costs little. The result for invalid JSON is False."""
         if self.mode != BODY or self.key.encode() not in bytes(message.body):
             return False
         if media_type(message.headers.get("content-type")) == OCTETS_TYPE:
@@ -112,7 +110,7 @@ def _member_reader(key: str) -> "msgspec.json.Decoder[msgspec.Struct]":
 
 
 def read_settings(values: Mapping[str, str]) -> StreamControl:
-    """The StreamControl of SETTINGS with these values.
+    """Return the StreamControl of SETTINGS with these values.
 
     Raises:
         SettingError: a mode, a key or a content type that cannot be used.

@@ -1,6 +1,7 @@
-"""Streamed bodies: JSON objects one after the other without a delimiter, and bytes of bin_data in between.
+"""Streamed bodies: JSON objects in sequence without a delimiter, with bytes of bin_data between them.
 
-Only the ends of HTTP chunks separate bytes from what follows. Objects are found by their nesting, wherever chunks end.
+Only the end of an HTTP chunk separates bytes from the data that follows. Objects are found by their nesting,
+independent of chunks.
 """
 
 import re
@@ -10,15 +11,15 @@ from gateway.core.types import Buffer
 
 _BLANKS = b" \t\r\n"
 _MAX_BLANKS = 64
-"""Blanks that may precede an object. What begins with more is bytes."""
+"""Maximum blanks before an object. A chunk that begins with more is bytes."""
 _OUTSIDE_STRINGS = re.compile(rb'["{}]')
 _IN_STRING = re.compile(rb'["\\]')
 _BACKSLASH, _QUOTE, _OPEN = b'\\"{'
 
 
 class JsonCutter:
-    """Cuts a body at the end of each JSON object. What does not begin as an object is bytes, up to the end of its
-    chunk."""
+    """Splits a body at the end of each JSON object. Data that does not begin like an object is bytes, up to the end of
+    its chunk."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -32,7 +33,8 @@ class JsonCutter:
         self._in_string = False
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """The objects that `data` completes. Raises GatewayError, RESOURCE_EXHAUSTED, for one beyond the limit."""
+        """Return the objects that `data` completes. Raises GatewayError, RESOURCE_EXHAUSTED, for an object beyond the
+        limit."""
         self._buffer += data
         objects: list[Buffer] = []
         while self._begins_with_object() and self._reaches_end():
@@ -45,14 +47,14 @@ class JsonCutter:
         return objects
 
     def boundary(self) -> list[Buffer]:
-        """The bytes that end with a chunk. An object may continue in the next chunk."""
+        """Return the bytes that end with a chunk. An object can continue in the next chunk."""
         if self._begins_with_object() or not self._buffer:
             return []
         message, self._buffer = bytes(self._buffer), bytearray()
         return [message]
 
     def end(self) -> list[Buffer]:
-        """The bytes that end with the body. Raises DecodeError within an object."""
+        """Return the bytes that end with the body. Raises DecodeError if the body ends inside an object."""
         if self._begins_with_object():
             raise DecodeError("the stream ends inside a JSON object")
         return self.boundary()
@@ -61,7 +63,7 @@ class JsonCutter:
         if self._depth:
             return True
         if self._follows_object and self._buffer:
-            # The C++ server ends each object with a newline, which a proxy may have put into a chunk of its own.
+            # The C++ server ends each object with a newline, which a proxy can put into a separate chunk.
             if self._buffer[:1] == b"\n":
                 del self._buffer[:1]
             self._follows_object = False
@@ -73,7 +75,7 @@ class JsonCutter:
         return self._buffer[:1] == b"{"
 
     def _reaches_end(self) -> bool:
-        """Whether the object is complete; it then ends at `_scanned`."""
+        """Return whether the object is complete; in that case it ends at `_scanned`."""
         buffer = self._buffer
         while found := (_IN_STRING if self._in_string else _OUTSIDE_STRINGS).search(buffer, self._scanned):
             mark, self._scanned = buffer[found.start()], found.end()

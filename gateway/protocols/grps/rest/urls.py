@@ -1,4 +1,4 @@
-"""URLs of grps-rest: which path asks for which operation, and the query."""
+"""URLs of grps-rest: the operation of each path, and the query."""
 
 from functools import lru_cache
 from urllib.parse import parse_qsl, urlencode
@@ -21,7 +21,7 @@ METHOD_PATHS = {
     "ServerMetadata": ("GET", f"{_ROOT}/metadata/server"),
     "ModelMetadata": ("POST", f"{_ROOT}/metadata/model"),
 }
-"""The HTTP method and path with which a backend is asked for each method of grps."""
+"""The HTTP method and path of each grps method on a backend."""
 
 OPERATIONS = {
     f"{http_method} {path}": METHODS[name]
@@ -29,18 +29,19 @@ OPERATIONS = {
     if path != _PREDICT
     for http_method in dict.fromkeys((own_method, "GET", "POST"))
 }
-"""The operation of each pattern but inference. All are served under GET and POST: the Python server takes "GET, POST",
-the C++ server "any"."""
+"""The operation of each pattern except inference. The gateway serves all of them under GET and POST: the Python server
+takes "GET, POST", the C++ server "any"."""
 
 METRICS_SERIES = f"GET {_ROOT}/monitor/series"
 METRICS_PATTERNS = ("GET /", f"GET {_ROOT}/monitor/metrics", METRICS_SERIES)
-"""The page of metrics, twice, and the series that it draws."""
+"""The metrics page, under two paths, and the series that it draws."""
 
 PATTERNS = (f"POST {_PREDICT}", *OPERATIONS)
 
 
 def is_inference(message: Message) -> bool:
-    """Whether a client's message is an inference: at grps' own path, or at any other that a route gives to grps."""
+    """Return whether a client's message is an inference: at the grps path, or at any other path that a route gives to
+    grps."""
     return message.pattern not in OPERATIONS and message.pattern not in METRICS_PATTERNS
 
 
@@ -52,7 +53,7 @@ _FLAGS = ("true", "false")
 
 @frozen
 class Query:
-    """The parameters of a client's query. `name` is that of a series of metrics."""
+    """The parameters of a client's query. `name` is the name of a metrics series."""
 
     model: str = ""
     streaming: bool = False
@@ -64,10 +65,10 @@ _NO_QUERY = Query()
 
 
 def read_query(query: str, stream_key: str = "") -> Query:
-    """The query of a client's message; `stream_key` is the parameter that asks for a stream.
+    """Return the query of a client's message. `stream_key` is the parameter that requests a stream.
 
     Raises:
-        DecodeError: not percent-encoded UTF-8, more than 100 parameters, or a flag that is neither true nor false.
+        DecodeError: not percent-encoded UTF-8, more than 100 parameters, or a flag that is not true or false.
     """
     return _read_query(query, stream_key) if query else _NO_QUERY
 
@@ -84,7 +85,7 @@ def _read_query(query: str, stream_key: str) -> Query:
 
 
 def read_model(query: str) -> str:
-    """The model in a query whose other parameters are the model's own. Raises DecodeError where it is not
+    """Return the model in a query whose other parameters belong to the model. Raises DecodeError if the query is not
     percent-encoded UTF-8 or has more than 100 parameters."""
     return _parameters(query).get("model", "") if query else ""
 
@@ -104,8 +105,8 @@ def _is_true(parameters: dict[str, str], key: str) -> bool:
 
 
 def read_flag(value: str, what: str) -> bool:
-    """A flag, in upper or lower case. Raises DecodeError, which names `what`, for another word: a server would ignore
-    it, and give another answer than was asked for."""
+    """Return a flag, in upper or lower case. Raises DecodeError, which names `what`, for another word: a server would
+    ignore it, and respond differently than the client requested."""
     word = value.strip().lower()
     if word not in _FLAGS:
         raise DecodeError(f"{what} is {value[:40]!r}, expected true or false")
@@ -114,11 +115,11 @@ def read_flag(value: str, what: str) -> bool:
 
 @lru_cache(256)
 def write_query(model: str, stream_key: str) -> str:
-    """The query of a request to a backend; `stream_key` is the parameter that asks for a stream, if it does. The cache
-    saves 3 us.
+    """Return the query of a request to a backend. `stream_key` is the parameter that requests a stream, or empty. The
+    cache saves 3 us per request.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a model's name with lone surrogates.
+        GatewayError: INVALID_ARGUMENT, the model's name has lone surrogates.
     """
     parameters = ({"model": model} if model else {}) | ({stream_key: "true"} if stream_key else {})
     try:

@@ -1,4 +1,4 @@
-"""Facing backends: writes V2 gRPC's requests and reads its responses."""
+"""Upstream side: writes V2 gRPC requests and reads V2 gRPC responses."""
 
 from collections.abc import Callable, Sequence
 
@@ -35,16 +35,16 @@ LACKING = {
     **{flavor: frozenset({Datatype.BF16}) for flavor in (KSERVE, MLSERVER)},
     TYPED: frozenset({Datatype.FP16, Datatype.BF16}),
 }
-"""The datatypes that servers of a flavor lack, or that typed contents have no form for."""
+"""The datatypes that a server type lacks, or that typed contents cannot represent."""
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The request as a message to `target`.
+    """Return the request as a message to `target`.
 
     Raises:
         GatewayError: UNIMPLEMENTED, V2 gRPC has no such operation, or the server lacks the extension; INVALID_ARGUMENT
-            naming a string or parameter that the message cannot carry; NOT_FOUND, a version that the server's flavor
-            cannot have.
+            naming a string or parameter that the message cannot carry; NOT_FOUND, this server type cannot have the
+            version.
     """
     if request.operation is INFER or request.operation is STREAM:
         return _encode_infer(request, target)
@@ -68,7 +68,8 @@ def _write_request(kind: ProtobufClass, request: Request, target: Target) -> Pro
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
-    """A ModelInferRequest, as the client's own; else raw, which every flavor but TYPED reads."""
+    """Return a ModelInferRequest, typed if the client's request is, or else raw, which every server type except TYPED
+    reads."""
     if request.version:
         check_version(request.version, target)
     if request.outputs:
@@ -118,16 +119,16 @@ _COUNTED: dict[Operation, ProtobufClass] = {
     Operation.TRACE_SETTINGS: schema.TraceSettingResponse,
     Operation.LOG_SETTINGS: schema.LogSettingsResponse,
 }
-"""Replies that become objects of Python for each field."""
+"""Responses in which every field becomes a Python object."""
 _LISTS = frozenset({Operation.MODELS, Operation.ALL_STATISTICS})
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`; one answer of several in a stream.
+    """Return the backend's Answer to `request`, or one Answer of a stream.
 
     Raises:
-        DecodeError: a reply that V2 does not allow, or that has the id of another request.
-        GatewayError: the error that the reply reports.
+        DecodeError: V2 does not allow the response, or it has the id of another request.
+        GatewayError: the error that the response reports.
     """
     if reply.status:
         if request.operation is Operation.MODEL_READY and denies_readiness(reply):
@@ -140,7 +141,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
             check_values(kind, reply.body, most.json_values)
         answer = _DECODERS[request.operation](reply)
         return answer.with_images() if target.flavor == OPENVINO and isinstance(answer, Signature) else answer
-    # MLServer streams ModelInferResponses that are not wrapped
+    # MLServer streams ModelInferResponses without a wrapper
     is_wrapped = request.operation is STREAM and target.flavor != MLSERVER
     body = _unwrapped(reply) if is_wrapped else reply.body
     response = _read_response(body, reply, target)
@@ -150,7 +151,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _unwrapped(reply: Message) -> Buffer:
-    """The ModelInferResponse in a stream's response. Raises GatewayError if it is an error instead."""
+    """Return the ModelInferResponse in a stream's response. Raises GatewayError if it is an error."""
     wrapped, error = unwrap_response(reply.body)
     if error:
         raise decode_stream_error(error, wrapped)
@@ -158,7 +159,7 @@ def _unwrapped(reply: Message) -> Buffer:
 
 
 def _read_response(body: Buffer, reply: Message, target: Target) -> Response:
-    """The ModelInferResponse in `body`, raw or typed, which came with `reply`."""
+    """Return the ModelInferResponse in `body`, raw or typed, which arrived with `reply`."""
     model, version, id, outputs, rest, typed = read_inference(body, RESPONSE, target.limits.message)
     parameters = read_parameters(rest.parameters, "the response", reply=True) if rest else {}
     return Response(outputs, model, version, id, parameters, TYPED_REPLY if typed else reply)

@@ -1,4 +1,4 @@
-"""V2 gRPC's extensions, both sides.
+"""V2 gRPC extensions, client side and upstream side.
 
 Model repository (index, load, unload), model configuration, statistics, trace settings and log settings.
 """
@@ -27,23 +27,23 @@ from gateway.protocols.v2.grpc.protobuf_json import from_json, to_json
 from gateway.protocols.v2.grpc.schema import protobuf_reply
 
 TRACE_LEVEL = "trace_level"
-"""The only trace setting that is a list in JSON; over gRPC each is a list."""
+"""The only trace setting that is a list in JSON; over gRPC every setting is a list."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _UINT32_MAX = 2**32 - 1
 
 
-# --- facing clients: requests ---
+# --- client side: requests ---
 
 
 def decode_control(
     operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings
 ) -> ControlRequest:
-    """A request to load or unload a model, or to read or change settings.
+    """Return a request to load or unload a model, or to read or change settings.
 
     Raises:
-        DecodeError: another message than `kind`, or a setting without a value.
-        GatewayError: UNIMPLEMENTED, a `repository_name`, which Triton refuses as well.
+        DecodeError: not a message of `kind`, or a setting without a value.
+        GatewayError: UNIMPLEMENTED, a `repository_name`, which Triton rejects as well.
     """
     parsed = parse(kind, message.body)
     model = "" if operation is Operation.LOG_SETTINGS else parsed.model_name
@@ -61,7 +61,8 @@ def _read_settings(operation: Operation, parsed: Protobuf) -> dict[str, SettingV
 
 
 def _read_trace_setting(key: str, values: tuple[str, ...]) -> SettingValue:
-    """A trace setting, which is a list in gRPC, as it is in JSON. Without values it is None, which resets it."""
+    """Return the JSON form of a trace setting, which is a list in gRPC. A setting without values becomes None, which
+    resets it."""
     if key == TRACE_LEVEL:
         return values or None
     if len(values) > 1:
@@ -70,7 +71,7 @@ def _read_trace_setting(key: str, values: tuple[str, ...]) -> SettingValue:
 
 
 def _read_choices(given: Protobuf, what: str) -> dict[str, SettingValue]:
-    """A map whose values have a oneof `parameter_choice`."""
+    """Return the values of a map whose values have a oneof `parameter_choice`."""
     settings = {}
     for key, each in given.items():
         choice = each.WhichOneof("parameter_choice")
@@ -80,11 +81,11 @@ def _read_choices(given: Protobuf, what: str) -> dict[str, SettingValue]:
     return settings
 
 
-# --- facing clients: responses ---
+# --- client side: responses ---
 
 
 def encode_index(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A RepositoryIndexResponse."""
+    """Return a RepositoryIndexResponse."""
     assert isinstance(answer, tuple)
     written = schema.RepositoryIndexResponse()
     for each in index_entries(answer, request):
@@ -93,7 +94,7 @@ def encode_index(answer: Answer, request: Request, translate: Translate) -> Mess
 
 
 def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A ModelConfigResponse; an empty configuration is enough for perf_analyzer.
+    """Return a ModelConfigResponse. An empty configuration is enough for perf_analyzer.
 
     Raises:
         GatewayError: INTERNAL, a member has another type than in Triton.
@@ -106,7 +107,7 @@ def encode_config(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_statistics(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A ModelStatisticsResponse. Raises GatewayError INTERNAL if a counter has another type than in Triton."""
+    """Return a ModelStatisticsResponse. Raises GatewayError INTERNAL if a counter has another type than in Triton."""
     assert isinstance(answer, Statistics)
     written = schema.ModelStatisticsResponse()
     for each in answer.models:
@@ -116,17 +117,17 @@ def encode_statistics(answer: Answer, request: Request, translate: Translate) ->
 
 
 def encode_loaded(answer: Answer, request: Request, translate: Translate) -> Message:
-    """An empty RepositoryModelLoadResponse."""
+    """Return an empty RepositoryModelLoadResponse."""
     return protobuf_reply(schema.RepositoryModelLoadResponse())
 
 
 def encode_unloaded(answer: Answer, request: Request, translate: Translate) -> Message:
-    """An empty RepositoryModelUnloadResponse."""
+    """Return an empty RepositoryModelUnloadResponse."""
     return protobuf_reply(schema.RepositoryModelUnloadResponse())
 
 
 def encode_trace_settings(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A TraceSettingResponse, in which every setting is a list."""
+    """Return a TraceSettingResponse, in which every setting is a list."""
     assert isinstance(answer, Mapping)
     written = schema.TraceSettingResponse()
     for key, given in answer.items():
@@ -136,7 +137,7 @@ def encode_trace_settings(answer: Answer, request: Request, translate: Translate
 
 
 def encode_log_settings(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A LogSettingsResponse."""
+    """Return a LogSettingsResponse."""
     assert isinstance(answer, Mapping)
     written = schema.LogSettingsResponse()
     for key, given in answer.items():
@@ -144,11 +145,11 @@ def encode_log_settings(answer: Answer, request: Request, translate: Translate) 
     return protobuf_reply(written)
 
 
-# --- facing backends: requests ---
+# --- upstream side: requests ---
 
 
 def encode_control(request: Request) -> Message:
-    """The request for one of CONTROL_OPERATIONS.
+    """Return the request for one of CONTROL_OPERATIONS.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming a setting that the message cannot carry.
@@ -177,7 +178,7 @@ def _write_setting(operation: Operation, written: Protobuf, key: str, given: Set
 
 
 _Choices = tuple[tuple[type, str, tuple[int, int]], ...]
-"""By Python type, the field of a oneof `parameter_choice` and the least and greatest integer that it holds."""
+"""By Python type, the field of a oneof `parameter_choice` and the minimum and maximum integer of the field."""
 
 _LOG_CHOICES: _Choices = (
     (bool, "bool_param", (0, 1)),
@@ -203,11 +204,11 @@ def _write_choice(field: Protobuf, key: str, given: object, choices: _Choices) -
     raise invalid_input(f"setting {key!r} is of type {type(given).__name__}, expected one of {expected}")
 
 
-# --- facing backends: responses ---
+# --- upstream side: responses ---
 
 
 def decode_index(reply: Message) -> tuple[ModelEntry, ...]:
-    """The models in a repository index. Raises DecodeError for another message."""
+    """Return the models in a repository index. Raises DecodeError for another message."""
     # MLServer's states are READY over REST and State.READY over gRPC
     return tuple(
         ModelEntry(each.name, each.version, each.state.removeprefix("State."), each.reason)
@@ -216,13 +217,13 @@ def decode_index(reply: Message) -> tuple[ModelEntry, ...]:
 
 
 def decode_config(reply: Message) -> dict[str, Any]:
-    """A model's configuration. Raises DecodeError for another message."""
+    """Return a model's configuration. Raises DecodeError for another message."""
     config = parse(schema.ModelConfigResponse, reply.body).config
     return to_json(config) if config.name else {}
 
 
 def decode_statistics(reply: Message) -> Statistics:
-    """The counters of each version of each model. Raises DecodeError for another message."""
+    """Return the counters of each version of each model. Raises DecodeError for another message."""
     entries = parse(schema.ModelStatisticsResponse, reply.body).model_stats
     return Statistics(tuple(_read_statistics(to_json(each)) for each in entries))
 
@@ -232,19 +233,19 @@ def _read_statistics(document: dict[str, Any]) -> ModelStatistics:
 
 
 def decode_loaded(reply: Message) -> bool:
-    """True: the reply says that it is done. Raises DecodeError for another message."""
+    """Return True: the response says that the operation is complete. Raises DecodeError for another message."""
     parse(schema.RepositoryModelLoadResponse, reply.body)
     return True
 
 
 def decode_unloaded(reply: Message) -> bool:
-    """True: the reply says that it is done. Raises DecodeError for another message."""
+    """Return True: the response says that the operation is complete. Raises DecodeError for another message."""
     parse(schema.RepositoryModelUnloadResponse, reply.body)
     return True
 
 
 def decode_trace_settings(reply: Message) -> dict[str, object]:
-    """All trace settings, as in JSON. Raises DecodeError for another message."""
+    """Return all trace settings in their JSON form. Raises DecodeError for another message."""
     settings = sorted(parse(schema.TraceSettingResponse, reply.body).settings.items())
     return {key: _json_value(_read_trace_setting(key, tuple(each.value))) for key, each in settings}
 
@@ -254,6 +255,6 @@ def _json_value(setting: SettingValue) -> object:
 
 
 def decode_log_settings(reply: Message) -> dict[str, object]:
-    """All log settings. Raises DecodeError for another message, or a setting without a value."""
+    """Return all log settings. Raises DecodeError for another message, or a setting without a value."""
     settings = parse(schema.LogSettingsResponse, reply.body).settings
     return dict(sorted(_read_choices(settings, "log setting").items()))

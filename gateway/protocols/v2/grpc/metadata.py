@@ -1,4 +1,4 @@
-"""V2 gRPC's health, server metadata and model metadata, both sides."""
+"""V2 gRPC's health, server metadata and model metadata, client side and upstream side."""
 
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import Protobuf, parse
@@ -14,14 +14,14 @@ from gateway.protocols.v2.grpc.schema import (
 from gateway.protocols.v2.tensors import read_datatype, read_dimensions
 
 OWN_EXTENSIONS = ("parameters",)
-"""The extensions that this wire always has, by Triton's names."""
+"""The extensions that the gateway always has over gRPC, by Triton's names."""
 
 
-# --- facing clients ---
+# --- client side ---
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Whether the server is live, the server is ready, or the model is ready."""
+    """Return a response that says whether the server is live, the server is ready, or the model is ready."""
     healthy = answer is True
     if request.operation is Operation.LIVE:
         return protobuf_reply(ServerLiveResponse(live=healthy))
@@ -31,14 +31,14 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A ServerMetadataResponse; its extensions are this wire's own unless the answer has some."""
+    """Return a ServerMetadataResponse. Its extensions are the gateway's own over gRPC unless the answer has some."""
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or OWN_EXTENSIONS
     return protobuf_reply(ServerMetadataResponse(name=answer.name, version=answer.version, extensions=extensions))
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A ModelMetadataResponse; what is not known is empty."""
+    """Return a ModelMetadataResponse. Unknown fields are empty."""
     assert isinstance(answer, Signature)
     written = ModelMetadataResponse(
         name=request.model or answer.name, versions=answer.versions, platform=answer.platform
@@ -50,32 +50,32 @@ def encode_metadata(answer: Answer, request: Request, translate: Translate) -> M
     return protobuf_reply(written)
 
 
-# --- facing backends ---
+# --- upstream side ---
 
 
 def decode_live(reply: Message) -> bool:
-    """Whether the server is live. Raises DecodeError for another message."""
+    """Return whether the server is live. Raises DecodeError for another message."""
     return bool(parse(ServerLiveResponse, reply.body).live)
 
 
 def decode_ready(reply: Message) -> bool:
-    """Whether the server is ready. Raises DecodeError for another message."""
+    """Return whether the server is ready. Raises DecodeError for another message."""
     return bool(parse(ServerReadyResponse, reply.body).ready)
 
 
 def decode_model_ready(reply: Message) -> bool:
-    """Whether the model is ready. Raises DecodeError for another message."""
+    """Return whether the model is ready. Raises DecodeError for another message."""
     return bool(parse(ModelReadyResponse, reply.body).ready)
 
 
 def decode_server_metadata(reply: Message) -> ServerInfo:
-    """A server's name, version and extensions. Raises DecodeError for another message."""
+    """Return a server's name, version and extensions. Raises DecodeError for another message."""
     metadata = parse(ServerMetadataResponse, reply.body)
     return ServerInfo(metadata.name, metadata.version, tuple(metadata.extensions))
 
 
 def decode_metadata(reply: Message) -> Signature:
-    """A model's Signature.
+    """Return a model's Signature.
 
     Raises:
         DecodeError: another message, an unknown datatype, a dimension below -1.

@@ -1,4 +1,4 @@
-"""V2's parameters in gRPC: `map<string, InferParameter>`, where an InferParameter is a oneof of five types."""
+"""V2 parameters in gRPC: `map<string, InferParameter>`, where an InferParameter is a oneof of five types."""
 
 from reprlib import repr as shown
 
@@ -13,26 +13,27 @@ from gateway.protocols.v2.parameters import PRIORITY
 _INT64_MIN, _INT64_MAX, _UINT64_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 _NEWER_TYPES = {"double_param": "a floating-point number", "uint64_param": "an integer above 2^63 - 1"}
-"""The types that only the newer specification and Triton have. Other servers, KServe's and MLServer among them, read a
-parameter of such a type as one without a value."""
+"""The types that only the newer specification and Triton have. Other servers, such as KServe and MLServer, read a
+parameter of these types as a parameter without a value."""
 
 _WITH_NEWER_TYPES = frozenset({TRITON, BINARY})
 
 _WITH_NEWER_TYPES_IF_LISTED = frozenset({"parameters", SCHEDULE_POLICY})
-"""Extensions of Triton that come with these types. Gateways list the first, too."""
+"""Extensions of Triton that imply these types. Gateways list the first one, too."""
 
 
 def has_newer_types(target: Target) -> bool:
-    """Whether a server is known to have the newer types of parameters: by its flavor, or by its extensions."""
+    """Return whether a server is known to have the newer parameter types, from its server type or its extensions."""
     listed = target.extensions or ()
     return target.flavor in _WITH_NEWER_TYPES or not _WITH_NEWER_TYPES_IF_LISTED.isdisjoint(listed)
 
 
 def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
-    """The parameters in the map `given`.
+    """Return the parameters in the map `given`.
 
     Raises:
-        DecodeError: naming its key, a parameter without a value; in a `reply` such a parameter is skipped.
+        DecodeError: a parameter has no value; the error names its key. In a `reply`, parameters without a value are
+            skipped.
     """
     if not given:
         return {}
@@ -47,10 +48,10 @@ def read_parameters(given: Protobuf, what: str, *, reply: bool = False) -> dict[
 
 
 def write_parameters(field: Protobuf, parameters: Parameters, what: str, *, newer: bool) -> None:
-    """Put `parameters` into the map `field`. `newer`: the reader has the newer types.
+    """Add `parameters` to the map `field`. `newer` is whether the reader has the newer types.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the key, a type that the reader may not have, or an integer beyond 64
+        GatewayError: INVALID_ARGUMENT naming the key, the reader might not have the type, or an integer is beyond 64
             bits.
     """
     for key, value in parameters.items():
@@ -66,12 +67,12 @@ def write_parameters(field: Protobuf, parameters: Parameters, what: str, *, newe
 
 
 def _is_priority(key: str, value: ParameterValue) -> bool:
-    """Whether this is a priority, which Triton takes as UINT64 only."""
+    """Return whether this parameter is a priority, which Triton accepts only as UINT64."""
     return key == PRIORITY and type(value) is int and value >= 0
 
 
 def _parameter_choice(value: ParameterValue) -> str:
-    """The field of InferParameter's oneof `parameter_choice`."""
+    """Return the field of InferParameter's oneof `parameter_choice`."""
     if isinstance(value, bool):
         return "bool_param"
     if isinstance(value, int):

@@ -1,7 +1,7 @@
-"""Triton's JSON of a protobuf message: model configurations and statistics are JSON over REST, messages over gRPC.
+"""Triton's JSON of a protobuf message: model configurations and statistics are JSON over REST and messages over gRPC.
 
-It is protobuf's JSON mapping with the schema's own field names, with every field that cannot be absent, and with 64-bit
-integers as numbers instead of strings.
+The form is protobuf's JSON mapping with the schema's own field names, with every field that cannot be absent, and with
+64-bit integers as numbers instead of strings.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _INT64 = frozenset({FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT6
 
 
 def to_json(message: Protobuf) -> dict[str, Any]:
-    """The JSON object of `message`."""
+    """Return the JSON object of `message`."""
     document: dict[str, Any] = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -25,7 +25,7 @@ def to_json(message: Protobuf) -> dict[str, Any]:
 
 
 def _parse_integers(document: dict[str, Any], kind: Descriptor) -> None:
-    """Turn the strings of 64-bit integers into numbers, in place."""
+    """Convert the strings of 64-bit integers to numbers, in place."""
     for name, given in document.items():
         field = kind.fields_by_name[name]
         nested = field.message_type
@@ -44,7 +44,7 @@ def _parse_integers(document: dict[str, Any], kind: Descriptor) -> None:
 
 
 def from_json(document: object, kind: ProtobufClass, what: str) -> Protobuf:
-    """The JSON object `document` as a message of `kind`. Members that the schema lacks are ignored.
+    """Return the JSON object `document` as a message of `kind`. Members that the schema lacks are ignored.
 
     Raises:
         GatewayError: INTERNAL naming `what`, a member has another type than in the schema.

@@ -1,7 +1,7 @@
-"""Inferences that pass unread between two sides of V2 gRPC (`core.protocol.Relay`).
+"""Relay of inferences from a V2 gRPC client to a V2 gRPC server, without decoding them (`core.protocol.Relay`).
 
-Of a ModelInferRequest only the fields at the top are looked at: the names of the model and its version, and whether
-there is a parameter that the gateway itself acts upon, which raw contents cannot hold.
+The gateway inspects only the top-level fields of a ModelInferRequest: the names of the model and its version, and
+parameters that the gateway itself acts on, which raw contents cannot contain.
 """
 
 from functools import lru_cache
@@ -22,13 +22,14 @@ from gateway.protocols.v2.grpc.streams import ENABLE_EMPTY_FINAL, ERROR_MESSAGE
 from gateway.protocols.v2.grpc.tensors import MODEL, REQUEST, VERSION
 
 _ACTED_UPON = ((b"sequence_", 2), (b"shared_memory_", 12), (b"timeout", 2))
-"""Parameters, each with the place of a rare letter: the requests of a sequence stay at one server, shared memory is
-refused, `timeout` sets a deadline."""
+"""Parameters that need decoding, with the position of a rare letter in each: the requests of a sequence must go to one
+server, shared memory is rejected, and `timeout` sets a deadline."""
 _ACTED_UPON_IN_STREAMS = (*_ACTED_UPON, (ENABLE_EMPTY_FINAL.encode(), 0))
-"""With the last one a client counts on one final response, whatever the server sends (`streams`)."""
+"""With the last parameter, a client expects exactly one final response, independent of the server's responses (see
+`streams`)."""
 
 MOST_FIELDS = 4096
-"""Fields at the top of a message that passes unread: each takes time on the event loop."""
+"""Maximum number of top-level fields of a message that is not decoded: each takes time on the event loop."""
 
 _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
@@ -37,8 +38,8 @@ _OPERATIONS = {MODEL_INFER: INFER, MODEL_STREAM_INFER: STREAM}
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """The request for an inference, and its bytes beside raw contents. None if the message must be read: one of another
-    method, and a malformed one."""
+    """Return the request for an inference, and its bytes except raw contents. None if the gateway must decode the
+    message: it calls another method, has a parameter that the gateway acts on, or is malformed."""
     operation = _OPERATIONS.get(message.pattern)
     if operation is None:
         return None
@@ -48,13 +49,13 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
         return None
     if has_any(beside_raw, _ACTED_UPON if operation is INFER else _ACTED_UPON_IN_STREAMS):
         return None
-    # A long copy is not held until the reply.
+    # A long copy is not kept until the response.
     return Head(operation, model, version, beside_raw if len(beside_raw) <= LARGE else b"")
 
 
 def _names(body: Buffer) -> tuple[str, str, bytes]:
-    """Find the model, its version, and the bytes of a ModelInferRequest beside raw contents. As protobuf's own readers
-    do, of equal fields take the last one.
+    """Find the model, its version, and the bytes of a ModelInferRequest except raw contents. If a field occurs several
+    times, the last one counts, as in protobuf's own readers.
 
     Raises:
         IndexError, UnicodeDecodeError, DecodeError: the message is malformed.
@@ -69,7 +70,7 @@ def _names(body: Buffer) -> tuple[str, str, bytes]:
             raise DecodeError("too many fields for a message that passes unread")
         tag, size, start = body[at], body[at + 1], at + 2
         stop = start + size
-        if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or one of another wire type
+        if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or a field of another wire type
             tag, start, stop = read_tag(body, at)
         if tag == MODEL:
             model = body[start:stop]
@@ -88,10 +89,10 @@ def _names(body: Buffer) -> tuple[str, str, bytes]:
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """The message to a server that takes the client's as it is; None for any other server.
+    """Return the message to a server that accepts the client's message unchanged, or None for any other server.
 
     Raises:
-        GatewayError: NOT_FOUND, a version that the server's flavor cannot have.
+        GatewayError: NOT_FOUND, this server type cannot have the version.
     """
     is_stream = message.pattern == MODEL_STREAM_INFER
     if (request.operation is STREAM) is not is_stream or (is_stream and target.flavor == MLSERVER):
@@ -111,20 +112,20 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 @lru_cache(256)
 def _missing(flavor: str, extensions: frozenset[str] | None) -> tuple[tuple[bytes, int], ...]:
-    """The parameters and datatypes that the server does not have, each with the place of a rare letter."""
+    """Return the parameters and datatypes that the server does not have, with the position of a rare letter in each."""
     names = {CLASSIFICATION: (b"classification", 11), SCHEDULE_POLICY: (b"priority", 0)}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
     return (*words, *((each.value.encode(), 0) for each in LACKING.get(flavor, ())))
 
 
-# --- replies ---
+# --- responses ---
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message:
-    """The reply to the client.
+    """Return the response to the client.
 
     Raises:
-        DecodeError, GatewayError: an error, as `client.decode_response`.
+        DecodeError, GatewayError: an error, same as `client.decode_response`.
     """
     if reply.status or (request.operation is STREAM and _is_error(reply.body)):
         decode_response(reply, request, target)
@@ -132,7 +133,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message:
 
 
 def _is_error(body: Buffer) -> bool:
-    """Whether a ModelStreamInferResponse has an `error_message`."""
+    """Return whether a ModelStreamInferResponse has an `error_message`."""
     return any(each.number == ERROR_MESSAGE and each.value < each.end for each in fields(body))
 
 

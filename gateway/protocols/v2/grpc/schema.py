@@ -19,7 +19,7 @@ METHODS = _SCHEMA.methods(SERVICE)
 
 
 def method_path(method: str) -> str:
-    """The path of a method by its name alone."""
+    """Return the path of a method from its name."""
     return f"/{SERVICE}/{method}"
 
 
@@ -76,9 +76,9 @@ REQUESTS: Mapping[Operation, tuple[str, ProtobufClass]] = {
     Operation.INFER: (MODEL_INFER, ModelInferRequest),
     Operation.STREAM: (MODEL_STREAM_INFER, ModelInferRequest),
 }
-"""The method of each operation, and the message of its request."""
+"""The method of each operation, and the message type of its request."""
 
 
 def protobuf_reply(message: Protobuf) -> Message:
-    """The reply that holds `message`."""
+    """Return the response that has `message`."""
     return Message(parts=(message.SerializeToString(),))

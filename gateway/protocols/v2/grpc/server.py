@@ -1,4 +1,4 @@
-"""Facing clients: reads V2 gRPC's requests and writes its responses."""
+"""Client side: reads V2 gRPC requests and writes V2 gRPC responses."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -57,7 +57,8 @@ _WHAT = "the request"
 
 
 def _decode_infer(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """A ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are views on it."""
+    """Return the Request in a ModelInferRequest of either method, INFER or STREAM. The tensors of a large message are
+    views of it."""
     model, version, id, inputs, rest, typed = read_inference(message.body, REQUEST, listener.limits.message)
     outputs: tuple[RequestedOutput, ...] = ()
     parameters: Parameters = {}
@@ -94,13 +95,14 @@ def _read_outputs(given: Protobuf) -> tuple[RequestedOutput, ...]:
 
 
 def _decode_model(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
-    """A request that names a model and perhaps a version."""
+    """Return a request that names a model and optionally a version."""
     parsed = parse(kind, message.body)
     return Request(operation, parsed.name, parsed.version, origin=message)
 
 
 def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, listener: ListenerSettings) -> Request:
-    """A request about the whole server. Raises GatewayError: UNIMPLEMENTED, a `repository_name`, as by Triton."""
+    """Return a request about the whole server. Raises GatewayError, UNIMPLEMENTED, for a `repository_name`, like
+    Triton."""
     parsed = parse(kind, message.body)
     ready = operation is Operation.MODELS and parsed.ready
     if operation is Operation.MODELS and parsed.repository_name:
@@ -129,7 +131,7 @@ _SHARED_MEMORY: dict[str, DecodeRequest] = {
     for kind in ("system", "cuda", "tpu")
     for verb in ("Status", "Register", "Unregister")
 }
-"""Methods that the schema lacks. They are served only to refuse them by name."""
+"""Methods that the schema lacks. The gateway serves them only to reject them by name."""
 
 _DECODERS: dict[str, DecodeRequest] = {
     **{method: _decoder(operation, kind) for operation, (method, kind) in schema.REQUESTS.items()},
@@ -137,15 +139,15 @@ _DECODERS: dict[str, DecodeRequest] = {
 }
 
 PATTERNS = (*schema.METHODS, *_SHARED_MEMORY)
-"""The methods that are served."""
+"""The methods that the gateway serves."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The request in a client's message.
+    """Return the Request in a client's message.
 
     Raises:
-        DecodeError: not the method's message, or one that would crash a real server.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit; UNIMPLEMENTED, shared memory.
+        DecodeError: not a message of the method, or a message that would crash a real server.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit; UNIMPLEMENTED, shared memory.
     """
     return _DECODERS[message.pattern](message, listener)
 
@@ -154,13 +156,13 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _encode_infer(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
-    """A ModelInferResponse."""
+    """Return a ModelInferResponse."""
     assert isinstance(answer, Response)
     return reply(NO_HEADERS, _write_response(answer, request, answer.parameters, translate, typed))
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
-    """One ModelStreamInferResponse."""
+    """Return one ModelStreamInferResponse."""
     assert isinstance(answer, Response)
     parameters = answer.parameters
     if wants_empty_final(request):
@@ -171,10 +173,11 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate, typed
 def _write_response(
     response: Response, request: Request, parameters: Parameters, translate: Translate, typed: bool
 ) -> Parts:
-    """The ModelInferResponse of `response`, with `parameters` instead of its own. It is typed if the request is, and
-    the backend's reply is (or `typed` says so): tritonclient, whose requests are raw, reads typed numbers as an empty
-    array, and clients of Triton, which answers raw whatever it gets, read nothing else."""
-    # name, version and id are the client's own: MLServer answers a request without an id with a new UUID
+    """Return the ModelInferResponse of `response`, with `parameters` instead of its own. Its contents are typed if the
+    request's contents are, and the backend's contents are typed or `typed` is set. tritonclient, whose requests are
+    raw, reads typed numbers as an empty array. Clients of Triton, which always sends raw contents, read only raw
+    contents."""
+    # name, version and id are the client's own: for a request without an id, MLServer's response has a new UUID
     model, version = request.model or response.model, request.version or response.version
     head = InferenceHead(model, version, request.id, parameters)
     outputs: Sequence[Tensor] = response.outputs
@@ -211,12 +214,13 @@ _ENCODERS: dict[Operation, EncodeResponse] = {
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate, typed: bool = False) -> Message:
-    """The reply to a request that `decode_request` read; one reply of several in a stream. `typed`: one to a request
-    with typed contents has typed contents, as MLServer and KServe answer; else only if the backend's reply has them.
+    """Return the response to a request that `decode_request` returned, or one response of a stream. With `typed`, the
+    response to a request with typed contents has typed contents, as MLServer and KServe send it; otherwise it has them
+    only if the backend's response does.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a string that is not UTF-8 or a parameter beyond 64 bits; INTERNAL, a
-            configuration or statistics that do not fit Triton's message.
+        GatewayError: INVALID_ARGUMENT, a string is not UTF-8 or a parameter is beyond 64 bits; INTERNAL, a
+            configuration or statistics do not match Triton's message.
     """
     if request.operation is Operation.INFER:
         return _encode_infer(answer, request, translate, typed)

@@ -1,13 +1,13 @@
-"""The method ModelStreamInfer, an extension of Triton's: any number of responses to each request.
+"""The method ModelStreamInfer, a Triton extension: any number of responses to each request.
 
-Each response is a ModelStreamInferResponse: a ModelInferResponse, or the text of an error, after which the stream goes
-on with the next request.
+Each response is a ModelStreamInferResponse: a ModelInferResponse, or the text of an error. After an error, the stream
+continues with the next request.
 
 A client whose request has the parameter `triton_enable_empty_final_response` counts responses until one has the
-parameter `triton_final_response: true`. Exactly one response must have it: otherwise the client takes the responses of
-its next request for those of this one, or the reverse. No codec knows whether a response is the last. So such a client
-gets `triton_final_response: false` on each response, and at the end an empty one with true, as from a decoupled model
-of Triton's. Other clients get the backend's `triton_final_response`, if there is one.
+parameter `triton_final_response: true`. Exactly one response must have it. Otherwise the client assigns the responses
+to its next request to this request, or the reverse. No codec knows whether a response is the last one. Therefore this
+client gets `triton_final_response: false` on each response, and an empty final response with true, the same as a
+decoupled Triton model sends. Other clients get the backend's `triton_final_response`, if there is one.
 """
 
 from gateway.core.protobuf.schema import Protobuf, parse
@@ -24,7 +24,7 @@ _INFER_RESPONSE_KEY = key(_INFER_RESPONSE)
 
 
 class InferMessage(Message, frozen=True):
-    """The message of an inference that is not answered as most are.
+    """The message of an inference whose response has a special form.
 
     - `empty_final`: it has the parameter `triton_enable_empty_final_response`.
     - `typed`: its tensors are in typed contents.
@@ -35,11 +35,11 @@ class InferMessage(Message, frozen=True):
 
 
 TYPED_REPLY = InferMessage(typed=True)
-"""The origin of a Response whose tensors came in typed contents."""
+"""The origin of a Response whose tensors arrived in typed contents."""
 
 
 def wants_empty_final(request: Request) -> bool:
-    """Whether the client counts responses until an empty final one."""
+    """Return whether the client counts responses until an empty final response."""
     return isinstance(request.origin, InferMessage) and request.origin.empty_final
 
 
@@ -49,14 +49,14 @@ def set_final(response: Protobuf) -> None:
 
 
 def wrap_response(response: Parts) -> Parts:
-    """The ModelStreamInferResponse of a ModelInferResponse, both in parts."""
+    """Return the ModelStreamInferResponse of a ModelInferResponse, both in parts."""
     size = sum(map(len, response))
     first, *rest = response or (b"",)
     return (_INFER_RESPONSE_KEY + varint(size) + bytes(first), *rest)
 
 
 def unwrap_response(body: Buffer) -> tuple[Buffer, str]:
-    """The ModelInferResponse, as a view, and the error's text in a ModelStreamInferResponse; both may be empty.
+    """Return the ModelInferResponse, as a view, and the error's text in a ModelStreamInferResponse. Both can be empty.
 
     Raises:
         DecodeError: not a ModelStreamInferResponse.
@@ -66,9 +66,9 @@ def unwrap_response(body: Buffer) -> tuple[Buffer, str]:
 
 
 def encode_end(request: Request) -> Message | None:
-    """The empty final response after the last one of `request`, if the client wants it.
+    """Return the empty final response after the last response to `request`, or None if the client does not need it.
 
-    Not called after an error, which is the last response itself.
+    Must not be called after an error, because the error itself is the last response.
     """
     if not wants_empty_final(request):
         return None

@@ -1,14 +1,14 @@
 """The messages with tensors, ModelInferRequest and ModelInferResponse, both read and written in one pass.
 
-Each entry of `inputs` or `outputs` has a tensor's name, datatype and shape. The data of all tensors are either raw, one
-bytes field each behind the entries and in their order (`raw_input_contents`, `raw_output_contents`), or typed, in each
-entry's `contents`.
+Each entry of `inputs` or `outputs` has a tensor's name, datatype and shape. The data of all tensors are either raw or
+typed. Raw data are bytes fields after the entries, one for each entry and in their order (`raw_input_contents`,
+`raw_output_contents`). Typed data are in each entry's `contents`.
 
-The fields are found here, without upb (protobuf's library in C), so that the data of large messages stay where they
-are. upb reads and writes what is rarely there: parameters and requested outputs.
+This module finds the fields without upb (protobuf's C library), so the data of large messages are not copied. It uses
+upb for rare fields: parameters and requested outputs.
 
-A new field of the messages needs no change in reading: upb finds it in the last value of InferenceFields. To be written
-it needs a place in InferenceHead and `_write_fields`.
+Reading needs no change for a new field of the messages: upb finds it in the last value of InferenceFields. Writing a
+new field needs a field of InferenceHead and code in `_write_fields`.
 """
 
 from collections.abc import Sequence
@@ -33,15 +33,15 @@ from gateway.protocols.v2.parameters import refuse_shared_memory
 from gateway.protocols.v2.tensors import check_raw, read_datatype, read_shape
 
 Parts: TypeAlias = tuple[Buffer, ...]
-"""A message in pieces, so that tensor data need not be copied into one buffer."""
+"""A message in pieces, so tensor data does not need to be copied into one buffer."""
 
 
 @frozen
 class MessageKind:
-    """The fields of the two messages with tensors, ModelInferRequest and ModelInferResponse, that differ.
+    """The differences between the two messages with tensors, ModelInferRequest and ModelInferResponse.
 
-    - `what`, `role`: the message and a tensor of it in the text of errors.
-    - `message`, `tensor`: the classes of these two.
+    - `what`, `role`: names of the message and of its tensors in error texts.
+    - `message`, `tensor`: the classes of the message and of its tensors.
     - `raw`, `raw_number`: the repeated field of raw contents; `raw_tag`, `raw_key`: its number and wire type.
     """
 
@@ -82,8 +82,8 @@ _CONTENTS_NUMBER = 5
 
 
 _COPIED = 2**14
-"""Bytes of a message up to which copies of its tensors' data cost less than views of them, and bytes of data up to
-which writing them into one buffer with the rest costs less than buffers of their own."""
+"""Maximum bytes of a message for which copies of its tensors' data cost less than views, and maximum bytes of data for
+which writing them into one buffer with the rest costs less than separate buffers."""
 
 
 # --- Reading ---
@@ -96,16 +96,17 @@ _UNPACKED_SHAPE = 3 << 3 | VARINT
 
 
 InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None, bool]
-"""Model, version, id and tensors of a message; a message of all other fields (parameters, requested outputs), None
-where there are none; and whether the tensors are typed."""
+"""Model, version, id and tensors of a message; a message of all other fields (parameters, requested outputs), or None
+if they are all missing; and whether the tensors are typed."""
 
 
 def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:
-    """The fields of `body`. The data of a large message's tensors are views on it. `limit` is in bytes of one tensor.
+    """Return the fields of `body`. The data of a large message's tensors are views of it. `limit` is the maximum number
+    of bytes of one tensor.
 
     Raises:
         DecodeError: not a message of `kind`, or anything else that the specification does not allow.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
     """
     if len(body) > Allowance.ALWAYS:
         _check_allowance(body, kind)
@@ -120,7 +121,7 @@ def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFiel
         while at < end:
             tag, size, start = body[at], body[at + 1], at + 2
             stop = start + size
-            if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or one of another wire type: both are rare
+            if size > 0x7F or tag & 0x87 != LENGTH:  # a long field, or a field of another wire type: both are rare
                 tag, start, stop = read_tag(body, at)
             if tag == raw_tag:
                 raw.append(body[start:stop])
@@ -154,7 +155,7 @@ def _malformed(kind: MessageKind, why: str = _MALFORMED) -> DecodeError:
 
 
 def _check_allowance(body: Buffer, kind: MessageKind) -> None:
-    """Raises DecodeError if a large message has too much outside tensor data."""
+    """Raise DecodeError if a large message has too much outside tensor data."""
     allowance, message = Allowance(), memoryview(body)
     for number, wire_type, start, value, end in fields(message):
         if wire_type == LENGTH and number == TENSORS:
@@ -168,7 +169,7 @@ def _check_allowance(body: Buffer, kind: MessageKind) -> None:
 
 
 def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, limit: int) -> tuple[Tensor, ...]:
-    """The tensors, whose names must differ."""
+    """Return the tensors, whose names must differ."""
     tensors: dict[str, Tensor] = {}
     for position, entry in enumerate(entries):
         is_head = raw and len(entry) <= _SHORT
@@ -196,8 +197,8 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
 
 
 _Entry: TypeAlias = tuple[str, str, Datatype, Shape, int, Buffer, bytes]
-"""What errors call a tensor; its name, datatype and shape; the bytes of raw data that need no other check than their
-number, -1 if there is more to check; its typed contents; and the rest of its fields."""
+"""The name of the tensor in errors; its name, datatype and shape; the number of bytes of raw data if only this number
+must be checked, or else -1; its typed contents; and the rest of its fields."""
 
 
 def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
@@ -236,21 +237,21 @@ def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:
 
 
 _read_head = lru_cache(256)(_read_entry)
-"""For entries without contents, of which clients send few. The cache saves 1 us of 2 for each tensor, which is 2% of a
+"""For entries without contents, of which clients send few. The cache saves 1 of 2 us for each tensor, which is 2% of a
 request."""
 
 _SHORT = 256
-"""Bytes of an entry, or characters of a name, up to which the caches keep it."""
+"""Maximum bytes of an entry, or characters of a name, that is cached."""
 
 
 def _read_parameters(
     fields: bytes, kind: MessageKind, what: str, datatype: Datatype
 ) -> tuple[dict[str, ParameterValue], str]:
-    """The parameters of a tensor, and its mark."""
+    """Return the parameters of a tensor, and its mark."""
     parameters = read_parameters(parse(kind.tensor, fields).parameters, what, reply=kind is RESPONSE)
     if kind is REQUEST:
         refuse_shared_memory(parameters, what)
-    # KServe puts it on the outputs of its gRPC replies, too, though it has a meaning in REST only
+    # KServe also adds it to the outputs of its gRPC responses, though it has a meaning only in REST
     parameters.pop("binary_data_size", None)
     return parameters, take_mark(parameters, datatype)
 
@@ -262,8 +263,8 @@ _NAME_KEY, _DATATYPE_KEY, _SHAPE_KEY, _CONTENTS_KEY = map(key, (1, 2, 3, _CONTEN
 
 
 class InferenceHead(Struct, frozen=True):
-    """The fields of an inference beside its tensors. `outputs` are those that a request asks for. `reader`: the server
-    that it is for; None for a client, which has all types of parameters."""
+    """The fields of an inference except its tensors. `outputs` are the outputs that a request asks for. `reader` is the
+    server that gets the message, or None for a client, which has all parameter types."""
 
     model: str
     version: str
@@ -274,12 +275,12 @@ class InferenceHead(Struct, frozen=True):
 
 
 def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
-    """The message of `head` and `tensors`, whose data are raw: large ones are parts of their own that are not copied.
-    What is written is parameters and data alone: marks have become both (`marks.as_written`).
+    """Return the message of `head` and `tensors` with raw data: large data are separate parts that are not copied.
+    Marks must already be converted to parameters and data (`marks.as_written`).
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a string that is not valid Unicode, or a parameter that the wire or the
-            reader cannot carry.
+        GatewayError: INVALID_ARGUMENT naming a string that is not valid Unicode, or a parameter that gRPC or the reader
+            cannot carry.
     """
     try:
         written = _write_fields(head, kind, tensors)
@@ -297,10 +298,11 @@ def write_inference(head: InferenceHead, kind: MessageKind, tensors: Sequence[Te
 
 
 def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> Parts:
-    """The message of `head` and `tensors`, whose data are typed, each in its entry.
+    """Return the message of `head` and `tensors` with typed data in each entry.
 
     Raises:
-        GatewayError: as `write_inference`; INVALID_ARGUMENT naming a tensor of FP16 or BF16, which have no typed form.
+        GatewayError: same as `write_inference`; INVALID_ARGUMENT naming a tensor of FP16 or BF16, which have no typed
+            form.
     """
     try:
         written = _write_fields(head, kind, ())
@@ -318,7 +320,7 @@ def write_typed(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor
 
 
 def _write_fields(head: InferenceHead, kind: MessageKind, tensors: Sequence[Tensor]) -> list[Buffer]:
-    """All fields but the contents of tensors."""
+    """Return all fields except the contents of tensors."""
     written: list[Buffer] = [_write_text(_MODEL_KEY, head.model)]
     if head.version:
         written.append(_write_text(_VERSION_KEY, head.version))
@@ -346,13 +348,13 @@ def _write_parameters_of(tensor: Tensor, head: InferenceHead, kind: MessageKind)
 
 
 def _write_text(key: bytes, text: str) -> bytes:
-    """A field of text, which is left out if it is empty."""
+    """Return a text field, or no bytes if the text is empty."""
     octets = text.encode()
     return key + varint(len(octets)) + octets if octets else b""
 
 
 def _write_entry(name: str, datatype: Datatype, shape: Shape, parameters: bytes = b"") -> bytes:
-    """The field of a tensor without its data. `parameters` is that field of it."""
+    """Return the field of a tensor without its data. `parameters` is the written field `parameters` of the tensor."""
     entry = _write_entry_fields(name, datatype, shape, parameters)
     return _ENTRY_KEY + varint(len(entry)) + entry
 
@@ -364,26 +366,27 @@ def _write_entry_fields(name: str, datatype: Datatype, shape: Shape, parameters:
 
 
 _write_short_entry = lru_cache(256)(_write_entry)
-"""The cache saves 0.6 us of 0.7 for each tensor."""
+"""The cache saves 0.6 of 0.7 us for each tensor."""
 
 
 _write_short_fields = lru_cache(256)(_write_entry_fields)
 
 
 def _write_parameters(message: Protobuf, parameters: Parameters, what: str, reader: Target | None) -> bytes:
-    """The field `parameters` of `message`, which is empty."""
+    """Return the field `parameters` of `message`, which is empty."""
     write_parameters(message.parameters, parameters, what, newer=reader is None or has_newer_types(reader))
     written: bytes = message.SerializeToString()
     return written
 
 
 _FIELD_COST = 256
-"""Skipping a field takes as long as decoding so many bytes."""
+"""The cost of skipping a field, as the number of bytes that can be decoded in the same time."""
 _MAX_COUNTED = 2**20
 
 
 def size_beside_raw(message: Message) -> int:
-    """The bytes of an inference that decoding looks at: all but the raw contents of numbers. Counts up to 1 MiB."""
+    """Return the number of bytes of an inference that decoding inspects: all bytes except the raw contents of numbers.
+    Counting stops at 1 MiB."""
     body = memoryview(message.body)
     raw = REQUEST.raw_number if message.pattern else RESPONSE.raw_number
     size = 0
@@ -391,10 +394,10 @@ def size_beside_raw(message: Message) -> int:
         for number, wire_type, start, value, end in fields(message.body):
             is_raw = number == raw and wire_type == LENGTH
             if not is_raw and end - start <= _MAX_COUNTED and b"BYTES" in bytes(body[start:end]):
-                return len(body)  # the elements of BYTES are looked at one by one
+                return len(body)  # the elements of BYTES are inspected one by one
             size += _FIELD_COST + (value if is_raw else end) - start
             if size > _MAX_COUNTED:
                 break
     except DecodeError:
-        pass  # the decoder raises it again, as soon
+        pass  # the decoder raises the same error, equally early
     return size

@@ -1,7 +1,7 @@
 """Tensor data in protobuf's own types: `InferTensorContents`, "a repeated field that matches the tensor's data type".
 
-It is read without upb: packed FP32 and FP64 have the raw form already, and upb would convert each element to a Python
-float, which also turns the signalling NaNs of FP32 into quiet ones.
+The contents are read without upb: packed FP32 and FP64 already have the raw form, and upb would convert each element to
+a Python float, which also turns the signaling NaNs of FP32 into quiet ones.
 """
 
 from collections.abc import Iterable
@@ -43,8 +43,8 @@ _FIELDS = {
     Datatype.FP64: _FP64,
     Datatype.BYTES: _BYTES,
 }
-"""The field of each datatype. FP16 has none ("must be represented as raw content as there is no specific data type"),
-nor has BF16."""
+"""The field of each datatype. FP16 and BF16 have no field (FP16 "must be represented as raw content as there is no
+specific data type")."""
 
 _UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
 """The wire type of one element that is not packed; VARINT for the other fields."""
@@ -55,18 +55,19 @@ _FLOATS = frozenset({_FP32, _FP64})
 _LENGTH = Struct("<I")
 
 _MAX_UNPACKED = 100_000
-"""Most elements that are not packed; they cost a microsecond each. Every proto3 writer packs numbers."""
+"""Maximum number of elements that are not packed; each costs a microsecond. Every proto3 writer packs numbers."""
 
 
 def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int, what: str) -> Buffer:
-    """The raw form of the elements in an InferTensorContents message; for FP32 and FP64 a view on it.
+    """Return the raw form of the elements in an InferTensorContents message. For FP32 and FP64 it is a view of the
+    message.
 
-    `limit` is in bytes of the raw form.
+    `limit` is the maximum number of bytes of the raw form.
 
     Raises:
-        DecodeError: the field of another datatype, a number of elements that does not fit the shape, a number out of
-            the datatype's range.
-        GatewayError: RESOURCE_EXHAUSTED, beyond the limit.
+        DecodeError: the elements are in the field of another datatype, their number does not match the shape, or a
+            number is out of the datatype's range.
+        GatewayError: RESOURCE_EXHAUSTED, the data exceeds the limit.
     """
     check_size(shape, datatype, limit, what)
     elements = prod(shape)
@@ -84,9 +85,10 @@ def read_contents(contents: Buffer, datatype: Datatype, shape: Shape, limit: int
 
 
 def _read_strings(contents: Buffer, elements: int, what: str) -> tuple[bytearray, int]:
-    """The raw form of `bytes_contents`, and the number of elements. Stops one element after `elements`."""
+    """Return the raw form of `bytes_contents`, and the number of elements. Reading stops one element after
+    `elements`."""
     raw, at, end, found = bytearray(), 0, len(contents), 0
-    octets = b"".join((contents, b"\x00"))  # one more byte, so that a length can be read behind a key that is the last
+    octets = b"".join((contents, b"\x00"))  # one more byte, so a length can be read after a key that is the last byte
     while at < end and found <= elements:
         if octets[at] != _BYTES_KEY:
             _refuse_other_field(octets[at:end], what)
@@ -109,7 +111,8 @@ def _refuse_other_field(contents: bytes, what: str) -> None:
 
 
 def _occurrences(contents: Buffer, datatype: Datatype, elements: int, what: str) -> list[memoryview]:
-    """The contents of each occurrence of the datatype's field: packed elements, or one element that is not packed."""
+    """Return the contents of each occurrence of the datatype's field: packed elements, or one element that is not
+    packed."""
     view, pieces = memoryview(contents), []
     most = min(elements, _MAX_UNPACKED)
     for field in fields(contents):
@@ -140,7 +143,7 @@ def _check_count(found: float, elements: int, datatype: Datatype, shape: Shape, 
 
 
 def all_typed(tensors: Iterable[Tensor]) -> bool:
-    """Whether typed contents have a field for the datatype of each tensor."""
+    """Return whether typed contents have a field for the datatype of each tensor."""
     for each in tensors:  # noqa: SIM110 - a generator takes a call for each tensor
         if each.datatype not in _FIELDS:
             return False
@@ -148,10 +151,10 @@ def all_typed(tensors: Iterable[Tensor]) -> bool:
 
 
 def write_contents(tensor: Tensor, role: str) -> tuple[Buffer, ...]:
-    """The InferTensorContents message of a tensor's data, in pieces; those of FP32 and FP64 are not copied.
+    """Return the InferTensorContents message of a tensor's data, in pieces. FP32 and FP64 data are not copied.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the tensor and its `role`, a datatype without a typed form.
+        GatewayError: INVALID_ARGUMENT naming the tensor and its `role`, the datatype has no typed form.
     """
     number = _FIELDS.get(tensor.datatype)
     if number is None:

@@ -1,7 +1,7 @@
 """The binary tensor data extension: a JSON header, then the raw bytes of tensors in the order of the header.
 
-`Inference-Header-Content-Length` is the length of the JSON in bytes. Without it the whole body is JSON, whatever the
-Content-Type says: tritonclient sends none, and its asyncio client labels plain JSON an octet-stream.
+`Inference-Header-Content-Length` is the length of the JSON in bytes. Without it the whole body is JSON, independent of
+the Content-Type: tritonclient omits it, and its asyncio client labels plain JSON as an octet-stream.
 """
 
 from functools import lru_cache
@@ -16,7 +16,7 @@ _OCTET_STREAM = (b"content-type", b"application/octet-stream")
 
 
 class BinaryTensors:
-    """The bytes behind the JSON header, handed out tensor by tensor as views."""
+    """The bytes after the JSON header. `take` returns them tensor by tensor as views."""
 
     __slots__ = ("_bytes", "_offset")
 
@@ -26,11 +26,12 @@ class BinaryTensors:
 
     @property
     def left(self) -> int:
-        """The bytes that are not handed out yet."""
+        """The bytes that have not been taken yet."""
         return len(self._bytes) - self._offset
 
     def take(self, size: object, what: str) -> Buffer:
-        """The next `size` bytes. Raises DecodeError if `size` is no integer, negative, or more than are left."""
+        """Return the next `size` bytes. Raises DecodeError if `size` is not an integer, is negative, or is more than
+        the rest."""
         if type(size) is not int or size < 0:
             raise DecodeError(f"{what}: binary_data_size must be an integer of at least 0, not {size!r}")
         start, left = self._offset, self.left
@@ -40,16 +41,16 @@ class BinaryTensors:
         return self._bytes[start : start + size]
 
     def finish(self) -> None:
-        """Raise DecodeError if there are bytes behind those of the last tensor."""
+        """Raise DecodeError if there are bytes after the bytes of the last tensor."""
         if self._offset != len(self._bytes):
             raise DecodeError(f"{self.left} bytes follow the last tensor; each must be counted in a binary_data_size")
 
 
 def split_body(message: Message) -> tuple[bytes, Buffer]:
-    """The JSON header of a message's body, as bytes, in which text can be searched, and what is behind it.
+    """Return the JSON header of a message's body, as searchable bytes, and the bytes after it.
 
     Raises:
-        DecodeError: Inference-Header-Content-Length is no number, is 0, or exceeds the body.
+        DecodeError: Inference-Header-Content-Length is not a number, is 0, or exceeds the body.
     """
     body = message.body
     length = message.headers.first.get(HEADER_LENGTH_FIELD)
@@ -60,11 +61,12 @@ def split_body(message: Message) -> tuple[bytes, Buffer]:
 
 
 _LONGEST_SEARCHED = 2**20
-"""Bytes of a JSON header; a longer one is large in itself."""
+"""Maximum bytes of a JSON header that is searched; a longer one is a large message by itself."""
 
 
 def json_size(message: Message) -> int:
-    """How many bytes of a message's body are looked at one by one: its JSON, and the elements of BYTES tensors."""
+    """Return the number of bytes of a message's body that are inspected one by one: its JSON, and the elements of BYTES
+    tensors."""
     text, body = message.headers.get(HEADER_LENGTH), message.body
     if not (text.isdecimal() and len(text) <= 19):
         return len(body)
@@ -77,8 +79,8 @@ def json_size(message: Message) -> int:
 
 
 def header_length(text: bytes, size: int) -> int:
-    """The bytes of JSON that Inference-Header-Content-Length announces, in a body of `size` bytes. Raises as
-    `split_body`."""
+    """Return the number of bytes of JSON according to Inference-Header-Content-Length, in a body of `size` bytes.
+    Raises the same errors as `split_body`."""
     # int() alone would accept "+5", "1_0" and digits of other scripts; Triton 2.51 reads "abc" as 0
     if not text.isdigit() or len(text) > 19:
         shown = text[:40].decode("latin-1")
@@ -87,7 +89,7 @@ def header_length(text: bytes, size: int) -> int:
     if length > size:
         raise DecodeError(f"Inference-Header-Content-Length is {length}, but the body has {size} bytes")
     if length == 0:
-        # Triton's raw binary request, which leaves the tensor's name, datatype and shape to the model's metadata
+        # Triton's raw binary request, which takes the tensor's name, datatype and shape from the model's metadata
         raise DecodeError(
             "Inference-Header-Content-Length 0 (a raw binary request) is not supported: "
             "name the input, its datatype and shape in a JSON header"
@@ -97,5 +99,5 @@ def header_length(text: bytes, size: int) -> int:
 
 @lru_cache(4096)
 def binary_headers(length: int) -> Headers:
-    """The headers of a body whose first `length` bytes are JSON."""
+    """Return the headers of a body whose first `length` bytes are JSON."""
     return Headers((_OCTET_STREAM, (b"inference-header-content-length", b"%d" % length)))

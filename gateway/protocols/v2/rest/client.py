@@ -1,4 +1,4 @@
-"""Facing backends: writes V2 REST's requests and reads its responses."""
+"""Upstream side: writes V2 REST requests and reads V2 REST responses."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -51,24 +51,24 @@ from gateway.protocols.v2.tensors import widen
 
 @frozen
 class _FlavorForm:
-    """The form in which servers of a flavor take tensors: binary or JSON, and the datatypes that they lack."""
+    """The form of tensors for a server type: binary or JSON, and the datatypes that the server type lacks."""
 
     form: BodyForm
     lacking: frozenset[Datatype] = frozenset()
     needs_id: bool = False
-    """They fail on a request without an id."""
+    """Requests without an id fail."""
 
 
-_BINARY = BodyForm.BINARY  # Python 3.11 takes ten times as long to find a member in its class
+_BINARY = BodyForm.BINARY  # in Python 3.11, finding a member in its class takes ten times as long
 _BINARY_FORM = _FlavorForm(_BINARY)
 _FORMS = {
-    # its models answer with the request's id, and its JSON replies cannot carry None
+    # its models return the request's id, and its JSON responses cannot have None
     KSERVE: _FlavorForm(BodyForm.BINARY, lacking=frozenset({Datatype.BF16}), needs_id=True),
     # it has no binary extension, but accepts FP16 as JSON
     MLSERVER: _FlavorForm(BodyForm.JSON, lacking=WITHOUT_JSON),
     PLAIN: _FlavorForm(BodyForm.JSON, lacking=REFUSED_IN_JSON),
 }
-"""By flavor; the others take every datatype in binary."""
+"""By server type. Other server types accept every datatype in binary."""
 
 
 def _encode_infer(request: Request, target: Target) -> Message:
@@ -106,7 +106,7 @@ def _write_json(request: Request, lacking: frozenset[Datatype]) -> tuple[Headers
 def _infer_request(
     request: Request, inputs: list[InferenceTensor], parameters: Parameters, of_outputs: Parameters
 ) -> InferenceRequest:
-    """The message of a request. `of_outputs` are further parameters of each output that it asks for."""
+    """Return the message of a request. `of_outputs` are additional parameters of each requested output."""
     outputs = [RequestOutput(each.name, {**each.parameters, **of_outputs} or UNSET) for each in request.outputs]
     return InferenceRequest(
         id=UNSET if request.id is None else request.id,
@@ -121,7 +121,7 @@ def _encode_stream(request: Request, target: Target) -> Message:
         raise unsupported(f"backend {target.backend!r} ({target.flavor}) has no streams over REST")
     if target.flavor == TRITON:
         return generate.encode_request(request, target)
-    # MLServer and other gateways take the request of `infer`, in JSON
+    # MLServer and other gateways accept the request of `infer`, in JSON
     if request.outputs:
         check_outputs(request.outputs, target)
     check_parameters(request.parameters, target)
@@ -168,12 +168,12 @@ _ENCODERS: dict[Operation, _Encode] = {
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The request as a message to `target`.
+    """Return the request as a message to `target`.
 
     Raises:
         GatewayError: UNIMPLEMENTED, V2 REST has no such operation, the server lacks the extension or has no streams;
-            INVALID_ARGUMENT naming a model, parameter or tensor that the server's form cannot carry; NOT_FOUND, a
-            version that the server's flavor cannot have.
+            INVALID_ARGUMENT naming a model, parameter or tensor that the server's form cannot carry; NOT_FOUND, this
+            server type cannot have the version.
     """
     encode = _ENCODERS.get(request.operation)
     if encode is None:
@@ -185,14 +185,15 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def _decode_infer(reply: Message, limits: Limits, nan: str | None) -> Response:
-    """An inference response. Its binary outputs are views on the reply's body. `nan` is the route's."""
+    """Return an inference response. Its binary outputs are views of the response's body. `nan` is the setting of the
+    route."""
     header, behind = split_body(reply)
     infer = read_as_type(InferenceResponse, header, limits.json_values)
     if infer is not None:
         try:
             return _response(infer, behind, reply, limits)
         except (DecodeError, GatewayError):
-            pass  # the general reader says what is wrong, and where
+            pass  # the general reader reports the error and its position
     try:
         return _response(general_response(header, limits.json_values), behind, reply, limits)
     except DecodeError as fault:
@@ -210,7 +211,7 @@ def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: 
     parameters: dict[str, ParameterValue] = {}
     if infer.parameters is not UNSET:
         parameters = read_parameters(infer.parameters, "the response", reply=True)
-        # KServe's models repeat it from the request, where the gateway set it
+        # KServe's models copy it from the request, where the gateway set it
         parameters.pop("binary_data_output", None)
     model = checked_string(infer.model_name, "model_name")
     version = "" if infer.model_version is UNSET else checked_string(infer.model_version, "model_version")
@@ -219,7 +220,7 @@ def _response(infer: InferenceResponse, behind: Buffer, reply: Message, limits: 
 
 
 def _decode_stream(reply: Message, target: Target, nan: str | None) -> Response:
-    """One response of a stream. Raises GatewayError if it is an error instead."""
+    """Return one response of a stream. Raises GatewayError if it is an error."""
     if target.flavor != TRITON:
         return _decode_infer(reply, target.limits, nan)
     try:
@@ -250,11 +251,11 @@ _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 
 
 def decode_response(reply: Message, request: Request, target: Target) -> Answer:
-    """The backend's answer to `request`; one answer of several in a stream.
+    """Return the backend's Answer to `request`, or one Answer of a stream.
 
     Raises:
-        DecodeError: a reply that V2 does not allow, or that has the id of another request.
-        GatewayError: the error that the reply reports.
+        DecodeError: V2 does not allow the response, or it has the id of another request.
+        GatewayError: the error that the response reports.
     """
     status, operation = reply.status, request.operation
     if status != 200:
@@ -263,7 +264,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
             if operation in _HEALTH and denies_readiness(reply):
                 return False
             raise decode_error(reply, request)
-        # tritonclient, too, accepts no other status: MLServer answers 307 to a path with a slash too many
+        # tritonclient accepts no other status either: MLServer responds with 307 to a path with an additional slash
         raise DecodeError(f"status {status}, expected 200")
     if operation is INFER:
         answer: Answer = _decode_infer(reply, target.limits, request.translate.nan)

@@ -1,6 +1,6 @@
-"""V2 REST's errors: a status and `{"error": text}`.
+"""V2 REST errors: a status and `{"error": text}`.
 
-The error's Reason is in a header beside them, so that it survives several gateways in a row.
+A header has the error's Reason, so the Reason survives a chain of gateways.
 """
 
 from gateway.core import http_status, json
@@ -12,41 +12,42 @@ from gateway.protocols.v2.rest.events import first_event
 from gateway.protocols.v2.rest.json_bodies import JsonObject
 
 _MAX_TEXT = 8192
-"""Characters of a backend's error text that are kept."""
+"""Maximum characters of a backend's error text."""
 
 _REASON = "gateway_reason"
-"""The member of an error's event that names its Reason."""
+"""The member with the Reason in an error event."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """The reply that reports `error` to the client; in a stream, the event that does."""
+    """Return the response that reports `error` to the client; in a stream, the event that reports it."""
     status = http_status.number(error)
     headers = Headers(((b"content-type", b"application/json"), *error_fields(error)))
     document: JsonObject = {"error": error.message.encode("utf-8", "replace").decode()}
     if request and request.operation is Operation.MODEL_READY:
-        # "a 4xx status code indicates false": also if the backend cannot be asked
+        # "a 4xx status code indicates false": also if the gateway cannot query the backend
         status = 400 if status >= 500 else status
         document = {"name": request.model, "ready": False, **document}
     if request and request.operation is Operation.STREAM and not request.schemaless:
-        # after the first event no header can carry the Reason; only gateways read this member
+        # after the first event, headers cannot carry the Reason; only gateways read this member
         document[_REASON] = error.reason.value
     return Message(headers=headers, parts=(json.write(document),), status=status)
 
 
 def decode_error(reply: Message, request: Request) -> GatewayError:
-    """The error in a backend's reply of status 400 or above."""
+    """Return the error in a backend's response with status 400 or above."""
     reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason_of_status(reply.status, request)
     return refusal(reason, _error_text(reply) or f"status {reply.status} without a body")
 
 
 def denies_readiness(reply: Message) -> bool:
-    """Whether an error reply to a health request is the answer no. Another gateway's reply may be a failure to ask."""
+    """Return whether an error response to a health request means "not ready". An error response of another gateway can
+    also mean that it could not query its backend."""
     reason = REASONS.get(reply.headers.get(REASON_HEADER))
     return 400 <= reply.status < 500 and reason in (None, Reason.MODEL_NOT_FOUND)
 
 
 def decode_event_error(reply: Message) -> GatewayError | None:
-    """The error in an event `{"error": text}`; None if it is no such event. Only gateways add its Reason."""
+    """Return the error in an event `{"error": text}`, or None for any other event. Only gateways add its Reason."""
     try:
         document = json.read(reply.body, {}, values=1000, literals=False)
     except DecodeError:
@@ -59,14 +60,14 @@ def decode_event_error(reply: Message) -> GatewayError | None:
 
 def _reason_of_status(status: int, request: Request) -> Reason:
     if status in (404, 405) and request.operation is Operation.STREAM:
-        return Reason.UNSUPPORTED  # a server without streams; the bridge then tries infer, which finds unknown models
+        return Reason.UNSUPPORTED  # a server without streams; the bridge then tries infer, which detects unknown models
     if status == 404 and request.operation in SERVER_OPERATIONS:
         return Reason.UNSUPPORTED  # KServe has no repository index
     return REASONS_BY_NUMBER.get(status, Reason.MODEL_ERROR)
 
 
 def _error_text(reply: Message) -> str:
-    """`{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body: MLServer's crashes are plain text."""
+    """Return `{"error": text}`, FastAPI's `{"detail": ...}`, or the whole body: MLServer's crashes are plain text."""
     body = first_event(reply.headers, reply.body)
     plain = bytes(memoryview(body)[:_MAX_TEXT]).decode("utf-8", "replace").strip()
     try:
@@ -84,7 +85,7 @@ def _document_text(document: JsonObject) -> str:
 
 
 def _detail_text(detail: JsonObject) -> str:
-    """`{"loc": ["body", "inputs"], "msg": "Field required"}` as `body.inputs: Field required`."""
+    """Return `{"loc": ["body", "inputs"], "msg": "Field required"}` as `body.inputs: Field required`."""
     location = detail.get("loc")
     place = ".".join(map(str, location)) if isinstance(location, list) else str(location)
     return f"{place}: {detail.get('msg')}"

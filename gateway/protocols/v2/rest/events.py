@@ -1,4 +1,4 @@
-"""Server-sent events as the framing of V2 REST's streams: an event for each response, and no end mark."""
+"""Server-sent events, the framing of V2 REST streams: an event for each response, and no end mark."""
 
 from gateway.core.protocol import StreamFraming
 from gateway.core.server_sent_events import EventCutter, write_event
@@ -10,9 +10,9 @@ FRAMING = StreamFraming(write_event, EventCutter)
 
 
 def first_event(headers: Headers, body: Buffer) -> Buffer:
-    """The data of the first event if `body` is a stream of events, else `body`.
+    """Return the data of the first event if `body` is a stream of events, or else `body`.
 
-    Triton answers a streaming request that fails before its first response with the error's status and one event.
+    If a streaming request fails before its first response, Triton sends the error's status and one event.
     """
     if not headers.get("content-type").lower().startswith(_MEDIA_TYPE):
         return body

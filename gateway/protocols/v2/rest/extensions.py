@@ -1,4 +1,4 @@
-"""V2 REST's extensions, both sides.
+"""V2 REST extensions, client side and upstream side.
 
 Model repository (index, load, unload), model configuration, statistics, trace settings and log settings.
 """
@@ -40,19 +40,20 @@ from gateway.protocols.v2.rest.json_bodies import (
 )
 
 FILE = "file:"
-"""Load parameters whose names begin so hold a file of the model's folder, in base64: `file:1/model.onnx`."""
+"""The prefix of load parameters that have a file of the model's folder, in base64: `file:1/model.onnx`."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
-# --- facing clients: requests ---
+# --- client side: requests ---
 
 
 def decode_index_request(message: Message, listener: ListenerSettings) -> Request:
-    """A request for the repository index. Its parameter `ready` is set if the client wants only models that are ready.
+    """Return a request for the repository index. Its parameter `ready` is set if the client requests only models that
+    are ready.
 
     Raises:
-        DecodeError: a body that is neither empty, as tritonclient's, nor a JSON object.
+        DecodeError: the body is not empty (tritonclient's is) and not a JSON object.
     """
     document: JsonObject = {}
     if len(message.body):
@@ -62,10 +63,10 @@ def decode_index_request(message: Message, listener: ListenerSettings) -> Reques
 
 
 def decode_control(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """A request to load or unload a model, or to read or change settings.
+    """Return a request to load or unload a model, or to read or change settings.
 
     Raises:
-        DecodeError: a body that does not belong to the operation.
+        DecodeError: the body does not belong to the operation.
     """
     model = message.captures.get("model", "")
     settings = _SETTINGS[operation](message, listener)
@@ -73,7 +74,7 @@ def decode_control(operation: Operation, message: Message, listener: ListenerSet
 
 
 def _read_load_settings(message: Message, listener: ListenerSettings) -> dict[str, SettingValue]:
-    """The `parameters` of a load or an unload: `config`, `file:PATH` in base64, `unload_dependents`, ..."""
+    """Return the `parameters` of a load or an unload: `config`, `file:PATH` in base64, `unload_dependents`, ..."""
     parameters = _read_body(message, listener).get("parameters")
     if parameters is None:
         return {}
@@ -94,7 +95,7 @@ def _read_load_setting(key: str, given: object) -> SettingValue:
 
 
 def _read_trace_settings(message: Message, listener: ListenerSettings) -> dict[str, SettingValue]:
-    """The settings to change: strings, lists of strings, and null to reset one."""
+    """Return the settings to change: strings, lists of strings, and null to reset a setting."""
     return {key: _read_trace_setting(key, given) for key, given in _read_body(message, listener).items()}
 
 
@@ -107,7 +108,7 @@ def _read_trace_setting(key: str, given: object) -> SettingValue:
 
 
 def _read_log_settings(message: Message, listener: ListenerSettings) -> dict[str, SettingValue]:
-    """The settings to change: strings, integers and booleans."""
+    """Return the settings to change: strings, integers and booleans."""
     return {
         key: _read_scalar(f"log setting {shown(key)}", given) for key, given in _read_body(message, listener).items()
     }
@@ -131,14 +132,14 @@ _SETTINGS: Mapping[Operation, Callable[[Message, ListenerSettings], Mapping[str,
     Operation.TRACE_SETTINGS: _read_trace_settings,
     Operation.LOG_SETTINGS: _read_log_settings,
 }
-"""How the body of each operation is read."""
+"""The reader of the body of each operation."""
 
 
-# --- facing clients: responses ---
+# --- client side: responses ---
 
 
 def encode_index(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The repository index, a JSON array."""
+    """Return the repository index, a JSON array."""
     assert isinstance(answer, tuple)
     return json_reply([_write_entry(each) for each in index_entries(answer, request)])
 
@@ -152,42 +153,43 @@ def _write_entry(entry: ModelEntry) -> JsonObject:
 
 
 def encode_config(answer: Answer, request: Request, translate: Translate) -> Message:
-    """A model's configuration. `{}` is enough for perf_analyzer, which does not run without the path."""
+    """Return a model's configuration. `{}` is enough for perf_analyzer, which requires the path."""
     assert isinstance(answer, Mapping)
     return json_reply(config_for_client(request, answer))
 
 
 def encode_statistics(answer: Answer, request: Request, translate: Translate) -> Message:
-    """`{"model_stats": [...]}`, as in Triton."""
+    """Return `{"model_stats": [...]}`, like Triton."""
     assert isinstance(answer, Statistics)
     entries = [{"name": each.name, "version": each.version, **each.counters} for each in answer.models]
     return json_reply({"model_stats": entries})
 
 
 def encode_done(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The empty reply to a load or an unload."""
+    """Return the empty response to a load or an unload."""
     return Message(headers=JSON_HEADERS, status=200)
 
 
 def encode_settings(answer: Answer, request: Request, translate: Translate) -> Message:
-    """All settings in one JSON object."""
+    """Return all settings in one JSON object."""
     assert isinstance(answer, Mapping)
     return json_reply(dict(answer))
 
 
-# --- facing backends: requests ---
+# --- upstream side: requests ---
 
 
 def encode_index_request(request: Request, target: Target) -> Message:
-    """The request for the repository index; for KServe, which has none, that for the names of its models."""
+    """Return the request for the repository index. KServe has no index, so it gets the request for its model names."""
     if target.flavor == KSERVE:
         return Message("GET", "/v2/models")
-    # Triton accepts an empty body as well; MLServer answers 422 to it
+    # Triton accepts an empty body as well; MLServer responds to it with 422
     return Message("POST", "/v2/repository/index", JSON_HEADERS, (b"{}",))
 
 
 def encode_load_request(verb: str, request: Request, target: Target) -> Message:
-    """The request to load or unload (`verb`) a model. Raises GatewayError INVALID_ARGUMENT naming a parameter."""
+    """Return the request to load or unload (`verb`) a model. Raises GatewayError INVALID_ARGUMENT naming a
+    parameter."""
     parameters = {key: _write_load_setting(key, given) for key, given in _settings(request).items()}
     path = f"/v2/repository/models/{path_segment(request.model, 'model', 'V2')}/{verb}"
     return Message("POST", path, JSON_HEADERS, (json.write({"parameters": parameters} if parameters else {}),))
@@ -202,13 +204,13 @@ def _write_load_setting(key: str, given: SettingValue) -> object:
 
 
 def encode_trace_request(request: Request, target: Target) -> Message:
-    """The request to read the trace settings, or to change some: the server's, or those of the request's model."""
+    """Return the request to read or to change trace settings: the server's, or the settings of the request's model."""
     model = f"/models/{path_segment(request.model, 'model', 'V2')}" if request.model else ""
     return _encode_settings_request(f"/v2{model}/trace/setting", request)
 
 
 def encode_log_request(request: Request, target: Target) -> Message:
-    """The request to read the log settings, or to change some."""
+    """Return the request to read or to change the log settings."""
     return _encode_settings_request("/v2/logging", request)
 
 
@@ -224,12 +226,13 @@ def _settings(request: Request) -> Mapping[str, SettingValue]:
     return request.settings if isinstance(request, ControlRequest) else {}
 
 
-# --- facing backends: responses ---
+# --- upstream side: responses ---
 
 
 def decode_index(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
-    """The models in a repository index. Raises DecodeError for anything but an array of objects with names."""
-    # `json.read` reads objects only, as every other body is one: the array is made its single member
+    """Return the models in a repository index. Raises DecodeError for anything except an array of objects with
+    names."""
+    # `json.read` reads only objects, since every other body is an object: the array becomes the only member of one
     wrapped = b'{"models":%b}' % bytes(reply.body)
     document = json.read(wrapped, {}, values=limits.of_lists.json_values, literals=False)
     if document.keys() != {"models"}:
@@ -243,17 +246,17 @@ def _read_entry(entry: JsonObject, position: int) -> ModelEntry:
 
 
 def decode_model_names(reply: Message, limits: Limits) -> tuple[ModelEntry, ...]:
-    """The models in KServe's `{"models": [names]}`. Raises DecodeError for anything else."""
+    """Return the models in KServe's `{"models": [names]}`. Raises DecodeError for anything else."""
     return tuple(map(ModelEntry, read_strings(read_reply(reply, limits.of_lists), "models")))
 
 
 def decode_config(reply: Message, limits: Limits) -> JsonObject:
-    """A model's configuration, unchanged. Raises DecodeError if it is no object."""
+    """Return a model's configuration, unchanged. Raises DecodeError if it is not an object."""
     return read_reply(reply, limits)
 
 
 def decode_statistics(reply: Message, limits: Limits) -> Statistics:
-    """The counters of each version of each model. Raises DecodeError for another body."""
+    """Return the counters of each version of each model. Raises DecodeError for another body."""
     entries = read_list(read_reply(reply, limits.of_lists), "model_stats")
     return Statistics(tuple(_read_statistics(entry, position) for position, entry in enumerate(entries)))
 
@@ -265,10 +268,11 @@ def _read_statistics(entry: JsonObject, position: int) -> ModelStatistics:
 
 
 def decode_done(reply: Message, limits: Limits) -> bool:
-    """True: the status of the reply to a load or an unload says that it is done, and there is no more in it."""
+    """Return True: the status of the response to a load or an unload says that it is complete. The response has no
+    other content."""
     return True
 
 
 def decode_settings(reply: Message, limits: Limits) -> JsonObject:
-    """All settings. Raises DecodeError if the body is no object."""
+    """Return all settings. Raises DecodeError if the body is not an object."""
     return read_reply(reply, limits)

@@ -1,4 +1,4 @@
-"""Triton's `generate` extension, both sides.
+"""Triton's `generate` extension, client side and upstream side.
 
 The inputs and parameters of a request, and the outputs of a response, are members of one JSON object under their names.
 Tensors are flat lists, or scalars, without a datatype.
@@ -36,18 +36,18 @@ _WHAT = "the request"
 _ID, _PARAMETERS = "id", "parameters"
 _REQUEST_MEMBERS = frozenset({_ID, _PARAMETERS})
 _RESPONSE_MEMBERS = frozenset({_ID, "model_name", "model_version"})
-"""Members that are never tensors, even if the model has tensors of these names."""
+"""Members that are never tensors, even if the model has tensors with these names."""
 
 
-# --- facing clients ---
+# --- client side ---
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """A request of `generate`, whose tensors the bridge gives datatypes and shapes.
+    """Return a request of `generate`. The bridge adds datatypes and shapes to its tensors.
 
     Raises:
         DecodeError: not a JSON object of scalars and arrays.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
     """
     limits = listener.limits
     document = json.read_members(message.body, _REQUEST_MEMBERS, values=limits.json_values, literals=True)
@@ -77,7 +77,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 def _split_members(
     document: JsonObject, role: str, limits: Limits
 ) -> tuple[tuple[Tensor, ...], dict[str, ParameterValue]]:
-    """The arrays in `document` as untyped tensors, and its scalars."""
+    """Return the arrays in `document` as untyped tensors, and its scalars."""
     arrays = {key: each for key, each in document.items() if each.shape}
     scalars = {key: _read_scalar(each) for key, each in document.items() if not each.shape}
     tensors = [_read_tensor(key, each, f"{role} {key!r}", limits) for key, each in arrays.items()]
@@ -102,7 +102,7 @@ def _read_tensor(name: str, array: Array, what: str, limits: Limits) -> Tensor:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The response to a request of `generate`, its members in the order of their names as in Triton's.
+    """Return the response to a request of `generate`, with its members in the order of their names, like Triton.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming an output that has no JSON form.
@@ -123,7 +123,7 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
 
 
 def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
-    """A flat list; a scalar if there is one element, as Triton writes it."""
+    """Return a flat list, or a scalar if there is one element, like Triton."""
     if tensor.datatype is Datatype.BYTES:
         texts = write_strings(tensor, translate, what)
         return texts[0] if isinstance(texts, list) and len(texts) == 1 else texts
@@ -131,18 +131,18 @@ def _write_output(tensor: Tensor, translate: Translate, what: str) -> Any:
     return json.placed(json.number_pieces(values, translate.nan or "error", what))
 
 
-# --- facing backends ---
+# --- upstream side ---
 
 _FOR_TRITON = Translate(nan="literal")
-"""Triton reads NaN and Infinity. Strings in base64 it would take as they are, so the route's `bytes` does not apply."""
+"""Triton reads NaN and Infinity. Triton does not decode strings in base64, so the route's `bytes` does not apply."""
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """The request for a stream of a Triton's.
+    """Return the request for a stream from a Triton server.
 
     Raises:
-        GatewayError: UNIMPLEMENTED naming what generate_stream cannot carry, so that the caller may use another
-            operation; INVALID_ARGUMENT and NOT_FOUND as `backend_path`.
+        GatewayError: UNIMPLEMENTED naming the content that generate_stream cannot carry, so the caller can use another
+            operation; INVALID_ARGUMENT and NOT_FOUND same as `backend_path`.
     """
     path = backend_path(request, target, "/generate_stream")
     _check_parameters(request)
@@ -173,7 +173,7 @@ def _check_parameters(request: Request) -> None:
 
 
 def _write_input(tensor: Tensor) -> Any:
-    """A flat list, to which Triton gives the shape of its model's metadata."""
+    """Return a flat list. Triton sets its shape from the model's metadata."""
     what, shape = f"input {tensor.name!r}", list(tensor.shape)
     if tensor.name in _REQUEST_MEMBERS:
         raise unsupported(f"Triton's generate_stream reads {tensor.name!r} as a member of its own, not as an input")
@@ -192,7 +192,7 @@ def _write_input(tensor: Tensor) -> Any:
 
 
 def decode_response(reply: Message, limits: Limits) -> Response:
-    """One response of a Triton's stream, whose tensors the bridge gives datatypes and shapes.
+    """Return one response of a Triton stream. The bridge adds datatypes and shapes to its tensors.
 
     Raises:
         DecodeError: not a response of `generate`.

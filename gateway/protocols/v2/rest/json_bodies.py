@@ -1,6 +1,6 @@
-"""V2 REST's JSON bodies, and their fields read with their types.
+"""V2 REST's JSON bodies, and typed access to their fields.
 
-A field that is null counts as absent: KServe and MLServer write null for what they do not have.
+A field that is null counts as absent: KServe and MLServer write null for missing values.
 """
 
 from reprlib import repr as shown
@@ -19,23 +19,24 @@ JSON_HEADERS = Headers(((b"content-type", b"application/json"),))
 
 
 def json_reply(document: object, status: int = 200) -> Message:
-    """The reply whose body is `document` as JSON."""
+    """Return the response whose body is `document` as JSON."""
     return Message(headers=JSON_HEADERS, parts=(json.write(document),), status=status)
 
 
 def read_reply(reply: Message, limits: Limits) -> JsonObject:
-    """The JSON object in a backend's reply. Raises DecodeError for anything else."""
-    # Triton writes NaN and Infinity where a configuration has them
+    """Return the JSON object in a backend's response. Raises DecodeError for anything else."""
+    # Triton writes NaN and Infinity if a configuration has them
     return json.read(reply.body, {}, values=limits.json_values, literals=True)
 
 
 def read_string(document: JsonObject, key: str) -> str:
-    """The string at `key`, empty where it is absent or null. Raises DecodeError for anything else."""
+    """Return the string at `key`, empty if it is absent or null. Raises DecodeError for anything else."""
     return checked_string(document.get(key), key)
 
 
 def checked_string(given: object, key: str) -> str:
-    """`given`, the value of `key`; empty where that is absent (UNSET) or null. Raises DecodeError for anything else."""
+    """Return `given`, the value of `key`, or empty if it is absent (UNSET) or null. Raises DecodeError for anything
+    else."""
     if isinstance(given, str):
         return given
     if given is not None and given is not UNSET:
@@ -44,7 +45,7 @@ def checked_string(given: object, key: str) -> str:
 
 
 def read_list(document: JsonObject, key: str) -> list[Any]:
-    """The array at `key`, empty where it is absent or null. Raises DecodeError for anything else."""
+    """Return the array at `key`, empty if it is absent or null. Raises DecodeError for anything else."""
     entries = document.get(key)
     if entries is not None and not isinstance(entries, list):
         raise DecodeError(f"{key} must be a list, not {shown(entries)}")
@@ -52,7 +53,7 @@ def read_list(document: JsonObject, key: str) -> list[Any]:
 
 
 def read_strings(document: JsonObject, key: str) -> tuple[str, ...]:
-    """The strings of the array at `key`. Raises DecodeError for anything else."""
+    """Return the strings of the array at `key`. Raises DecodeError for anything else."""
     texts = read_list(document, key)
     if not all(isinstance(text, str) for text in texts):
         raise DecodeError(f"{key} must be a list of strings, not {shown(texts)}")
@@ -60,10 +61,10 @@ def read_strings(document: JsonObject, key: str) -> tuple[str, ...]:
 
 
 def read_name(entry: object, role: str, position: int) -> str:
-    """The `name` of `entry`, the object at `position` in a list of `role` (input, output, model).
+    """Return the `name` of `entry`, the object at `position` in a list of `role` (input, output, model).
 
     Raises:
-        DecodeError: not an object, or one without a name.
+        DecodeError: not an object, or an object without a name.
     """
     if not isinstance(entry, dict):
         raise DecodeError(f"{role} {position} must be an object, not {shown(entry)}")
@@ -74,5 +75,6 @@ def read_name(entry: object, role: str, position: int) -> str:
 
 
 def checked_id(given: object) -> str | None:
-    """`given`, a request's `id`; None where it is absent (UNSET) or null. Raises DecodeError if it is no string."""
+    """Return `given`, a request's `id`, or None if it is absent (UNSET) or null. Raises DecodeError if it is not a
+    string."""
     return None if given is None or given is UNSET else checked_string(given, "id")

@@ -1,17 +1,18 @@
-"""The messages of an inference as types, named and ordered as in the specification (section "Inference").
+"""Types for the messages of an inference, with names and order as in the specification (section "Inference").
 
     {"id": "1", "inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1.5, 2.5]}]}
 
-msgspec reads the members in one pass and leaves the contents of tensors as text; it writes them from text. In documents
-above CUT_FROM bytes the contents are cut out first, so that they are not scanned twice. A member that is missing is
-UNSET, one that is null is None; both mean that it is absent: KServe and MLServer write null for what they do not have.
+msgspec reads the members in one pass and keeps the contents of tensors as text; it also writes them from text. In
+documents above CUT_FROM bytes, the contents are cut out first, so they are not scanned twice. A member that is missing
+is UNSET, a member that is null is None. Both mean that it is absent: KServe and MLServer write null for missing values.
 
-msgspec ignores members without a field, and keeps the last of equal keys. So colons are counted: a message that is
-written again has as many as its document only if each member was read. A document that is not certain to be read as a
-whole is left to the general reader (`general_request`, `general_response`), which says what is wrong with it, or makes
-the same messages of it (a missing id is None then, and missing outputs are []).
+msgspec ignores members without a field, and keeps the last of equal keys. Therefore colons are counted: a message that
+is written again has as many colons as its document only if each member was read. If the typed reader might not read a
+document completely, the general reader (`general_request`, `general_response`) reads it. It reports errors, or returns
+the same messages (a missing id is None in that case, and missing outputs are []).
 
-A new member is a field here and an argument in the general reader; then `server`, `client` and `core.types` carry it.
+A new member needs a field in this module and an argument in the general reader; `server`, `client` and `core.types`
+must then carry it.
 """
 
 import re
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
     Array. When written: its text, or what `json.write_message` makes text of."""
     Dimensions: TypeAlias = list[Any] | tuple[int, ...]
 else:
-    # The types that msgspec reads by; it takes no 1.0 and no true for an integer. When it writes, it does not check.
+    # The types that msgspec reads; it does not accept 1.0 or true as an integer. When it writes, it does not check
+    # types.
     Contents = Raw | UnsetType
     Dimensions = list[int]
 
@@ -70,7 +72,7 @@ class RequestOutput(Struct, gc=False):
 
 
 class InferenceRequest(Struct, kw_only=True, gc=False):
-    """`$inference_request`."""
+    """`$inference_request` of the specification."""
 
     id: str | UnsetType | None = UNSET
     parameters: Parameters | UnsetType | None = UNSET
@@ -79,7 +81,7 @@ class InferenceRequest(Struct, kw_only=True, gc=False):
 
     @property
     def tensors(self) -> list[InferenceTensor]:
-        """Its inputs."""
+        """The inputs of the request."""
         return self.inputs
 
 
@@ -94,19 +96,19 @@ class InferenceResponse(Struct, kw_only=True, gc=False):
 
     @property
     def tensors(self) -> list[InferenceTensor]:
-        """Its outputs."""
+        """The outputs of the response."""
         return self.outputs
 
 
-# --- reading as types ---
+# --- typed reader ---
 
 CUT_FROM = 2**11
-"""Bytes of a document from which on cutting the contents out costs less than letting msgspec pass over them."""
+"""Minimum bytes of a document for which cutting the contents out costs less than having msgspec skip them."""
 MOST_AS_TYPES = 2**16
-"""Bytes up to which a document is read as types, counted after the contents were cut out: the general reader counts the
-values of a larger one before it makes objects of them."""
+"""Maximum bytes of a document for the typed reader, counted after the contents were cut out. The general reader counts
+the values of a larger document before it creates objects for them."""
 MOST_CUT = 1000
-"""The most contents that are cut out of a document; one with more is left to the general reader."""
+"""Maximum number of contents that are cut out of a document. The general reader reads a document with more."""
 
 _DATA = {"data": ArrayForm.ARRAY}
 _TENSOR_LEVEL = 3  # {"inputs": [{"data": here}]}
@@ -120,8 +122,8 @@ _write = msgspec.json.Encoder().encode
 
 
 def read_as_type(kind: type[_Message], header: bytes, values: int) -> _Message | None:
-    """The message in `header`, the body's JSON; None if it is not certain to be read as a whole, or has more JSON
-    values outside of tensor data than `values`."""
+    """Return the message in `header`, the body's JSON, or None if the typed reader might not read all of it, or if it
+    has more than `values` JSON values outside of tensor data."""
     text, cuts = header, None
     try:
         if len(header) > CUT_FROM and _BACKSLASH not in header:
@@ -144,29 +146,29 @@ _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 
 
 def _values(message: InferenceRequest | InferenceResponse, members: int) -> int:
-    """The JSON values outside of tensor data."""
+    """Return the number of JSON values outside of tensor data."""
     asked = message.outputs if isinstance(message, InferenceRequest) else None
     return 1 + members + len(message.tensors) + sum(len(each.shape) for each in message.tensors) + len(asked or ())
 
 
 def _put_back(message: InferenceRequest | InferenceResponse, cuts: list[Text]) -> bool:
-    """Make the texts that were cut out the data of the tensors. False if there is another number of them."""
+    """Make the texts that were cut out the data of the tensors. Return False if the number of texts does not match."""
     with_data = [each for each in message.tensors if each.data is not UNSET]
     for each, text in zip(with_data, cuts, strict=False):
         each.data = text
     return len(with_data) == len(cuts)
 
 
-# --- by the general reader ---
+# --- general reader ---
 
 
 def general_request(header: bytes, values: int) -> InferenceRequest:
-    """The request in the JSON `header`, read by the general reader. `data` is an Array; shapes, parameters and the id
-    may be of any type. NaN and Infinity are accepted as numbers, since rapidjson, which tritonclient and Triton use,
-    writes them.
+    """Return the request in the JSON `header`, read by the general reader. `data` is an Array; shapes, parameters and
+    the id can have any type. NaN and Infinity are accepted as numbers, since rapidjson, which tritonclient and Triton
+    use, writes them.
 
     Raises:
-        DecodeError: not a JSON object; no inputs; a name or datatype that is none; more JSON values than `values`.
+        DecodeError: not a JSON object; no inputs; an invalid name or datatype; more JSON values than `values`.
     """
     document = _general(header, values)
     inputs = _tensors(document, "input")
@@ -180,7 +182,7 @@ def general_request(header: bytes, values: int) -> InferenceRequest:
 
 
 def general_response(header: bytes, values: int) -> InferenceResponse:
-    """The response in the JSON `header`, as `general_request`."""
+    """Return the response in the JSON `header`, like `general_request`."""
     document = _general(header, values)
     outputs = _tensors(document, "output")
     members = {key: document.get(key) for key in ("id", "model_name", "model_version", "parameters")}

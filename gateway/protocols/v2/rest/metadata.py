@@ -1,4 +1,4 @@
-"""V2 REST's health, server metadata and model metadata, both sides."""
+"""V2 REST's health, server metadata and model metadata, client side and upstream side."""
 
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits
@@ -16,24 +16,25 @@ from gateway.protocols.v2.rest.json_bodies import (
 from gateway.protocols.v2.tensors import read_datatype, read_dimensions
 
 OWN_EXTENSIONS = (BINARY_EXTENSION, "parameters")
-"""The extensions that this wire always has, by Triton's names."""
+"""The extensions that the gateway always has over REST, by Triton's names."""
 
 GATEWAY_INFER = "gateway_infer"
-"""A parameter of model metadata, read and written by gateways only (MLServer's metadata has `parameters`, too).
+"""A parameter of model metadata that only gateways read and write (MLServer's metadata has `parameters`, too).
 
-False for a model without `infer` that has companions for derivatives: a UM-Bridge model that only supports Gradient.
+False for a model without `infer` that has derivative models: a UM-Bridge model that supports only Gradient.
 """
 
 
-# --- facing clients ---
+# --- client side ---
 
 _HEALTH = {Operation.LIVE: "live", Operation.READY: "ready", Operation.MODEL_READY: "ready"}
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Whether the server is live, the server is ready, or the model is ready: 200, else 400."""
-    # The status is the answer ("a 4xx status code indicates false", in Triton 400). The specification has an empty
-    # body, and tritonclient ignores it; but KServe's client fails without {"live": true}, as the newer OIP has it.
+    """Return a response that says whether the server is live, the server is ready, or the model is ready: 200 if it is,
+    or else 400."""
+    # The status is the result ("a 4xx status code indicates false", in Triton 400). The specification has an empty
+    # body, and tritonclient ignores it; but KServe's client fails without {"live": true}, which the newer OIP defines.
     healthy = answer is True
     document: JsonObject = {_HEALTH[request.operation]: healthy}
     if request.operation is Operation.MODEL_READY:
@@ -46,14 +47,15 @@ def encode_health(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def encode_server_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The specification's $metadata_server_response; its extensions are this wire's own unless the answer has some."""
+    """Return the specification's $metadata_server_response. Its extensions are the gateway's own over REST unless the
+    answer has some."""
     assert isinstance(answer, ServerInfo)
     extensions = answer.extensions or OWN_EXTENSIONS
     return json_reply({"name": answer.name, "version": answer.version, "extensions": extensions})
 
 
 def encode_metadata(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The specification's $metadata_model_response; what is not known is an empty list or string."""
+    """Return the specification's $metadata_model_response. Unknown values are empty lists or strings."""
     assert isinstance(answer, Signature)
     document: JsonObject = {
         "name": request.model or answer.name,
@@ -71,20 +73,20 @@ def _write_spec(spec: TensorSpec) -> JsonObject:
     return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
 
 
-# --- facing backends ---
+# --- upstream side ---
 
 
 def decode_server_metadata(reply: Message, limits: Limits) -> ServerInfo:
-    """A server's name, version and extensions. Raises DecodeError for another body."""
+    """Return a server's name, version and extensions. Raises DecodeError for another body."""
     document = read_reply(reply, limits)
     extensions = read_strings(document, "extensions")
     return ServerInfo(read_string(document, "name"), read_string(document, "version"), extensions)
 
 
 def decode_metadata(reply: Message, limits: Limits) -> Signature:
-    """A model's Signature.
+    """Return a model's Signature.
 
-    MLServer omits what the model's settings do not declare; KServe writes null for versions.
+    MLServer omits fields that the model's settings do not declare; KServe writes null for versions.
 
     Raises:
         DecodeError: another body, an unknown datatype, a dimension below -1.

@@ -1,4 +1,4 @@
-"""V2's parameters in JSON: an object of strings, numbers and booleans."""
+"""V2 parameters in JSON: an object of strings, numbers and booleans."""
 
 from math import isfinite
 from reprlib import repr as shown
@@ -12,13 +12,14 @@ _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 
 def read_parameters(given: object, what: str, *, reply: bool = False) -> dict[str, ParameterValue]:
-    """The parameters in `given`, a JSON object; none if it is null or missing.
+    """Return the parameters in `given`, a JSON object, or no parameters if it is null or missing.
 
-    `reply` skips what servers add to theirs: null for an absent value (KServe), and the request's HTTP headers in an
-    object `headers` (MLServer).
+    With `reply`, values that servers add are skipped: null for an absent value (KServe), and the request's HTTP headers
+    in an object `headers` (MLServer).
 
     Raises:
-        DecodeError: not an object; naming its key, a value that is no string, 64-bit integer, finite number or boolean.
+        DecodeError: not an object; or a value that is not a string, 64-bit integer, finite number or boolean, naming
+            its key.
     """
     if given is None or given is UNSET:
         return {}
@@ -48,7 +49,8 @@ def _read_number(key: str, given: object, what: str) -> ParameterValue:
 
 
 def json_parameters(parameters: Parameters, what: str) -> Parameters:
-    """`parameters` unchanged, if JSON can carry them. Other wires also carry NaN, infinities and strings of any bytes.
+    """Return `parameters` unchanged, if JSON can carry them. gRPC and other protocols also carry NaN, infinities and
+    strings of any bytes.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming the key.

@@ -9,11 +9,11 @@ from gateway.protocols.v2.flavors import check_version
 
 
 def backend_path(request: Request, target: Target, suffix: str) -> str:
-    """`/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
+    """Return `/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name that cannot be a path segment; NOT_FOUND, a version that the server's
-            flavor cannot have.
+        GatewayError: INVALID_ARGUMENT, a name cannot be a path segment; NOT_FOUND, this server type cannot have the
+            version.
     """
     if request.version:
         check_version(request.version, target)
@@ -22,10 +22,10 @@ def backend_path(request: Request, target: Target, suffix: str) -> str:
 
 @lru_cache(4096)
 def model_path(model: str, version: str, suffix: str = "") -> str:
-    """`/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
+    """Return `/v2/models/{model}[/versions/{version}]` and `suffix`, percent-encoded.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a name that cannot be a path segment.
+        GatewayError: INVALID_ARGUMENT, a name cannot be a path segment.
     """
     path = f"/v2/models/{path_segment(model, 'model', 'V2')}"
     return f"{path}/versions/{path_segment(version, 'version', 'V2')}{suffix}" if version else path + suffix

@@ -1,7 +1,7 @@
-"""Inferences that pass unread between two sides of V2 REST (`core.protocol.Relay`).
+"""Relay of inferences from a V2 REST client to a V2 REST server, without decoding them (`core.protocol.Relay`).
 
-The path names the model, so the router needs nothing of the body. A body is read where the gateway itself acts upon a
-parameter in it, and for a server that would ignore what a parameter asks for.
+The path names the model, so the router does not need the body. The gateway decodes a body if it acts on a parameter in
+the body itself, or if the server would ignore a parameter.
 """
 
 import re
@@ -31,18 +31,18 @@ _ACTED_UPON: _Words = (
     (b'"timeout"', 3),
     (b"triton_enable_empty_final_response", 14),
 )
-"""Parameters, each with the place of a rare letter: the requests of a sequence stay at one server, shared memory is
-refused, `timeout` sets a deadline, and over REST Triton refuses the last one."""
+"""Parameters that need decoding, with the position of a rare letter in each: the requests of a sequence must go to one
+server, shared memory is rejected, `timeout` sets a deadline, and Triton rejects the last one over REST."""
 _PARAMETERS: _Words = ((b"parameters", 4), (b"\\u00", 0))
-"""The member that has parameters; or its name may be hidden by an escape."""
+"""The member that has parameters. An escape could hide its name."""
 _ESCAPE = re.compile(rb"\\u00[567]")
-"""Escapes that may stand for a letter of a parameter's name."""
+"""Escapes that can represent a letter of a parameter's name."""
 
 _INFER, _INFER_STREAM = "/infer", "/infer_stream"
 
 
 class _Call(NamedTuple):
-    """A path that runs a model: its end, the operation, and whether it is one of `generate`."""
+    """A path that runs a model: its end, the operation, and whether it is a `generate` path."""
 
     suffix: str
     operation: Operation
@@ -60,11 +60,11 @@ _CALLS = {
 
 
 def head(message: Message, listener: ListenerSettings) -> Head | None:
-    """The request for a call, by its path, with its JSON and whether that may have parameters; None if the body must be
-    read.
+    """Return the request for a call from its path, with its JSON and whether the JSON can have parameters, or None if
+    the gateway must decode the body.
 
     Raises:
-        DecodeError: Inference-Header-Content-Length is no number, is 0, or exceeds the body.
+        DecodeError: Inference-Header-Content-Length is not a number, is 0, or exceeds the body.
     """
     call = _CALLS.get(message.pattern)
     body = message.body
@@ -72,7 +72,7 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
         return None
     length = message.headers.first.get(HEADER_LENGTH_FIELD)
     text = body if length is None else _json_of(body, length)
-    # In a body of `generate` parameters are also members beside the inputs.
+    # In a body of `generate`, parameters are also members next to the inputs.
     has_parameters = call.generates or has_any(text, _PARAMETERS)
     if has_parameters and _may_have(_ACTED_UPON, text):
         return None
@@ -83,21 +83,22 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _json_of(body: Buffer, length: bytes) -> Buffer:
-    """The JSON before binary tensors. A long one is not copied, since it is held until the reply. Raises as `head`."""
+    """Return the JSON before binary tensors. Long JSON is not copied, since it is kept until the response. Raises the
+    same errors as `head`."""
     text = memoryview(body)[: header_length(length, len(body))]
     return text if len(text) > LARGE else bytes(text)
 
 
 def _may_have(words: _Words, text: Buffer) -> bool:
-    """Whether one of `words` is in JSON, or may be hidden there by an escape."""
+    """Return whether JSON has one of `words`, or an escape that could hide one."""
     return has_any(text, words) or (has_byte(text, b"\\") and _ESCAPE.search(text) is not None)
 
 
 def request(message: Message, request: Request, target: Target) -> Message | None:
-    """The message to a server that takes the client's body as it is; None for any other server.
+    """Return the message to a server that accepts the client's body unchanged, or None for any other server.
 
     Raises:
-        GatewayError: as `backend_path`.
+        GatewayError: same as `backend_path`.
     """
     call, flavor = _CALLS[message.pattern], target.flavor
     if call.suffix != _INFER and not _has_path(call, message, request, target):
@@ -115,11 +116,11 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 _WITHOUT_BINARY = frozenset({MLSERVER, PLAIN})
 _BINARY_ALONE = frozenset({TRITON, KSERVE})
-"""Flavors that neither take nor give FP16 and BF16 in JSON."""
+"""Server types that do not accept or send FP16 and BF16 in JSON."""
 
 
 def _has_path(call: _Call, message: Message, request: Request, target: Target) -> bool:
-    """Whether the server has the client's path, and means by it what the client does."""
+    """Return whether the server has the client's path with the same meaning."""
     flavor = target.flavor
     if request.operation is not call.operation or flavor in (KSERVE, OPENVINO, PLAIN):
         return False
@@ -129,7 +130,7 @@ def _has_path(call: _Call, message: Message, request: Request, target: Target) -
 
 
 def _asks_for_binary(text: Buffer) -> bool:
-    """Whether JSON asks for all outputs in binary."""
+    """Return whether the JSON requests all outputs in binary."""
     asks = has_any(text, ((b'"binary_data"', 7), (b'"binary_data_output"', 7)))
     return asks and not has_word(text, b"false", 0)
 
@@ -139,29 +140,29 @@ def _has_16_bits(text: Buffer) -> bool:
 
 
 def _has_all(text: Buffer, has_parameters: bool, target: Target) -> bool:
-    """Whether the server has all that the JSON `text` may ask for."""
+    """Return whether the server supports everything that the JSON `text` might request."""
     flavor = target.flavor
     if flavor == KSERVE and (has_word(text, b"BF16", 0) or not has_word(text, b'"id"', 2)):
-        return False  # it lacks the datatype, and fails without an id
+        return False  # KServe lacks the datatype, and fails without an id
     return not (has_parameters and (ignored := _ignored(flavor, target.extensions)) and _may_have(ignored, text))
 
 
 @lru_cache(256)
 def _ignored(flavor: str, extensions: frozenset[str] | None) -> _Words:
-    """The parameters that ask for an extension which the server does not have."""
+    """Return the parameters that request an extension that the server does not have."""
     names = {CLASSIFICATION: (b"classification", 11), SCHEDULE_POLICY: (b'"priority"', 9)}
     words = [word for name, word in names.items() if not has_extension(name, flavor, extensions)]
     return (*words, (b"binary_data", 6)) if flavor in _WITHOUT_BINARY else tuple(words)
 
 
-# --- replies ---
+# --- responses ---
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """The reply to the client, if it is in a form of V2's; None for a reply that must be read.
+    """Return the response to the client, if it is in a V2 form, or None if the gateway must decode the response.
 
     Raises:
-        DecodeError, GatewayError: an error, as `client.decode_response`.
+        DecodeError, GatewayError: an error, same as `client.decode_response`.
     """
     if reply.status != 200:
         decode_response(reply, request, target)
@@ -173,7 +174,7 @@ def reply(reply: Message, request: Request, target: Target) -> Message | None:
         size = header_length(length, len(reply.body))
         return reply_to_client(binary_headers(size), reply.parts, 200)
     is_json = headers.get(b"content-type", b"").startswith(b"application/json")
-    # KServe writes null for parameters that are not there, which tritonclient cannot read.
+    # KServe writes null for missing parameters, which tritonclient cannot read.
     if not is_json or (target.flavor == KSERVE and has_word(reply.body, b"null", 0)):
         return None
     return reply_to_client(JSON_HEADERS, reply.parts, 200)

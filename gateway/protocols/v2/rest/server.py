@@ -1,4 +1,4 @@
-"""Facing clients: reads V2 REST's requests and writes its responses."""
+"""Client side: reads V2 REST requests and writes V2 REST responses."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -49,22 +49,22 @@ _B64 = 'V2 has no {"b64": ...}: BYTES are texts, or base64 texts with the parame
 
 
 class BinaryOutputMessage(Message, frozen=True):
-    """The message of an inference whose client wants outputs in the binary tensor data extension.
+    """The message of an inference whose client requests outputs in the binary tensor data extension.
 
-    The fields are the extension's parameters: `binary_data_output` of the request, and `binary_data` of the requested
-    outputs that have it, which overrides the former.
+    The fields are the extension's parameters: `binary_data_output` of the request, and `binary_data` of requested
+    outputs, which overrides `binary_data_output`.
     """
 
     binary_data_output: bool = False
     binary_data: Mapping[str, bool] = field(default_factory=dict)
 
     def wants_binary(self, output: str) -> bool:
-        """Whether the client wants `output` in binary."""
+        """Return whether the client requests `output` in binary."""
         return self.binary_data.get(output, self.binary_data_output)
 
 
 def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
-    """`POST v2/models/{model}[/versions/{version}]/infer`."""
+    """Decode `POST v2/models/{model}[/versions/{version}]/infer`."""
     limits = listener.limits
     header, behind = split_body(message)
     infer = read_as_type(InferenceRequest, header, limits.json_values)
@@ -72,7 +72,7 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
         try:
             return _request(infer, behind, message, limits)
         except (DecodeError, GatewayError):
-            pass  # the general reader says what is wrong, and where
+            pass  # the general reader reports the error and its position
     try:
         return _request(general_request(header, limits.json_values), behind, message, limits)
     except DecodeError as error:
@@ -114,7 +114,7 @@ _NO_FLAGS: Mapping[str, bool] = MappingProxyType({})
 
 
 def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutput, ...], Mapping[str, bool]]:
-    """The requested outputs, and the parameter `binary_data` of those that have it."""
+    """Return the requested outputs, and the parameter `binary_data` of outputs that have it."""
     outputs: dict[str, RequestedOutput] = {}
     binary_data: dict[str, bool] = {}
     for entry in entries:
@@ -133,34 +133,35 @@ def _read_outputs(entries: Sequence[RequestOutput]) -> tuple[tuple[RequestedOutp
 
 # --- generate and streams ---
 #
-# Triton and MLServer both have the paths `generate` and `generate_stream`. Triton's requests name their inputs as
-# members of one object; MLServer's are those of `infer`, with a list `inputs` of objects, and so is `infer_stream`.
+# Triton and MLServer both have the paths `generate` and `generate_stream`. Triton's requests have their inputs as
+# members of one object. MLServer's requests, also at `infer_stream`, have the form of `infer`, with a list `inputs` of
+# objects.
 
-# inside of a JSON string the quotes would have backslashes
+# in a JSON string, the quotes would have backslashes
 _INPUTS = re.compile(rb'"inputs"[ \t\r\n]*+:[ \t\r\n]*+\[[ \t\r\n]*+\{')
 
 _STREAM_PATHS = ("/generate_stream", "/infer_stream")
 
 
 def wants_stream(message: Message) -> bool:
-    """Whether the message's path is one that answers with a stream of responses."""
+    """Return whether responses to the message's path are a stream."""
     return message.pattern.endswith(_STREAM_PATHS)
 
 
 def is_of_infer(message: Message) -> bool:
-    """Whether the body at a path of `generate` is that of `infer`, as MLServer's are."""
+    """Return whether the body at a path of `generate` is a body of `infer`, like MLServer's."""
     return bool(message.headers.get(HEADER_LENGTH)) or _INPUTS.search(message.body) is not None
 
 
 def _decode_generate(message: Message, listener: ListenerSettings) -> Request:
-    """`POST v2/models/{model}[/versions/{version}]/generate`, or `/generate_stream`."""
+    """Decode `POST v2/models/{model}[/versions/{version}]/generate`, or `/generate_stream`."""
     decode = _decode_infer if is_of_infer(message) else generate.decode_request
     request = decode(message, listener)
     return replace(request, operation=STREAM) if wants_stream(message) else request
 
 
 def _decode_infer_stream(message: Message, listener: ListenerSettings) -> Request:
-    """`POST v2/models/{model}[/versions/{version}]/infer_stream`."""
+    """Decode `POST v2/models/{model}[/versions/{version}]/infer_stream`."""
     return replace(_decode_infer(message, listener), operation=STREAM)
 
 
@@ -168,7 +169,7 @@ def _decode_infer_stream(message: Message, listener: ListenerSettings) -> Reques
 
 
 def _decode_path(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
-    """A request that is all in its path."""
+    """Return a request that is completely in its path."""
     captures = message.captures
     return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
 
@@ -220,15 +221,15 @@ _DECODERS: dict[str, DecodeRequest] = {
 }
 
 PATTERNS = tuple(_DECODERS)
-"""The methods and paths that are served."""
+"""The methods and paths that the gateway serves."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """The request in a client's message.
+    """Return the Request in a client's message.
 
     Raises:
-        DecodeError: a body that is no request of its path, or one that would crash a real server.
-        GatewayError: RESOURCE_EXHAUSTED, a tensor beyond the limit; UNIMPLEMENTED, shared memory.
+        DecodeError: the body is not a request of its path, or would crash a real server.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit; UNIMPLEMENTED, shared memory.
     """
     return _DECODERS[message.pattern](message, listener)
 
@@ -237,7 +238,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 
 def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The response, with each output in the form that the client asked for; JSON if it did not ask."""
+    """Return the response, with each output in the form that the client requested, or in JSON by default."""
     if request.schemaless:
         return generate.encode_response(answer, request, translate)
     assert isinstance(answer, Response)
@@ -245,7 +246,8 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
-    """One response of a stream, in the form of its request. Always in JSON, since events are text."""
+    """Return one response of a stream, in the form of its request. The response is always JSON, since events are
+    text."""
     if request.schemaless:
         message = generate.encode_response(answer, request, translate)
     else:
@@ -255,12 +257,12 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Me
 
 
 def encode_end(request: Request) -> Message:
-    """An empty message: a stream without a response still needs its status and headers."""
+    """Return an empty message: a stream without a response still needs its status and headers."""
     return Message(headers=server_sent_events.HEADERS, status=200)
 
 
 def _encode_response(response: Response, request: Request, origin: Message | None, translate: Translate) -> Message:
-    """The response. Those outputs are binary that `origin` wants so."""
+    """Return the response. The outputs that `origin` requests in binary are binary."""
     entries: list[InferenceTensor] = []
     tensors: list[Buffer] = []
     for output in response.outputs:
@@ -272,8 +274,8 @@ def _encode_response(response: Response, request: Request, origin: Message | Non
         entries.append(write_binary(output))
         if len(output.data):
             tensors.append(output.data)
-    # Name, version and id are the client's own: MLServer answers a request without an id with a new UUID, KServe with
-    # null.
+    # Name, version and id are the client's own: for a request without an id, MLServer's response has a new UUID,
+    # KServe's null.
     message = InferenceResponse(
         id=UNSET if request.id is None else request.id,
         model_name=request.model or response.model,
@@ -308,9 +310,9 @@ _ENCODERS: dict[Operation, EncodeResponse] = {
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """The reply to a request that `decode_request` read; one reply of several in a stream.
+    """Return the response to a request that `decode_request` returned, or one response of a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that the form which the client asked for cannot carry.
+        GatewayError: INVALID_ARGUMENT naming an output that cannot be written in the form that the client requested.
     """
     return _ENCODERS[request.operation](answer, request, translate)

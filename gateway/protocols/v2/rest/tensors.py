@@ -28,13 +28,13 @@ from gateway.protocols.v2.rest.parameters import json_parameters, read_parameter
 from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shape, widen
 
 REFUSED_IN_JSON = frozenset(WIDER)
-""""fp16 is problematic to communicate explicitly": Triton and KServe refuse both in JSON."""
+""" "fp16 is problematic to communicate explicitly": Triton and KServe reject both in JSON."""
 WITHOUT_JSON = frozenset({Datatype.BF16})
-"""What clients neither send nor get as JSON numbers: MLServer takes and gives FP16, and so do its clients. No client is
-known that does so with BF16."""
+"""Datatypes that clients do not send or accept as JSON numbers. MLServer and its clients support FP16; BF16 is not
+known to be supported by any client."""
 
 _SMALL = 64 * 2**10
-"""Bytes of a BYTES tensor up to which its elements are made one list."""
+"""Maximum bytes of a BYTES tensor whose elements become one list."""
 
 
 # --- reading ---
@@ -43,14 +43,14 @@ _NONE_BEHIND = BinaryTensors(b"")
 
 
 def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, limits: Limits) -> tuple[Tensor, ...]:
-    """The tensors in a message's `inputs` or `outputs`, whose names must differ.
+    """Return the tensors in a message's `inputs` or `outputs`, whose names must differ.
 
-    `role` is the singular, "input" or "output"; `behind` are the bytes behind the JSON. Outputs are read as servers
-    write them: with null members, and FP16 in JSON.
+    `role` is the singular, "input" or "output"; `behind` are the bytes after the JSON. Outputs are read in the form
+    that servers write: with null members, and FP16 in JSON.
 
     Raises:
         DecodeError: anything that the specification does not allow.
-        GatewayError: RESOURCE_EXHAUSTED, beyond `limits.message`.
+        GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds `limits.message`.
     """
     binary = BinaryTensors(behind) if len(behind) else _NONE_BEHIND
     tensors: dict[str, Tensor] = {}
@@ -66,8 +66,9 @@ def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, 
 
 
 def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None:
-    """The tensor of an entry with numbers of its datatype, flat, and without parameters, as most are. None for every
-    other, and if it has a fault: `_read_tensor` reads it or says what is wrong."""
+    """Return the tensor of an entry with numbers of its datatype, flat, and without parameters, which is the most
+    frequent form. None for any other entry, and for an entry with an error: `_read_tensor` reads it or reports the
+    error."""
     data, shape, datatype = entry.data, entry.shape, entry.datatype
     text = bytes(data) if type(data) is Raw else data if type(data) is Text else None
     if entry.parameters is not UNSET or text is None or type(shape) is not list or len(shape) > MAX_RANK:
@@ -111,7 +112,7 @@ def _read_tensor(entry: InferenceTensor, role: str, binary: BinaryTensors, limit
 
 
 def _read_contents(data: Contents, datatype: Datatype, shape: Shape, limits: Limits, what: str) -> Buffer:
-    """The raw form of a tensor's JSON `data`."""
+    """Return the raw form of a tensor's JSON `data`."""
     if not isinstance(data, Array):
         text: Any = bytes(data) if isinstance(data, Raw) else data
         count = prod(shape)
@@ -127,7 +128,8 @@ def _read_contents(data: Contents, datatype: Datatype, shape: Shape, limits: Lim
 
 
 def _check_nesting(array: Array, shape: Shape, what: str) -> None:
-    """Data comes "in their nature multi-dimensional representation, or as a flattened one-dimensional" one."""
+    """Raise DecodeError unless the data is in its "nature multi-dimensional representation, or as a flattened
+    one-dimensional" one."""
     if array.shape == shape or (len(array.shape) == 1 and array.shape[0] == prod(shape)):
         return
     found = f"{array.shape[0]} elements" if len(array.shape) == 1 else f"data nested as {shown(list(array.shape))}"
@@ -160,16 +162,16 @@ def _read_strings(values: Numbers | bytes, what: str) -> bytes:
 
 
 def write_binary(tensor: Tensor) -> InferenceTensor:
-    """The entry of a tensor whose raw bytes follow the JSON header."""
+    """Return the entry of a tensor whose raw bytes follow the JSON header."""
     parameters = {**json_parameters(tensor.parameters, f"tensor {tensor.name!r}"), "binary_data_size": len(tensor.data)}
     return InferenceTensor(tensor.name, tensor.datatype, tensor.shape, parameters)
 
 
 def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozenset[Datatype]) -> InferenceTensor:
-    """The entry of a tensor with its data in it, flat. A datatype in `lacking` is widened.
+    """Return the entry of a tensor with its data, flat. A datatype in `lacking` is widened.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the tensor, a value that JSON cannot carry.
+        GatewayError: INVALID_ARGUMENT naming the tensor, JSON cannot carry a value.
     """
     what = f"{role} {tensor.name!r}"
     if tensor.datatype in lacking:
@@ -186,7 +188,7 @@ def write_json(tensor: Tensor, role: str, translate: Translate, lacking: frozens
 
 
 def write_strings(tensor: Tensor, translate: Translate, what: str) -> list[str] | Raw | Pieces:
-    """The elements of BYTES as a list of JSON strings, for a message that `json.write_message` writes.
+    """Return the elements of BYTES as a list of JSON strings, for a message that `json.write_message` writes.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
