@@ -73,10 +73,11 @@ soak: setup  ## valid and invalid traffic for MINUTES (10), then checks for leak
 soak-fleet: setup peers  ## requests for 200 models at three real Tritons that are killed in turn, for MINUTES (10): docs/fleet.md
 	$(BIN)/python -m tests.attacks.soak_fleet --minutes $(MINUTES)
 
-lint: setup  ## formatting, style and types
+lint: setup  ## formatting, style and types; and the sentences of pages and docstrings
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.documents.prose
 
 format: setup  ## formats, and corrects what the linter can correct
 	$(BIN)/ruff format .

@@ -4,7 +4,7 @@ from functools import partial
 
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, fixed_addresses
 from gateway.assembly.environment import Environment
-from gateway.assembly.loads import load_reading, own_headers, told_loads
+from gateway.assembly.loads import load_reading, own_headers, reported_loads
 from gateway.assembly.own_addresses import why_own
 from gateway.assembly.placement import Placed, named_models, placed_slots
 from gateway.assembly.pool import EndpointPool, ejection
@@ -90,7 +90,7 @@ class Backends:
     def _choice(self, name: str, config: BackendConfig) -> EndpointChoice:
         """A choice among endpoints of the backend, by its `balance` and their weights."""
         clock = self._environment.clock
-        loads = self._loads.get(name) or told_loads(config, clock)
+        loads = self._loads.get(name) or reported_loads(config, clock)
         if loads is not None:
             self._loads[name] = loads
         weights = Weights(self._pool.weights[name], config.slow_start, clock)

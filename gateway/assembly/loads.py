@@ -31,7 +31,7 @@ class LoadReading(typing.Protocol):
         """As `cancel`, and return when nothing of it is left."""
 
 
-def told_loads(config: BackendConfig, clock: Callable[[], float]) -> ReportedLoads | None:
+def reported_loads(config: BackendConfig, clock: Callable[[], float]) -> ReportedLoads | None:
     """The loads that the strategy of a backend compares; None if it compares none."""
     return ReportedLoads((config.load or DEFAULT_LOAD).stale, clock) if config.balance == LEAST_LOAD else None
 

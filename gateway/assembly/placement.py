@@ -42,9 +42,7 @@ class Placed:
         for name, each in self.all.items():
             earlier = None if before is None else before.all.get(name)
             known = () if earlier is None else earlier.placements.stocks
-            asking += [
-                each.stocktaking.ask_soon(endpoint) for endpoint in each.local.endpoints if endpoint not in known
-            ]
+            asking += [each.refresher.ask_soon(endpoint) for endpoint in each.local.endpoints if endpoint not in known]
         if asking:
             await asyncio.wait(asking, timeout=FIRST_SECONDS)
 
@@ -80,16 +78,16 @@ def placed_slots(
     protocol, clock = sender.protocol, local.clock
     inventory = Inventory(protocol, sender.target_of, tuple(names))
     placements = Placements(local.name, new_choice, clock)
-    stocktaking = InventoryRefresher(placements, inventory.of, keys.interval, clock, is_busy=local.is_busy)
+    refresher = InventoryRefresher(placements, inventory.of, keys.interval, clock, is_busy=local.is_busy)
     models = protocol.traits.models
     if models.metadata_parts and models.trusted_metadata and models.signature is None:
-        stocktaking.comparison = SignatureComparison(inventory.signature)
+        refresher.comparison = SignatureComparison(inventory.signature)
     loader = None
     if Operation.LOAD in protocol.traits.servers.extensions:
         settings = load_settings(keys, local.max_in_flight)
         loader = OperatedLoader(placements, settings, protocol, inventory, clock, agreement(keys.redis))
     ask = sender.without_slot
-    return PlacedSlots(local, ask, placements, inventory, stocktaking, loader, is_on_demand=keys.loads)
+    return PlacedSlots(local, ask, placements, inventory, refresher, loader, is_on_demand=keys.loads)
 
 
 def agreement(keys: AgreementConfig | None) -> LoadCoordinator:

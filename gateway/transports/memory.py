@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 MIN_COUNTED = 16 * 2**10
 """Bytes of the smallest body that is counted. Counting costs about 1 us, too much for a smaller one."""
 UNCOUNTED = 64 * 2**10
-"""Bytes of sundries that each connection may have before they are counted: one small call at a time costs nothing."""
+"""Bytes that each connection can hold before they are counted: one small call at a time costs nothing."""
 FIELD_BYTES = 200
 """Bytes that a header field takes beside its text: two byte strings, a pair, places in a list and in a dictionary."""
 CALL_BYTES = 32 * 2**10

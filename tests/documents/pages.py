@@ -11,6 +11,11 @@ FOLDERS = ("docs", "config", "deploy", "tests")
 """The folders that have pages, besides the top of the repository."""
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+GENERATED = re.compile(
+    r"<!-- (?:([a-z ]+): begin -->.*?<!-- \1: end|findings -->.*?<!-- end of findings|pair: [^>]*-->.*?<!-- end) -->",
+    re.DOTALL,
+)
+"""A part of a page that a program writes."""
 SAVED = re.compile(r"[Ss]ave\s(?:[^\n]|\n(?!\n))*`([\w.-]+)`:\n\n\Z")
 ANCHOR = re.compile(r'<a id="([^"]+)"></a>')
 CHANGED = re.compile(r"(?:Add|Replace)\sth(?:[^\n]|\n(?!\n))*`([\w.-]+)`(?:, replacing [^:]*)?:\n\n\Z")

@@ -6,16 +6,11 @@ Code blocks do not count, nor what is generated: whole pages, and tables between
 import re
 from pathlib import Path
 
-from tests.documents.generate import COMMANDS, ERRORS, MATRIX, TABLES
-from tests.documents.pages import FENCE, ROOT, pages
+from tests.documents.generate import COMMANDS, ERRORS, MATRIX
+from tests.documents.pages import FENCE, GENERATED, ROOT, pages
 
 WHOLE = {COMMANDS, ERRORS, MATRIX, ROOT / "docs/carried.md", ROOT / "docs/benchmarks/README.md"}
 """The generated pages of docs."""
-GENERATED = re.compile(
-    rf"<!-- (?:({'|'.join(('keys', 'metrics', *TABLES))}): begin -->.*?<!-- \1: end"
-    r"|findings -->.*?<!-- end of findings|pair: [^>]*-->.*?<!-- end) -->",
-    re.DOTALL,
-)
 
 
 def words(text: str) -> int:

@@ -89,7 +89,7 @@ def snapshots(backends: Mapping[str, Backend], now: float) -> dict[str, BackendS
 
 
 def _snapshot(slots: PlacedSlots, now: float) -> BackendSnapshot:
-    unknown, errors = slots.placements.unknown(), slots.stocktaking.errors
+    unknown, errors = slots.placements.unknown(), slots.refresher.errors
     servers = tuple(
         (each, each not in unknown, errors[each].message if each in errors else "") for each in slots.local.endpoints
     )

@@ -27,7 +27,7 @@ class Holders(Protocol):
 
     local: LocalSlots
     placements: Placements
-    stocktaking: InventoryRefresher
+    refresher: InventoryRefresher
     loader: OperatedLoader | None
     is_on_demand: bool
 
@@ -65,7 +65,7 @@ class Questions:
         if not local.endpoints:
             raise local.choice.none_there()
         if len(table.unknown()) == len(local.endpoints):
-            raise refusals.untold(table, self._holders.stocktaking.errors)
+            raise refusals.untold(table, self._holders.refresher.errors)
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:

@@ -231,13 +231,13 @@ class Fleet:
         local = LocalSlots("fleet", protocol.traits.servers, endpoints, limit, queue=queue, clock=self.clock)
         placements = Placements("fleet", lambda: EndpointChoice(LeastInFlight()), self.clock)
         inventory = Inventory(protocol, sender.target_of, names)
-        stocktaking = InventoryRefresher(placements, inventory.of, 30.0, self.clock, randomly=lambda: 0.5)
+        refresher = InventoryRefresher(placements, inventory.of, 30.0, self.clock, randomly=lambda: 0.5)
         loader = OperatedLoader(
             placements, self.load_settings or LoadSettings(), protocol, inventory, self.clock, self.agreement
         )
         loader.sleep = self._turn
         is_on_demand, ask = self.load_settings is not None, sender.without_slot
-        slots = PlacedSlots(local, ask, placements, inventory, stocktaking, loader, is_on_demand=is_on_demand)
+        slots = PlacedSlots(local, ask, placements, inventory, refresher, loader, is_on_demand=is_on_demand)
         return Backend(sender, slots)
 
     async def _turn(self, seconds: float) -> None:
@@ -258,7 +258,7 @@ class Fleet:
 
     async def asked(self) -> "Fleet":
         """Ask all servers what they have."""
-        await asyncio.gather(*(self.slots.stocktaking.ask_soon(each) for each in self.backend.endpoints))
+        await asyncio.gather(*(self.slots.refresher.ask_soon(each) for each in self.backend.endpoints))
         return self
 
     async def ask(self, model: str, operation: Operation = Operation.INFER, **more: Any) -> Answer:
@@ -275,7 +275,7 @@ class Fleet:
     async def tick(self, seconds: float) -> None:
         """Let time pass, ask those that are due, and let everything run."""
         self.clock.now += seconds
-        self.slots.stocktaking.round()
+        self.slots.refresher.round()
         await settle()
         if self.slots.is_on_demand:
             self.loader.tick()

@@ -285,7 +285,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         try:
             if site.admit is not None and method.refuse is not None:  # not gRPC's own services
                 site.admit(head.metadata, self._identity, self._peer)
-            self.sundries.add(CALL_BYTES + head.size)
+            self.connection_memory.add(CALL_BYTES + head.size)
         except GatewayError as error:
             self._refuse(stream, head, error)
             return
