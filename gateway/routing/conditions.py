@@ -117,7 +117,7 @@ class Conditions:
             assert self.operation is not None
             yield f"operation is {operation.value!r}, not {self.operation.value!r}"
         if self.model and not model:
-            yield f"no model is named, the route wants {self.model!r}"
+            yield f"the request names no model, the route needs {self.model!r}"
         elif self.model and not fnmatchcase(model, self.model):
             yield (
                 f"model {model!r} is not {self.model!r}"
@@ -135,7 +135,7 @@ class Conditions:
                 has = request.headers.all(name)
                 # Header values can be secrets: do not report the value of the request or of the route.
                 yield (
-                    f"header {name!r} has another value than the route wants" if has else f"header {name!r} is missing"
+                    f"header {name!r} has another value than the route needs" if has else f"header {name!r} is missing"
                 )
         if self.input is not None and not self.input.holds(request):
             yield f"no input {self.input.text}; the request has {_inputs_text(request)}"

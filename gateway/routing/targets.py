@@ -156,8 +156,8 @@ class Targets:
     def _no_answer(self, endpoint: Endpoint, seconds: float, reason: Reason) -> TransportError:
         target = self._without_flavor(endpoint)
         text = (
-            f"backend {target.backend!r} at {target.address} did not tell within {seconds:.3g} s what server it is;"
-            " `flavor` on the backend saves the question"
+            f"backend {target.backend!r} at {target.address} did not report its server type within {seconds:.3g} s;"
+            " `flavor` on the backend makes this query unnecessary"
         )
         return TransportError(reason.status, reason, text, sent=False)
 

@@ -107,7 +107,7 @@ class Fleet:
         is_used = server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING)
         if is_gone and is_used and server.failure is None:
             state = server.report.state.value
-            self._fail(server, f"{server.label} is {state}, but its server takes no connections any more")
+            self._fail(server, f"{server.label} is {state}, but its server no longer accepts connections")
         return server.failure
 
     async def _takes_no_connections(self, server: StartedServer, seconds: float) -> bool:
@@ -146,7 +146,7 @@ class Fleet:
             except EngineError as error:
                 self._jobs.engine.failed(error)
             except Exception:
-                log.exception("backend %r: unexpected error while looking after its servers", self.settings.backend)
+                log.exception("backend %r: unexpected error while managing its servers", self.settings.backend)
                 await asyncio.sleep(SLOW)
             self._fail_waiting()
             self._wake.clear()
@@ -167,7 +167,7 @@ class Fleet:
         await self._jobs.look()
         await asyncio.gather(*(self._look_for(each) for each in self._jobs.phases(ServerPhase.STARTING)))
         for server in list(self._jobs.servers.values()):
-            with surviving(f"looking after {server.label}", EngineError):
+            with surviving(f"managing {server.label}", EngineError):
                 self._check(server)
         self._size()
 

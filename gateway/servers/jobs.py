@@ -123,7 +123,7 @@ class Jobs:
         if job.fate is Fate.FORGOTTEN:
             self._state.remove(job.saved.name)
         elif job.fate is Fate.ENDED:
-            self.end(self._taken(job), "it does not fit the configuration any more")
+            self.end(self._taken(job), "it no longer matches the configuration")
         return job.fate is Fate.USED
 
     def _taken(self, job: LeftJob) -> StartedServer:

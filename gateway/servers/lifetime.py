@@ -72,7 +72,7 @@ _SAID = {
     JobState.FAILED: "failed",
     JobState.CANCELLED: "was cancelled",
     JobState.TIMED_OUT: "was ended by the engine, its time being over,",
-    JobState.LOST: "is not known to the engine any more",
+    JobState.LOST: "is no longer known to the engine",
 }
 
 

@@ -45,7 +45,7 @@ def _not_believed(address: str, server: StartedServer, others: Iterable[StartedS
     """Return why the server cannot be at the announced address; empty if it can."""
     other = next((each for each in others if each is not server and each.address == address), None)
     if other is not None:
-        return f"it is that of {other.label}"
+        return f"it is the address of {other.label}"
     host = address.rpartition(":")[0].strip("[]")
     here = {"localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname(), socket.getfqdn()}
     if server.report.host in ("127.0.0.1", "::1") and host not in here and not host.startswith("127."):

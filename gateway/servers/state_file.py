@@ -203,7 +203,7 @@ class StateFile:
             self._write()
         except OSError as error:
             if not self._is_failing:
-                text = "%s cannot be written (%s); it is tried again, and jobs go on meanwhile"
+                text = "%s cannot be written (%s); the gateway tries again; the jobs continue"
                 log.warning(text, self.folder / "jobs.json", error.strerror)
             self._is_failing = True
 

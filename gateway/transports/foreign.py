@@ -6,7 +6,7 @@ protocols.
 """
 
 _HTTP = "it seems to be an HTTP/1.1 server, for the protocols v2-rest, v1-rest, umbridge, graphpipe and grps-rest"
-_OR_TLS = "; or, since it answers 400, one with TLS, which needs `tls` or an address that says so"
+_OR_TLS = "; or, because it answers 400, a server with TLS, which needs `tls` or an address such as grpcs://"
 _GRPC = "it seems to be an HTTP/2 (gRPC) server, for the protocols v2-grpc, grps-grpc and tfs-grpc"
 _BRPC = "it seems to be a server of Apache brpc's baidu_std, for the protocol grps-brpc"
 _MIP = "it seems to be a server of KubeMo's MIP, for the protocol mip"

@@ -77,7 +77,7 @@ class SharedListener(BaseListener):
         protocols can."""
         wanted, own = parts(protocols), self._listeners
         if set(wanted) != set(own):
-            return f"what shares the address cannot change from {', '.join(own)} to {', '.join(wanted)}"
+            return f"the parts of the address cannot change from {', '.join(own)} to {', '.join(wanted)}"
         return next((why for name, each in own.items() if (why := each.why_not_renewed(wanted[name]))), "")
 
     def renew(self, settings: ListenerSettings, protocols: Rows, exchanges: Exchanges) -> list[asyncio.Task[None]]:

@@ -149,7 +149,7 @@ class Shedding:
         self._lines.write(
             Level.NOTHING,
             logging.WARNING,
-            "not overloaded any more: %d connections and requests were refused in %.1f s",
+            "no longer overloaded: %d connections and requests were refused in %.1f s",
             self.refused - self._refused_before,
             monotonic() - self._began,
         )

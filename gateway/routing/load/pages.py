@@ -222,7 +222,7 @@ class LoadPages:
     def _told(self, endpoint: Endpoint, server: _Server, why_not: str) -> None:
         name, place = self._backend.name, endpoint.address
         if why_not and not server.failures:
-            text = "backend %r at %s: its load is not known, calls in flight count in its place: %s"
+            text = "backend %r at %s: its load is unknown, its calls in flight count instead: %s"
             log.warning(text, name, place, why_not)
         elif not why_not and server.failures:
             log.info("backend %r at %s: its load is known again", name, place)

@@ -72,7 +72,7 @@ class LoadReports:
             load = orca.load(orca.report(reply.headers, over_grpc=self._over_grpc), self._metric)
         except DecodeError as error:
             if endpoint not in self._paused:
-                text = "backend %r at %s: its load is not known, calls in flight count in its place: %s"
+                text = "backend %r at %s: its load is unknown, its calls in flight count instead: %s"
                 log.warning(text, self._choice.name, endpoint.address, error)
             self._paused[endpoint] = self._clock() + PAUSE
             return

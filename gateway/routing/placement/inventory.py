@@ -111,7 +111,7 @@ class Inventory:
             async with asyncio.timeout(self._seconds):
                 return await ask(request, self.protocol, endpoint, target)
         except TimeoutError as error:
-            text = f"the server at {endpoint.address} did not tell within {self._seconds:g} s which models it has"
+            text = f"the server at {endpoint.address} did not report its models within {self._seconds:g} s"
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
 
 

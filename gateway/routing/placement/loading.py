@@ -357,7 +357,7 @@ class Loader:
             await asyncio.gather(*(self._unload_idle(*each) for each in step.victims))
         except GatewayError as error:
             models = ", ".join(repr(placement.model) for placement, _ in step.victims)
-            text = f"no room, since {models} could not be unloaded: {error.message}"
+            text = f"no capacity, because {models} could not be unloaded: {error.message}"
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
 
     async def _given_up(self, placement: Placement, place: ModelPlace) -> None:
@@ -434,7 +434,7 @@ class Loader:
     async def _run(self) -> None:
         while True:
             await self.sleep(TICK)
-            with surviving("the look at which models are loaded"):
+            with surviving("checking which models to load or unload"):
                 self.tick()
 
     def _write(self, level: int, place: ModelPlace, text: str, *values: object) -> None:

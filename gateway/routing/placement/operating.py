@@ -73,7 +73,7 @@ class OperatedLoader(Loader):
             text = (
                 f"no model at {endpoint.address} can make room for {model!r}: they have calls, are pinned, or must stay"
             )
-            raise refusal(Reason.OVERLOADED, f"{text}, or there is not so much room")
+            raise refusal(Reason.OVERLOADED, f"{text}, or the capacity is too small")
         if not await outlived_by(self._begin(step)) and endpoint not in {each.endpoint for each in placement.held()}:
             text = f"another gateway loads model {model!r} elsewhere, or has just done so"
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")

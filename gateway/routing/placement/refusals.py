@@ -32,7 +32,7 @@ def untold(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> Gatewa
 def _untold(endpoint: Endpoint, errors: Mapping[Endpoint, GatewayError]) -> str:
     error = errors.get(endpoint)
     why = f": {error.message}" if error is not None else ""
-    return f"{endpoint.address} has not told yet which models it has{why}"
+    return f"{endpoint.address} has not reported its models yet{why}"
 
 
 def _unreachable(table: Placements, text: str) -> TransportError:

@@ -160,5 +160,5 @@ class Stocktaking:
         self._news.set()
         self.errors[endpoint] = error
         if failures == 1:
-            text = "endpoint %s did not tell which models it has: %s"
+            text = "endpoint %s did not report its models: %s"
             _lines.write(endpoint.address, logging.WARNING, text, endpoint.address, error.message)

@@ -117,7 +117,7 @@ class Watcher:
     def _failed(self, why: str) -> None:
         if not self._is_failing:
             self._is_failing = True
-            text = "backend %r: %s cannot be looked up: %s; what was found last is kept"
+            text = "backend %r: %s cannot be looked up: %s; the last addresses are kept"
             self._log(logging.WARNING, text, self._backend, self._source.description, why)
 
     def _log(self, level: int, text: str, *values: object) -> None:

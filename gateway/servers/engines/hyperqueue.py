@@ -409,7 +409,7 @@ class HyperQueueEngine:
         if folder is None:  # ids start from 1 again with a new HyperQueue server
             return JobReport(JobState.LOST, "HyperQueue has another job by this number")
         if job is None:
-            return JobReport(JobState.WAITING, "nothing is known of it but that it is not over")
+            return JobReport(JobState.WAITING, "HyperQueue only reports that it has not ended")
         held = (folder / "lease").exists()
         if state is None and not held:
             return JobReport(JobState.CANCELLED)

@@ -607,7 +607,7 @@ async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewher
     fleet = await loading(a, most=1).asked()
     await fleet.ask("m0")
     a.unload_errors["m0"] = "in use by an ensemble"
-    with pytest.raises(GatewayError, match="no room, since 'm0' could not be unloaded: in use by an ensemble"):
+    with pytest.raises(GatewayError, match="no capacity, because 'm0' could not be unloaded: in use by an ensemble"):
         await fleet.ask("m1")
     assert await fleet.server_of("m0") == "a"
     waiting = asyncio.ensure_future(fleet.server_of("m2"))

@@ -23,7 +23,7 @@ class HttpAnswer:
     by_proxy: bool = False
 
 
-_IS_GRPC = "is the address that of a gRPC server?"
+_IS_GRPC = "is this the address of a gRPC server?"
 _NO_REPLY = "a proxy gets no reply from the server behind it: does the server run, and is it fast enough?"
 
 # The statuses are from gRPC's doc/http-grpc-status-mapping.md; 413 is one of its "all other codes".
@@ -32,9 +32,9 @@ HTTP_ANSWERS: dict[int, HttpAnswer] = {
     401: HttpAnswer(
         Status.UNAUTHENTICATED,
         Reason.UNAUTHENTICATED,
-        "credentials are missing or wrong; `forward_headers` on the backend passes those of clients on",
+        "credentials are missing or wrong; `forward_headers` on the backend forwards the clients' own",
     ),
-    403: HttpAnswer(Status.PERMISSION_DENIED, Reason.PERMISSION_DENIED, "may the caller call this method there?"),
+    403: HttpAnswer(Status.PERMISSION_DENIED, Reason.PERMISSION_DENIED, "is the caller allowed to call this method?"),
     404: HttpAnswer(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, f"no such method there; {_IS_GRPC}"),
     413: HttpAnswer(Status.UNKNOWN, Reason.TOO_LARGE, "the message is larger than a proxy before the server allows"),
     429: HttpAnswer(Status.UNAVAILABLE, Reason.OVERLOADED, "too many calls; try again later"),

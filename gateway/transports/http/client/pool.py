@@ -109,7 +109,7 @@ class HttpPool:
         is_ending = False
         for connection in list(self._connections):
             goes_on = True  # a connection is checked again if its check failed
-            with surviving("the look at a connection to an endpoint"):
+            with surviving("checking a connection to an endpoint"):
                 goes_on = connection.look_after()
             is_ending |= goes_on
         if is_ending:
