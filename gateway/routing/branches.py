@@ -53,7 +53,7 @@ class Branches:
     """A Handler that sends a request to one of a route's backends, and to other backends if that one cannot respond.
 
     - `own`: the backends of the split, or the only one.
-    - `fallback`: the backends to use after the chosen one, in order.
+    - `fallback`: the backends that the gateway uses after the chosen one, in order.
     """
 
     def __init__(self, own: Sequence[Branch], split: Split, fallback: Sequence[Branch] = ()) -> None:

@@ -42,8 +42,8 @@ class EndpointChoice:
             self.on_change(endpoints)
 
     def choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """Return the strategy's endpoint among the endpoints with fewer than `limit` calls in flight (0: no limit) and
-        are not in `tried`; another one if that endpoint is down; None if all are busy or tried.
+        """Return the strategy's endpoint among the endpoints outside `tried` with fewer than `limit` calls in flight
+        (0: no limit); another one if that endpoint is down; None if all are busy or tried.
 
         Raises:
             TransportError: UNAVAILABLE (unreachable) if every endpoint is left out.

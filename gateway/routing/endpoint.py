@@ -27,7 +27,7 @@ class Endpoint:
     An Endpoint is a Connector that passes messages on to its own `connector` and records in `health` whether the
     address responds.
 
-    - slot: capacity for one call in flight; `max_in_flight` is the number of slots.
+    - `slot`: capacity for one call in flight; `max_in_flight` is the number of slots.
     """
 
     __slots__ = (

@@ -6,8 +6,8 @@ really take the listed route. For clients of tensor protocols, each model is fol
 (`M.gradient`), if it supports the derivative.
 
 Backends' lists are cached for a minute. A listing waits at most SECONDS_WAITED for a backend and otherwise uses the
-last known list, so it never fails because a backend is down. For the first list of backends whose servers must start
-first, it waits longer: until at least one model is known, and SECONDS_STARTING for the others.
+last known list, so it never fails because a backend is down. If no server of a backend has started yet, a listing waits
+longer: until at least one model is known, and up to SECONDS_STARTING for the other backends.
 """
 
 import asyncio

@@ -91,7 +91,7 @@ class CountedEndpoint(Endpoint):
 class StartedSlots:
     """The slots of servers that a Starter starts when calls wait for them; the Starter adds and removes the endpoints.
     While there are no endpoints, calls that take a slot wait in the queue. Other requests, such as metadata requests,
-    wait next to it."""
+    wait outside the queue."""
 
     def __init__(self, local: LocalSlots) -> None:
         self.local = local

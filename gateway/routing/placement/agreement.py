@@ -17,7 +17,7 @@ def rendezvous(model: str, address: str) -> int:
 
 
 class Agreement(Protocol):
-    """Coordinates the gateways of the same servers: decides which gateway loads a model."""
+    """Coordinates the gateways in front of the same servers: decides which gateway loads a model."""
 
     @property
     def is_shared(self) -> bool:
