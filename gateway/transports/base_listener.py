@@ -30,7 +30,7 @@ class BaseListener:
     def _accept_with(self, settings: ListenerSettings) -> None:
         """Use these settings for clients that connect from now on."""
         self._is_bounded = self._connections.are_bounded(settings.limits)
-        """Whether connections can end, or refuse requests, without the client's request."""
+        """Whether the gateway can end connections, or refuse requests on them, on its own initiative."""
         self._accept = accepting(settings, self.serve, self._connections, self._timeouts)
 
     def _make_connection(self) -> asyncio.BaseProtocol:

@@ -238,8 +238,8 @@ class ListenerConnections:
         return cls(settings.name, limits.connections, shared_limit, limits.connections_per_client)
 
     def are_bounded(self, limits: Limits) -> bool:
-        """Return whether connections of a listener with these limits can end, or refuse requests, without the client's
-        request."""
+        """Return whether the gateway can end connections of a listener with these limits, or refuse requests on them,
+        on its own initiative."""
         return limits.ends_connections or self.shedding is not None
 
     @property

@@ -145,7 +145,7 @@ class PlacedSlots:
             pass
 
     def has_no_holder(self, placement: Placement) -> None:
-        """Load a model that no server has any longer, or fail the calls that wait for it."""
+        """If calls wait for a model that no server has any longer, load the model or fail the calls."""
         if not placement.waiting:
             return
         if self.loader is not None and self.is_on_demand:

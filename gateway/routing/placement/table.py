@@ -450,7 +450,7 @@ class Placements:
             self.became(placement, place, state)
 
     def _lost(self, endpoint: Endpoint, stock: Stock, before: Stock | None, asked: int) -> Iterator[str]:
-        """Record the models that an endpoint no longer has, and yield the ones that got calls."""
+        """Record the models that an endpoint no longer has, and yield the ones that it served."""
         known = self._emptied.pop(endpoint, set())
         if before is not None:
             known.update(before.listed, before.changing, before.held)

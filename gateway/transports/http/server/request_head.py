@@ -41,8 +41,8 @@ _SINGLE = frozenset(
 )
 
 _BYTES_PER_FIELD, _FEWEST_FIELDS = 32, 100
-"""A head can have one field for each `_BYTES_PER_FIELD` bytes of its limit, which HTTP/2 counts for each field, too;
-and always `_FEWEST_FIELDS` fields."""
+"""A head can have one field per `_BYTES_PER_FIELD` bytes of its limit, but always at least `_FEWEST_FIELDS`. HTTP/2
+adds the same number of bytes to the size of each field."""
 
 _VERSIONS = ("1.1", "1.0")
 _KEEP_LINES = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
@@ -117,7 +117,7 @@ class HeadReader:
         return stop
 
     def hold(self, sundries: Sundries) -> None:
-        """Count the memory of the received part of the head. Raises GatewayError like Sundries.add."""
+        """Count the memory of the received part of the head. Raises GatewayError like `Sundries.add`."""
         held = 2 * self.size + FIELD_BYTES * len(self.headers)
         sundries.add(held - self._held)
         self._held = held
