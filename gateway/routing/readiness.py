@@ -31,8 +31,8 @@ async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> 
 
 
 async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target: Callable[[Endpoint], Target]) -> bool:
-    """Return whether at least one of the endpoints is ready. All are queried in parallel; the responses do not affect
-    their health."""
+    """Return whether at least one of the endpoints is ready. All endpoints are queried in parallel; the responses do
+    not affect their health."""
     asking = [spawn(is_endpoint_ready(protocol, each, target(each))) for each in endpoints]
     try:
         for each in asyncio.as_completed(asking):

@@ -32,7 +32,7 @@ from gateway.routing.waiting import Lines
 
 MOST_ROUNDS = 2
 """The maximum number of rounds in which a request is sent again because no server with its model was reachable, and the
-model was loaded elsewhere. A server that does not have the model can only be the first one in these rounds."""
+model was loaded elsewhere. A round because a server lacks the model can only be the first one."""
 
 
 class PlacedSlots:
