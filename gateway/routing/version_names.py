@@ -14,7 +14,7 @@ from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
 
 _READS = "the version in the model's name"
-"""Why such requests are decoded: the server gets another name."""
+"""Why requests with a version in the name are decoded: the server gets another name."""
 _JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
 
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Use(Protocol):
-    """How much a server that the backend uses is in use."""
+    """The use of a server that the backend has."""
 
     @property
     def in_flight(self) -> int:

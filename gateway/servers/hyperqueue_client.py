@@ -1,8 +1,8 @@
 """HyperQueue's Python client in a separate process, which the engine starts: `python hyperqueue_client.py [FOLDER]`.
 
 The client's calls block and have no timeout, a call that hangs delays the end of its process, and a second call at the
-same time ends in a panic of its Rust code. A process can be killed in any state. It reads one JSON object per line from
-stdin and responds to each with one line on stdout: `{"ok": RESULT}`, or `{"error": TEXT}`.
+same time ends in a panic of its Rust code. A process can be killed in any state. The process reads one JSON object per
+line from stdin and responds to each with one line on stdout: `{"ok": RESULT}`, or `{"error": TEXT}`.
 
 - `{"ask": "submit", ...}` with `name`, `args`, `cwd`, `env`, `stderr`, `cpus`, `resources`, `nodes`, `min_time`
   (seconds or null), `priority`: the id of the job.

@@ -303,9 +303,9 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     def _linger(self) -> None:
         """Half-close, and drop the data that the client still sends until it closes, too, for at most
-        `Timeouts.linger`. If the connection was closed immediately, the system would send a reset, and a client that is
-        still sending would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed: there, the
-        loop drops the remaining data."""
+        `Timeouts.linger`. If the gateway closed the connection immediately, the system would send a reset, and a client
+        that is still sending would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed:
+        there, the loop drops the remaining data."""
         self._phase = Phase.LINGERING
         self._droppable_bytes = self._context.limits.message
         self._alarm.set(self._context.timeouts.linger)

@@ -37,7 +37,7 @@ _RESERVED_SHARE = 10
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the process' limit of open files to the maximum that the system allows."""
+    """Raise the process's limit of open files to the maximum that the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

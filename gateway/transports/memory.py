@@ -258,7 +258,7 @@ def _ended(end: "weakref.ref[_Bytes]") -> None:
 
 
 def cgroup_memory() -> int | None:
-    """Return the memory limit of the process' cgroup, in bytes; None if it has no limit below the machine's memory."""
+    """Return the memory limit of the process's cgroup, in bytes; None if it has no limit below the machine's memory."""
     limit = machine_memory()
     return limit if limit < physical_memory() else None
 
@@ -395,7 +395,7 @@ class _Share:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Raises GatewayError like Memory.add."""
+        """Raises GatewayError like `Memory.add`."""
         self._memory.add(size)
         self.size += size
 

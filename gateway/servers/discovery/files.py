@@ -1,4 +1,4 @@
-"""`discovery: {files: GLOB}`: files with one address per line, like UM-Bridge's servers on HPC systems write them.
+"""`discovery: {files: GLOB}`: files with one address per line, in the format of UM-Bridge's servers on HPC systems.
 
 The files are read again in every interval, regardless of their modification times: network file systems cache these
 times, change notifications (inotify) do not arrive from other machines, and only opening a file makes an NFS client

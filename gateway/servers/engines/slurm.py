@@ -49,7 +49,7 @@ def is_installed() -> bool:
 
 
 def start(settings: object) -> "SlurmEngine":
-    """Return the engine. It ignores the settings, because SLURM's commands find their cluster themselves."""
+    """Return the engine. The settings are ignored, because SLURM's commands find their cluster themselves."""
     return SlurmEngine()
 
 

@@ -32,7 +32,7 @@ from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.memory import CALL_BYTES, Memory, Sundries, waiting_bytes
 
 _LARGE_WINDOW = 2**23
-"""The number of bytes that a client can send ahead of a message that is larger than the usual window."""
+"""The number of bytes of a large message, larger than the usual window, that a client can send ahead."""
 
 _GRACE = 0.05
 """Delay after its deadline until the connection ends a unary call, in seconds. Usually the exchange has refused it by
@@ -237,7 +237,7 @@ class ServerCall:
         raise NotImplementedError
 
     def idle_for_too_long(self, now: float) -> str | None:
-        """Return why a stream is ended in which neither side sends anything; None if it continues, and for all other
+        """Return why a stream without messages from either side must end; None if it continues, and for all other
         calls."""
         return None
 

@@ -415,8 +415,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _connection_line(self) -> bytes:
         """Return the Connection line of a head that is written now, with the lines of the request's record and the CORS
-        lines. It decides whether the connection is kept: if the previous replies did not announce a close, the client
-        can send another request (RFC 9112, section 9.6), which must be answered."""
+        lines. It decides whether the connection is kept: if a reply does not announce a close, the client can send
+        another request (RFC 9112, section 9.6), which must be answered."""
         if self._context.connections.ending:
             self._keep_alive = False
         head = self._head
