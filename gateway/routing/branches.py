@@ -4,7 +4,7 @@ order, when that backend cannot respond.
 | request | backend |
 |---|---|
 | a call: inference, explanation, derivative, stream | the backend that the split chooses, then the fallbacks |
-| whether the model is ready | all in parallel; one that reports the model as ready is enough |
+| whether the model is ready | all in parallel; a single ready backend is enough |
 | load, unload, trace and log settings | only the first backend of the split |
 | anything else (metadata, configuration, ...) | the first backend of the split, then the fallbacks |
 
