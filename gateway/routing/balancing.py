@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Se
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from gateway.routing.load.told import ToldLoads
+from gateway.routing.load.reported import ReportedLoads
 
 SMALLEST_SHARE = 0.05
 """The share of its weight that an endpoint has at the beginning of its slow start."""
@@ -79,7 +79,7 @@ class Weights:
         return weight
 
 
-def strategy(name: str, weights: Weights, loads: ToldLoads | None = None) -> Strategy:
+def strategy(name: str, weights: Weights, loads: ReportedLoads | None = None) -> Strategy:
     """Return the strategy with this name in the configuration. `least_load` uses `loads`; if that is None, it uses the
     calls in flight.
 
@@ -159,7 +159,7 @@ class LeastLoad:
     CLOSE = 1.1
     """A load of at most this multiple of the smallest load counts as equal to it."""
 
-    def __init__(self, loads: ToldLoads, weights: Weights) -> None:
+    def __init__(self, loads: ReportedLoads, weights: Weights) -> None:
         self.loads = loads
         self._weights = weights
         self._turns = _Turns()

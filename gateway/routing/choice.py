@@ -18,7 +18,7 @@ class EndpointChoice:
     """Chooses among the endpoints of the backend `name` that are not drained. `most_left_out` is the maximum share of
     them to leave out."""
 
-    def __init__(self, strategy: Strategy | None = None, most_left_out: float = Ejection().most) -> None:
+    def __init__(self, strategy: Strategy | None = None, most_left_out: float = Ejection().max_ejected_share) -> None:
         self.strategy = strategy or LeastInFlight()
         self.name = ""
         self.endpoints: tuple[Endpoint, ...] = ()

@@ -38,7 +38,7 @@ The effect of probes:
   So a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
 - A server that reports in a probe that it is not ready (`refused`) might still respond to calls. In that case only a
   passed probe clears the failed probes; responses to calls do not.
-- The backend decides how many of its endpoints can be left out at the same time (`Ejection.most`).
+- The backend decides how many of its endpoints can be left out at the same time (`Ejection.max_ejected_share`).
 """
 
 import logging
@@ -70,7 +70,7 @@ class State(Enum):
     DEGRADED = "degraded"
     """The endpoint gets calls, but the last calls or probes failed."""
     DOWN = "down"
-    """The endpoint gets no calls, within the limit of `Ejection.most`."""
+    """The endpoint gets no calls, within the limit of `Ejection.max_ejected_share`."""
 
 
 @frozen
@@ -85,7 +85,7 @@ class Ejection:
 
     failures: int = 5
     seconds: float = 10.0
-    most: float = 0.5
+    max_ejected_share: float = 0.5
 
 
 @frozen

@@ -20,7 +20,7 @@ from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.transports.shedding import Shedding
 
 if sys.platform != "win32":  # only the client runs on Windows
@@ -355,7 +355,7 @@ class ListenerConnections:
         """Close every connection after its last reply, including connections that are accepted later."""
         self.ending = self.draining = True
         for connection in list(self._open):
-            with surviving("draining a client's connection"):
+            with log_and_continue("draining a client's connection"):
                 connection.drain()
 
     async def end(self, seconds: float) -> int:
@@ -368,7 +368,7 @@ class ListenerConnections:
             pass
         unanswered = sum(connection.unanswered for connection in self._open)
         for connection in list(self._open):
-            with surviving("closing a client's connection"):
+            with log_and_continue("closing a client's connection"):
                 connection.terminate()
         await self._until_empty()
         await asyncio.sleep(0)  # lets exchanges that were cancelled with their connections end

@@ -5,7 +5,7 @@ These count against `limits.memory`:
 - a body of at least MIN_COUNTED bytes, of a request or a reply, compressed or decompressed: each byte from its arrival
   until the last view of the body is freed;
 - a written reply until the client reads it;
-- the other memory of a client's connection (`Sundries`): heads, messages that wait for their turn, and calls with their
+- the other memory of a client's connection (`ConnectionMemory`): heads, messages that wait for their turn, and calls with their
   small bodies, beyond UNCOUNTED bytes for each connection.
 
 Memory for one client's messages also counts against `limits.memory_per_client`, if that is set.
@@ -33,7 +33,7 @@ import numpy as np
 from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.types import Buffer
 
 if sys.platform != "win32":  # only the client runs on Windows
@@ -45,7 +45,7 @@ MIN_COUNTED = 16 * 2**10
 """The minimum size of a body that is counted, in bytes. Counting costs about 1 us, which is too much for smaller
 bodies."""
 UNCOUNTED = 64 * 2**10
-"""The size of a connection's `Sundries` up to which they are not counted, in bytes: one small call at a time costs
+"""The size of a connection's `ConnectionMemory` up to which they are not counted, in bytes: one small call at a time costs
 nothing."""
 FIELD_BYTES = 200
 """The memory of a header field in addition to its text, in bytes: two byte strings, a pair, places in a list and in a
@@ -327,11 +327,11 @@ async def give_back(memory: Memory) -> None:
         used = memory.used
         if memory.peak - used + memory.freed > WORTH_TRIMMING:
             memory.peak, memory.freed = used, 0
-            with surviving("returning free memory to the system"):
+            with log_and_continue("returning free memory to the system"):
                 await asyncio.to_thread(trim, 0)
 
 
-class Sundries:
+class ConnectionMemory:
     """The memory of one connection other than bodies that are counted byte by byte: `size` bytes. These bytes are
     counted in `memory` in steps, so most calls only add two numbers. Use it in one event loop only."""
 

@@ -16,7 +16,7 @@ def rendezvous(model: str, address: str) -> int:
     return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
 
-class Agreement(Protocol):
+class LoadCoordinator(Protocol):
     """Coordinates the gateways in front of the same servers: decides which gateway loads a model."""
 
     @property
@@ -32,21 +32,21 @@ class Agreement(Protocol):
         """Release the claim after the load has ended."""
 
     async def close(self) -> None:
-        """Close the Agreement; nothing is claimed afterwards."""
+        """Close the LoadCoordinator; nothing is claimed afterwards."""
 
 
-class EachForItself:
-    """An Agreement without a store: a gateway loads the models that its clients request. Two gateways that load a model
+class LocalCoordinator:
+    """An LoadCoordinator without a store: a gateway loads the models that its clients request. Two gateways that load a model
     at the same time choose the same server by `rendezvous`, if they have the same information about the servers."""
 
     is_shared = False
 
     async def claim(self, model: str, address: str) -> bool:
-        """See `Agreement.claim`: always True."""
+        """See `LoadCoordinator.claim`: always True."""
         return True
 
     async def release(self, model: str, address: str) -> None:
-        """See `Agreement.release`."""
+        """See `LoadCoordinator.release`."""
 
     async def close(self) -> None:
-        """See `Agreement.close`."""
+        """See `LoadCoordinator.close`."""

@@ -25,16 +25,16 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, re
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.core.types import ControlRequest
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement import plan
-from gateway.routing.placement.agreement import Agreement, EachForItself
+from gateway.routing.placement.agreement import LoadCoordinator, LocalCoordinator
 from gateway.routing.placement.control import ModelControl
 from gateway.routing.placement.inventory import Inventory
-from gateway.routing.placement.plan import LoadSettings, LoadStep, Rooms
-from gateway.routing.placement.table import LoadFailure, ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.placement.plan import LoadSettings, LoadStep, ServerCapacities
+from gateway.routing.placement.table import LoadFailure, ModelReplica, Placement, Placements, ReplicaState
 
 T = TypeVar("T")
 
@@ -66,13 +66,13 @@ class Loader:
         protocol: Protocol,
         inventory: Inventory,
         clock: Callable[[], float],
-        agreement: Agreement | None = None,
+        agreement: LoadCoordinator | None = None,
     ) -> None:
         self._table = table
         self._settings = settings
         self._control = ModelControl(protocol, inventory, settings.timeout, clock)
         self._clock = clock
-        self._agreement = agreement or EachForItself()
+        self._agreement = agreement or LocalCoordinator()
         self._wanted: dict[str, Placement] = {}
         """The models that calls wait for and that no server has, in order of arrival."""
         self._running: set[asyncio.Task[Any]] = set()
@@ -147,9 +147,9 @@ class Loader:
             return refusal(Reason.FAILED_PRECONDITION, f"backend {self._table.backend!r}: {text}")
         if any(True for _ in plan.candidates(self._table, placement, self.takes_models, now)):
             return None
-        if any(each.state is PlaceState.UNLOADING and each.is_ours for each in placement.places.values()):
+        if any(each.state is ReplicaState.UNLOADING and each.is_ours for each in placement.places.values()):
             return None  # it can be loaded again afterwards
-        paused = [each for each in placement.places.values() if each.state is PlaceState.FAILED and each.until > now]
+        paused = [each for each in placement.places.values() if each.state is ReplicaState.FAILED and each.until > now]
         if paused:
             first = min(paused, key=lambda each: each.until)
             text = f"model {model!r} could not be loaded at {first.endpoint.address}: {first.why}"
@@ -202,7 +202,7 @@ class Loader:
         for placement in placements:
             self._load_copies(placement, rooms, now)
 
-    def _load_copies(self, placement: Placement, rooms: Rooms, now: float) -> None:
+    def _load_copies(self, placement: Placement, rooms: ServerCapacities, now: float) -> None:
         held = [each for each in placement.held() if self.takes_models(each.endpoint)]
         failure = placement.failure
         if not held or self._is_being_loaded(placement) or (failure is not None and now < failure.until):
@@ -216,10 +216,10 @@ class Loader:
     def _advance_now(self) -> None:
         self._is_due = False
         if self._wanted:
-            with surviving("loading models"):
+            with log_and_continue("loading models"):
                 self._advance(self._rooms())
 
-    def _advance(self, rooms: Rooms) -> None:
+    def _advance(self, rooms: ServerCapacities) -> None:
         """Start to load the requested models, as far as there is capacity."""
         starved_since = self._clock() - plan.STARVED
         for placement in list(self._wanted.values()):
@@ -239,20 +239,20 @@ class Loader:
         error = self.why_not(placement)
         return error or self._refusal(f"model {placement.model!r} could not be loaded", TICK)
 
-    def _rooms(self) -> Rooms:
-        return Rooms(self._table, self._settings, self._clock(), self.takes_models)
+    def _rooms(self) -> ServerCapacities:
+        return ServerCapacities(self._table, self._settings, self._clock(), self.takes_models)
 
     def _is_being_loaded(self, placement: Placement) -> bool:
         """Return whether a responding server is loading the model, no matter which gateway requested it."""
         places = placement.places.values()
-        return any(each.state is PlaceState.LOADING and self.takes_models(each.endpoint) for each in places)
+        return any(each.state is ReplicaState.LOADING and self.takes_models(each.endpoint) for each in places)
 
     def _look_at_loads_of_others(self) -> None:
         """Query the servers that are loading a requested model for another gateway, because they do not report the end
         of the load."""
         for placement in self._wanted.values():
             for place in placement.places.values():
-                if place.state is PlaceState.LOADING and not place.is_ours:
+                if place.state is ReplicaState.LOADING and not place.is_ours:
                     self.ask_soon(place.endpoint)
 
     def _listing(self, model: str) -> list[Endpoint]:
@@ -268,9 +268,9 @@ class Loader:
         placement, endpoint = step.placement, step.endpoint
         place = placement.places.get(endpoint)
         if place is None:
-            place = self._table.add(placement, endpoint, PlaceState.LOADING)
+            place = self._table.add(placement, endpoint, ReplicaState.LOADING)
         else:
-            self._table.became(placement, place, PlaceState.LOADING)
+            self._table.became(placement, place, ReplicaState.LOADING)
         place.is_ours = True
         place.client = placement.wanted_by
         for victim, victims_place in step.victims:
@@ -292,13 +292,13 @@ class Loader:
             self.advance_soon()
 
     async def _surviving(self, doing: Coroutine[Any, Any, None]) -> None:
-        with surviving("unloading a model"):
+        with log_and_continue("unloading a model"):
             try:
                 await doing
             except GatewayError:
                 return  # it is in the log
 
-    async def _load(self, step: LoadStep, place: ModelPlace, request: ControlRequest) -> bool:
+    async def _load(self, step: LoadStep, place: ModelReplica, request: ControlRequest) -> bool:
         """Unload other models if necessary, and load a model. Raises GatewayError with the reason if this fails."""
         placement, address = step.placement, place.endpoint.address
         try:
@@ -316,7 +316,7 @@ class Loader:
             raise
         except BaseException:
             place.is_ours = False
-            self._table.became(placement, place, PlaceState.GONE)
+            self._table.became(placement, place, ReplicaState.GONE)
             raise
         place.is_ours = False
         self.loads += 1
@@ -324,11 +324,11 @@ class Loader:
         if placement.places.get(place.endpoint) is place:
             place.failures = 0
             self._write(logging.INFO, place, "model %r is loaded", placement.model)
-            self._table.became(placement, place, PlaceState.HELD)
+            self._table.became(placement, place, ReplicaState.HELD)
             self.ask_soon(place.endpoint)
         return True
 
-    async def _may_load(self, placement: Placement, place: ModelPlace) -> bool:
+    async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
         """Claim a model. False: another gateway is loading it, or has loaded it since the servers were last queried."""
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_told(each)}
@@ -344,11 +344,11 @@ class Loader:
         await self._agreement.release(model, address)
         return False
 
-    def _leave(self, victims: Iterable[tuple[Placement, ModelPlace]]) -> None:
+    def _leave(self, victims: Iterable[tuple[Placement, ModelReplica]]) -> None:
         """Record that the models that were selected for unloading stay loaded."""
         for victim, place in victims:
             place.is_ours = False
-            self._table.became(victim, place, PlaceState.HELD)
+            self._table.became(victim, place, ReplicaState.HELD)
 
     async def _make_room(self, step: LoadStep) -> None:
         """Unload the victims. An error here does not count as a failure of the model to load, which can be loaded
@@ -360,23 +360,23 @@ class Loader:
             text = f"no capacity, because {models} could not be unloaded: {error.message}"
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
 
-    async def _given_up(self, placement: Placement, place: ModelPlace) -> None:
+    async def _given_up(self, placement: Placement, place: ModelReplica) -> None:
         """Another gateway has loaded the model, or tried to: query the servers for it. If no server has it, it is
         claimed again after a delay."""
         placement.not_before = self._clock() + TICK
         asked = [self.ask_soon(each) for each in self._listing(placement.model) if each is not place.endpoint]
         await asyncio.gather(*(each for each in asked if each is not None), return_exceptions=True)
         place.is_ours = False
-        self._table.became(placement, place, PlaceState.GONE)
+        self._table.became(placement, place, ReplicaState.GONE)
         if (last := self.ask_soon(place.endpoint)) is not None:
             await last
 
-    def _failed(self, placement: Placement, place: ModelPlace, error: GatewayError) -> None:
+    def _failed(self, placement: Placement, place: ModelReplica, error: GatewayError) -> None:
         """Record that a load has failed. If the server has reported the reason, fail the waiting calls with it."""
         self.failed_loads += 1
         place.is_ours = False
         place.failures += 1
-        self._table.became(placement, place, PlaceState.FAILED, error.message)
+        self._table.became(placement, place, ReplicaState.FAILED, error.message)
         now = self._clock()
         place.until = now + _pause(place.failures)
         is_late = error.status is Status.DEADLINE_EXCEEDED
@@ -392,12 +392,12 @@ class Loader:
         if not any(self.takes_models(each.endpoint) for each in placement.held()):
             self._table.refuse(placement, partial(self._why_not, placement))
 
-    def _reserve_unload(self, placement: Placement, place: ModelPlace) -> None:
+    def _reserve_unload(self, placement: Placement, place: ModelReplica) -> None:
         """Mark the replica as unloading: it gets no calls from now on."""
-        self._table.became(placement, place, PlaceState.UNLOADING)
+        self._table.became(placement, place, ReplicaState.UNLOADING)
         place.is_ours = True
 
-    async def _unload(self, placement: Placement, place: ModelPlace, request: ControlRequest | None = None) -> None:
+    async def _unload(self, placement: Placement, place: ModelReplica, request: ControlRequest | None = None) -> None:
         try:
             request = request or ControlRequest(Operation.UNLOAD, placement.model)
             await self._control.ask(request, place.endpoint)
@@ -409,9 +409,9 @@ class Loader:
             place.is_ours = False
         self.unloads += 1
         self._write(logging.INFO, place, "model %r is unloaded", placement.model)
-        self._table.became(placement, place, PlaceState.GONE)
+        self._table.became(placement, place, ReplicaState.GONE)
 
-    async def _unload_idle(self, placement: Placement, place: ModelPlace) -> None:
+    async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
         """Unload a replica after its calls in flight, for which it waits up to `timeout`: a stream could continue
         forever."""
         try:
@@ -423,10 +423,10 @@ class Loader:
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
         await self._unload(placement, place)
 
-    def _stays(self, placement: Placement, place: ModelPlace, why: str) -> None:
+    def _stays(self, placement: Placement, place: ModelReplica, why: str) -> None:
         """Record that a model that could not be unloaded is still loaded."""
         place.is_ours = False
-        self._table.became(placement, place, PlaceState.HELD)
+        self._table.became(placement, place, ReplicaState.HELD)
         place.until = self._clock() + FIRST_PAUSE
         self._write(logging.WARNING, place, "model %r could not be unloaded: %s", placement.model, why)
         self.ask_soon(place.endpoint)
@@ -434,17 +434,17 @@ class Loader:
     async def _run(self) -> None:
         while True:
             await self.sleep(TICK)
-            with surviving("checking which models to load or unload"):
+            with log_and_continue("checking which models to load or unload"):
                 self.tick()
 
-    def _write(self, level: int, place: ModelPlace, text: str, *values: object) -> None:
+    def _write(self, level: int, place: ModelReplica, text: str, *values: object) -> None:
         where = f"endpoint {place.endpoint.address} of backend {self._table.backend!r}"
         _lines.write((self._table.backend, level), level, f"%s: {text}", where, *values)
 
 
-def _may_be_told(place: ModelPlace) -> bool:
+def _may_be_told(place: ModelReplica) -> bool:
     """Return whether the server might report the model although it was not loaded there since the last query."""
-    return place.state in (PlaceState.HELD, PlaceState.UNLOADING) or place.has_lied
+    return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 
 
 def _pause(failures: int) -> float:

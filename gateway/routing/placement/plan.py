@@ -5,7 +5,7 @@ table.
 - If no server has enough free capacity, models are unloaded where the least recently used models have been unused for
   the longest time. Surplus copies, beyond the number that the calls need, go first. A model with calls in flight, or
   with waiting calls, stays.
-- A model that is pinned, or was loaded less than `least_stay` seconds ago, is not unloaded for another one.
+- A model that is pinned, or was loaded less than `min_stay` seconds ago, is not unloaded for another one.
 - If the models of a client use more than its `share` of a server, only this client's own models are unloaded for a new
   one. A model belongs to a client if the client's call had it loaded, and no other client has called it there since.
 - A model for which calls have waited for STARVED seconds can replace a model that is always in use. That model gets no
@@ -21,7 +21,7 @@ from fnmatch import fnmatchcase
 from gateway.core.frozen import frozen
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.agreement import rendezvous
-from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 
 STARVED = 5.0
 """Seconds that calls wait for a model before it can replace a model that always has calls. A loaded model stays at
@@ -32,27 +32,27 @@ least as long."""
 class LoadSettings:
     """Settings for loading models.
 
-    - `most`, `memory`: maximum number of models, and of bytes of models, on one server; None: no limit.
+    - `max_models`, `memory`: maximum number of models, and of bytes of models, on one server; None: no limit.
     - `sizes`: the size of models in bytes by glob; the first match counts.
-    - `least_copies`, `most_copies`: minimum and maximum number of servers on which a model in use is loaded.
+    - `min_copies`, `max_copies`: minimum and maximum number of servers on which a model in use is loaded.
     - `calls_per_copy`: number of calls in flight that are enough work for one copy.
     - `idle`: time without a call after which a model is unloaded, in seconds; 0: never.
     - `timeout`: how long a server can take to load or unload a model, in seconds.
     - `pinned`: globs of models that are never unloaded, neither for others nor because they are idle.
-    - `least_stay`: minimum time that a model stays loaded before it can be unloaded for another one, in seconds.
+    - `min_stay`: minimum time that a model stays loaded before it can be unloaded for another one, in seconds.
     - `share`: the share of a server's capacity beyond which a client's new models replace only its own.
     """
 
-    most: int | None = None
+    max_models: int | None = None
     memory: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    least_copies: int = 1
-    most_copies: int = 1
+    min_copies: int = 1
+    max_copies: int = 1
     calls_per_copy: int = 8
     idle: float = 0.0
     timeout: float = 600.0
     pinned: tuple[str, ...] = ()
-    least_stay: float = 0.0
+    min_stay: float = 0.0
     share: float = 1.0
 
     def is_pinned(self, model: str) -> bool:
@@ -67,7 +67,7 @@ class LoadSettings:
 
     def copies(self, demand: float) -> int:
         """Return the number of servers on which a model with this number of calls in flight should be loaded."""
-        return min(max(math.ceil(demand / self.calls_per_copy), self.least_copies), self.most_copies)
+        return min(max(math.ceil(demand / self.calls_per_copy), self.min_copies), self.max_copies)
 
 
 @frozen
@@ -76,17 +76,17 @@ class LoadStep:
 
     placement: Placement
     endpoint: Endpoint
-    victims: tuple[tuple[Placement, ModelPlace], ...] = ()
+    victims: tuple[tuple[Placement, ModelReplica], ...] = ()
 
 
-class Room:
+class Capacity:
     """The capacity of one server: the models that use it, and the free capacity."""
 
     __slots__ = ("_of_clients", "_settings", "count", "places", "size")
 
     def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
-        self.places: list[tuple[Placement, ModelPlace]] = []
+        self.places: list[tuple[Placement, ModelReplica]] = []
         self.count = 0
         self.size = 0
         self._of_clients: dict[str, list[int]] = {}
@@ -115,14 +115,14 @@ class Room:
         settings = self._settings
         if not count or settings.share == 1:
             return False
-        if settings.most is not None and count + 1 > settings.share * settings.most:
+        if settings.max_models is not None and count + 1 > settings.share * settings.max_models:
             return True
         return settings.memory is not None and size + settings.size(model) > settings.share * settings.memory
 
     def fits(self, model: str) -> bool:
         """Return whether there is capacity for one more model."""
         settings = self._settings
-        if settings.most is not None and self.count >= settings.most:
+        if settings.max_models is not None and self.count >= settings.max_models:
             return False
         return settings.memory is None or self.size + settings.size(model) <= settings.memory
 
@@ -130,7 +130,7 @@ class Room:
     def is_exceeded(self) -> bool:
         """Whether the loaded models exceed the limits."""
         settings = self._settings
-        return (settings.most is not None and self.count > settings.most) or (
+        return (settings.max_models is not None and self.count > settings.max_models) or (
             settings.memory is not None and self.size > settings.memory
         )
 
@@ -138,13 +138,13 @@ class Room:
     def left(self) -> float:
         """The free share of the limits; without limits, a number that is larger the fewer models are loaded."""
         settings = self._settings
-        shares = [1 - self.count / settings.most] if settings.most is not None else []
+        shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
             shares.append(1 - self.size / settings.memory)
         return min(shares) if shares else -float(self.count)
 
 
-class Rooms:
+class ServerCapacities:
     """The capacity of all servers at one time, and decisions based on it. `now` is on the backend's clock.
     `takes_models` returns whether an endpoint can get models."""
 
@@ -155,7 +155,7 @@ class Rooms:
         self._settings = settings
         self._now = now
         self._takes_models = takes_models
-        self.at: dict[Endpoint, Room] = {endpoint: Room(settings) for endpoint in table.stocks}
+        self.at: dict[Endpoint, Capacity] = {endpoint: Capacity(settings) for endpoint in table.stocks}
         for placement in table.models.values():
             for place in placement.places.values():
                 if place.takes_room:
@@ -214,7 +214,7 @@ class Rooms:
             room.give_back(victim[0].model, victim[1].client)
         room.take(step.placement.model, step.placement.wanted_by)
 
-    def too_many(self) -> Iterator[tuple[Placement, ModelPlace]]:
+    def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
         """Yield the replicas to unload because a server exceeds its limits: the least recently used ones without
         calls."""
         for room in self.at.values():
@@ -229,7 +229,7 @@ class Rooms:
     ) -> LoadStep | None:
         """Return the step that frees capacity at `endpoint`; None if that is impossible."""
         room, victims = self.at[endpoint], []
-        freed = Room(self._settings)
+        freed = Capacity(self._settings)
         freed.count, freed.size = room.count, room.size
         of_client = placement.wanted_by if room.is_beyond_share(placement.wanted_by, placement.model) else ""
         for each in [*self._unused(room), *(self._busy(room) if is_starved else ())]:
@@ -243,22 +243,22 @@ class Rooms:
                 return LoadStep(placement, endpoint, tuple(victims))
         return None
 
-    def _may_make_room(self, placement: Placement, place: ModelPlace) -> bool:
-        has_stayed = self._now - place.since >= self._settings.least_stay
+    def _may_make_room(self, placement: Placement, place: ModelReplica) -> bool:
+        has_stayed = self._now - place.since >= self._settings.min_stay
         return has_stayed and not self._settings.is_pinned(placement.model)
 
-    def _unused(self, room: Room) -> list[tuple[Placement, ModelPlace]]:
+    def _unused(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
         """Return the replicas that can be unloaded, least needed first."""
         unused = [each for each in room.places if can_be_unloaded(*each, self._now)]
         return sorted(unused, key=lambda each: (not self._is_surplus(each[0]), each[1].last_used))
 
-    def _busy(self, room: Room) -> list[tuple[Placement, ModelPlace]]:
+    def _busy(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
         """Return the replicas with calls in flight that have been loaded for at least STARVED seconds, fewest calls
         first."""
         busy = [
             each
             for each in room.places
-            if each[1].state is PlaceState.HELD and each[1].in_flight and self._now - each[1].since >= STARVED
+            if each[1].state is ReplicaState.HELD and each[1].in_flight and self._now - each[1].since >= STARVED
         ]
         return sorted(busy, key=lambda each: (each[1].in_flight, each[1].since))
 
@@ -298,24 +298,26 @@ def candidates(
             yield endpoint
 
 
-def can_be_unloaded(placement: Placement, place: ModelPlace, now: float) -> bool:
+def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
     """Return whether a replica has no calls, and no calls wait for the model. Drained servers are left alone."""
     if place.endpoint.drain is not None:
         return False
-    return place.state is PlaceState.HELD and not place.in_flight and not placement.waiting and now >= place.until
+    return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until
 
 
-def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelPlace]:
-    """Return the replicas of a model beyond `most_copies`, which exist when two gateways without coordination load it.
+def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
+    """Return the replicas of a model beyond `max_copies`, which exist when two gateways without coordination load it.
     All gateways keep the same ones: the first in rendezvous order."""
-    if len(placement.places) <= settings.most_copies:
+    if len(placement.places) <= settings.max_copies:
         return []
     serving = [each for each in placement.held() if each.endpoint.drain is None]
     held = sorted(serving, key=lambda each: -rendezvous(placement.model, each.endpoint.address))
-    return [each for each in held[settings.most_copies :] if can_be_unloaded(placement, each, now)]
+    return [each for each in held[settings.max_copies :] if can_be_unloaded(placement, each, now)]
 
 
-def idle(placements: Iterable[Placement], settings: LoadSettings, now: float) -> Iterator[tuple[Placement, ModelPlace]]:
+def idle(
+    placements: Iterable[Placement], settings: LoadSettings, now: float
+) -> Iterator[tuple[Placement, ModelReplica]]:
     """Yield the replicas of models that had no calls for longer than `idle`."""
     if not settings.idle:
         return

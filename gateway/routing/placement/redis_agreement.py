@@ -55,7 +55,7 @@ class RedisClient(Protocol):
 
 
 class RedisAgreement:
-    """An Agreement by leases. `fleet` is the same name in all gateways in front of the same servers, and differs from
+    """An LoadCoordinator by leases. `fleet` is the same name in all gateways in front of the same servers, and differs from
     the names of other groups."""
 
     is_shared = True

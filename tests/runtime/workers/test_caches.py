@@ -22,7 +22,7 @@ backends:
   lab:
     {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"], safe: true,
      policies: [{gather: {models: ["*"]}}, {cache: {}}],
-     health: {probe: none, ejection: {failures: 1, seconds: 0.01, most: 1.0}}}
+     health: {probe: none, ejection: {failures: 1, seconds: 0.01, max_ejected_share: 1.0}}}
 routes: [{match: {model: "*"}, backend: lab}]
 """
 MANY = 60

@@ -6,7 +6,7 @@ import typing
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.http2.connection import Http2Connection, Stream
 from gateway.core.http2.frames import ErrorCode
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.timeouts import Timeouts
 
@@ -28,7 +28,7 @@ def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: 
     """End the streams of `http2` that are stalled for longer than `timeouts` allow. `looked` is the time of the
     previous check. While the client reads no stream, the connection's progress counts, not theirs."""
     for stream in list(http2.streams.values()):
-        with surviving("checking a gRPC stream"):
+        with log_and_continue("checking a gRPC stream"):
             _end_if_stalled(stream, http2, timeouts, looked, now)
 
 

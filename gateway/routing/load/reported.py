@@ -1,7 +1,7 @@
 """The loads that the servers of one backend have reported, with their ages and the numbers of calls in flight at the
 time.
 
-Servers report different measures. Each becomes three numbers, which `ToldLoad.with_call` combines:
+Servers report different measures. Each becomes three numbers, which `ReportedLoad.with_call` combines:
 
 | reported | load | per_call | alone |
 |---|---|---|---|
@@ -47,7 +47,7 @@ class Loaded(Hashable, typing.Protocol):
 
 
 @frozen
-class ToldLoad:
+class ReportedLoad:
     """The load that a server reports.
 
     `load` is in a unit that all servers of a backend share, `per_call` is the load that one more call adds, and `alone`
@@ -68,13 +68,13 @@ class ToldLoad:
         return self.alone + beyond / weight if beyond > 0 else self.alone
 
 
-class ToldLoads:
+class ReportedLoads:
     """The last load report of each endpoint. Reports older than `stale` seconds are ignored."""
 
     def __init__(self, stale: float, clock: Callable[[], float] = monotonic) -> None:
         self._stale = stale
         self._clock = clock
-        self._told: dict[Hashable, ToldLoad] = {}
+        self._told: dict[Hashable, ReportedLoad] = {}
         self._uses: dict[Hashable, _Use] = {}
         self._sum = 0.0
         """The sum of `per_call` over all endpoints."""
@@ -93,11 +93,11 @@ class ToldLoads:
         """The load of a call at a server without a report: the mean of the other servers; 1 if there are none."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
-    def last(self, endpoint: Hashable) -> ToldLoad | None:
+    def last(self, endpoint: Hashable) -> ReportedLoad | None:
         """Return the last reported load, stale or not."""
         return self._told.get(endpoint)
 
-    def now(self, endpoint: Hashable) -> ToldLoad | None:
+    def now(self, endpoint: Hashable) -> ReportedLoad | None:
         """Return the last reported load, or None if it is stale."""
         told = self._told.get(endpoint)
         return None if told is None or told.at < self.oldest else told
@@ -151,7 +151,7 @@ class ToldLoads:
     def _note(self, endpoint: Loaded, load: float, per_call: float, alone: float) -> None:
         before = self._told.get(endpoint)
         self._sum += per_call - (0.0 if before is None else before.per_call)
-        self._told[endpoint] = ToldLoad(load, per_call, alone, endpoint.in_flight, self._clock())
+        self._told[endpoint] = ReportedLoad(load, per_call, alone, endpoint.in_flight, self._clock())
 
 
 class _Use:
