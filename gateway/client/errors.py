@@ -138,8 +138,8 @@ HINTS = {
         "call a model that streams with `stream`"
     ),
     '`rewrite: {version: ""}` on the route drops the client\'s version': "leave the version out",
-    "; `flavor` on the backend saves the question": "",
-    "; `forward_headers` on the backend passes those of clients on": "; `key` and `headers` of the client send them",
+    "; `flavor` on the backend makes this query unnecessary": "",
+    "; `forward_headers` on the backend forwards the clients' own": "; `key` and `headers` of the client send them",
     "name one, or set `model` on the listener": (
         "over this wire form a request names none, and `model` on the gateway's listener says which it is"
     ),

@@ -1,4 +1,4 @@
-"""The calls of one backend that wait in its queue or are in flight, for a scaler that starts and ends its servers."""
+"""Calls of one backend that wait or are in flight. The autoscaler that starts and stops its servers reads them."""
 
 import asyncio
 import math
@@ -11,20 +11,20 @@ from gateway.core.types import Answer, Request, Response
 
 
 class Activity:
-    """The calls of one backend that wait or are in flight, and the time when the last call ended. Requests that are not
-    worth the start of a server (`WAKING`) do not count."""
+    """The calls of one backend that wait or are in flight, and the time when the last call ended. Requests of an
+    operation that does not start a server (not in `WAKING`) do not count."""
 
     __slots__ = ("_clock", "_ended_at", "_waiters", "calls")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.calls = 0
-        """Those that wait or are in flight now."""
+        """The number of calls that wait or are in flight now."""
         self._ended_at = -math.inf
         self._waiters: set[asyncio.Future[None]] = set()
 
     def counted(self, handler: Handler) -> Handler:
-        """`handler`, whose calls count."""
+        """Return `handler` with a wrapper that counts its calls."""
 
         async def counting(request: Request) -> Answer:
             if request.operation not in WAKING:
@@ -38,7 +38,7 @@ class Activity:
         return counting
 
     def counted_stream(self, handler: StreamHandler) -> StreamHandler:
-        """`handler`, whose calls count until their streams end."""
+        """Return `handler` with a wrapper that counts its calls until their streams end."""
 
         async def counting(request: Request) -> AsyncGenerator[Response, None]:
             self._began()
@@ -52,12 +52,12 @@ class Activity:
         return counting
 
     def seconds_active(self, idle: float) -> float:
-        """For how many seconds it is active at least: `idle` while there are calls, and in all `idle` seconds after the
-        last one. 0 or less: it is not active."""
+        """Return for how many more seconds the backend counts as active: `idle` while calls run, and up to `idle`
+        seconds after the last call. 0 or less: it is inactive."""
         return idle if self.calls else self._ended_at + idle - self._clock()
 
     def next_call(self) -> "asyncio.Future[None]":
-        """A future that is done when the next call begins. Whoever does not wait for it any more has to cancel it."""
+        """Return a future that is done when the next call begins. A caller that stops waiting for it must cancel it."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
         waiter.add_done_callback(self._waiters.discard)

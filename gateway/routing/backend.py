@@ -1,14 +1,14 @@
-"""A named backend: a Handler that sends each request to one of its endpoints, and tries again where that may help.
+"""A named backend: a Handler that sends each request to one of its endpoints, and sends it again where that can help.
 
-It is made of two parts. Its Slots say which endpoint a request gets, and when: `slots` has the kinds of them. Its
-Sender sends one attempt. A call and a stream go through the same steps here:
+A Backend has two parts. Its Slots choose the endpoint of a request, and the time when it is sent; `slots` has the
+variants. Its Sender sends one attempt. Calls and streams go through the same steps:
 
-1. The Slots give an endpoint, at once or when the turn of the request comes.
+1. The Slots choose an endpoint, immediately or when it is the request's turn.
 2. The Sender sends one attempt there, within the limits that policies set for it (`Tries`).
-3. The Slots are told that it has ended.
-4. If it has failed, the Slots say whether another endpoint is tried, or the request is sent anew. They know whether
-   there is another endpoint, whether a server is gone or lacks the model. If another server has taken the address over
-   and has refused the request, it is sent once more, in that server's own way.
+3. The backend reports the end of the attempt to the Slots.
+4. If it failed, the Slots decide whether to use another endpoint, or to send the request again. They know whether
+   another endpoint exists, and whether a server is gone or lacks the model. If another server has taken over the
+   address and has refused the request, the backend sends it once more, in the form that this server expects.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ from gateway.routing.stopwatch import Stopwatch
 
 @frozen
 class Done:
-    """The tries of a request that has failed so far.
+    """The failed attempts of a request so far.
 
     - `tried`: the endpoints to which nothing could be sent.
-    - `rounds`: how often it was sent anew.
+    - `rounds`: how often the request was sent again.
     - `is_repeated`: it was sent once more because another server has the address.
     """
 
@@ -56,7 +56,7 @@ _NOTHING = Done()
 class Backend:
     """A named group of model servers with the same protocol: a Handler that sends each Request to one of its endpoints.
 
-    `sender` sends the attempts, `slots` say where to and when.
+    `sender` sends the attempts; `slots` choose the endpoint and the time.
     """
 
     def __init__(self, sender: Sender, slots: Slots) -> None:
@@ -64,24 +64,24 @@ class Backend:
         self.protocol = sender.protocol
         self.slots = slots
         self.local = slots.local
-        """The endpoints as this process knows them, and the queue of the calls that wait here."""
+        """This process's view of the endpoints, and the queue of the calls that wait in it."""
         self._sender = sender
         self._answers: dict[Operation, OwnAnswer] = {
             **dict.fromkeys(CONTROL_OPERATIONS - self.local.with_slot, self._ask_all),
             **slots.answers,
         }
         self._to_the_end = self.local.with_slot if sender.runs_to_the_end else frozenset[Operation]()
-        """The operations whose slots stay taken until the server has done with the call, if the client leaves."""
+        """Operations that keep their slot until the server has finished the call, even if the client disconnects."""
         self._send_to_the_end: Send = partial(sender.to_the_end, slots.began)
         self._replaced: list[Backend] = []
-        """Those that had this name before and whose calls still wait for the first endpoint."""
+        """Previous backends with this name whose calls still wait for the first endpoint."""
         self._on_recovery: list[Callable[[], None]] = []
         self._on_other_models: list[Callable[[], None]] = []
         self.is_probed = False
-        """A Prober asks its endpoints whether they are ready."""
+        """Whether a Prober checks the readiness of its endpoints."""
         self.local.watch(self._recovered, sender.targets.lost, self._lists_others)
 
-    # --- what others ask of it ---
+    # --- queries ---
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -95,17 +95,17 @@ class Backend:
 
     @property
     def max_in_flight(self) -> int:
-        """The most calls that run at once on each endpoint; 0: any number."""
+        """The maximum number of parallel calls on each endpoint; 0: no limit."""
         return self.local.max_in_flight
 
     @property
     def capacity(self) -> int:
-        """The number of calls that can run at once; 0: any number."""
+        """The maximum number of parallel calls on all endpoints; 0: no limit."""
         return self.max_in_flight * len(self.serving)
 
     @property
     def choice(self) -> EndpointChoice:
-        """The choice among all endpoints."""
+        """The EndpointChoice among all endpoints."""
         return self.local.choice
 
     @property
@@ -115,27 +115,28 @@ class Backend:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait, also in the queues of the backends that it replaced; while there is no endpoint, also
-        those that wait for the answer to one of them."""
+        """The number of waiting calls, including the queues of the backends that it replaced. While there are no
+        endpoints, this includes calls that wait for the response to another call."""
         waiting = self.local.waiting + sum(len(each.queue) for each in self._replaced)
         return waiting if self.serving else waiting + sum(each.local.joined for each in self._replaced)
 
     @property
     def joined(self) -> int:
-        """How many calls wait for the answer to another call, such as that for the metadata of their model."""
+        """The number of calls that wait for the response to another call, such as a call for the metadata of their
+        model."""
         return self.local.joined + sum(each.local.joined for each in self._replaced)
 
     def on_recovery(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` when an endpoint that was down answers again, and when its models have changed."""
+        """Call `watcher` when an endpoint that was down responds again, and when its models have changed."""
         self._on_recovery.append(watcher)
 
     def on_other_models(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` when the answer to MODELS may have changed."""
+        """Call `watcher` when the response to MODELS might have changed."""
         self._on_other_models.append(watcher)
 
     async def is_ready(self) -> bool:
-        """Whether one of its endpoints is ready. Where probes run, their outcome says it. Elsewhere all endpoints are
-        asked at once, and the answers do not affect the health of endpoints."""
+        """Return whether at least one endpoint is ready. With probes, their results decide. Otherwise the backend
+        queries all endpoints in parallel, and their responses do not affect the health of endpoints."""
         if (known := await self.slots.is_ready()) is not None:
             return known
         if self.is_probed:
@@ -143,13 +144,13 @@ class Backend:
         return await is_any_ready(self.protocol, self.serving, self._sender.targets.of)
 
     async def probe(self, operation: Operation, endpoint: Endpoint) -> None:
-        """As `readiness.probe`, for one endpoint. It takes no slot, and its outcome is not noted."""
+        """Probe one endpoint like `readiness.probe`. The probe takes no slot, and its result is not recorded."""
         await self._sender.probe(operation, endpoint)
 
-    # --- endpoints that come and go ---
+    # --- added and removed endpoints ---
 
     def add(self, endpoint: Endpoint) -> None:
-        """Send calls to `endpoint` as well, waiting ones at once; nothing happens if it is there already."""
+        """Add `endpoint`; waiting calls can use it immediately. Does nothing if the backend already has it."""
         if endpoint in self.endpoints:
             return
         self._sender.targets.add(endpoint)
@@ -159,9 +160,9 @@ class Backend:
             each.add(endpoint)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Send no more calls to `endpoint`; nothing happens if it is not there.
+        """Send no more calls to `endpoint`. Does nothing if the backend does not have it.
 
-        It is not closed here: another backend may have it. `Endpoint.idle` waits for the end of its calls.
+        The endpoint stays open, because another backend might have it. `Endpoint.idle` waits for the end of its calls.
         """
         if endpoint not in self.endpoints:
             return
@@ -171,10 +172,10 @@ class Backend:
             replaced.remove(endpoint)
 
     def replace(self, previous: "Backend") -> None:
-        """Take over from the backend that had this name before. From now on `previous` gets no new requests."""
+        """Take over from `previous`, the backend with the same name. From now on `previous` gets no new requests."""
         self.slots.replace(previous.slots)
         if previous.local.calls.patience is not None and previous.protocol is self.protocol:
-            # Nobody else adds endpoints to it any more.
+            # Nothing else adds endpoints to it from now on.
             before, previous._replaced = previous._replaced, []
             self._replaced = [each for each in (previous, *before) if each.queue]
             for each in self._replaced:
@@ -182,16 +183,16 @@ class Backend:
                     each.add(endpoint)
 
     def close(self) -> None:
-        """Leave the endpoints, which other backends may share. No request may be in flight."""
+        """Detach from the endpoints, which other backends might share. No request can be in flight."""
         self.slots.close()
 
     # --- requests ---
 
     async def __call__(self, request: Request) -> Answer:
-        """The answer of one endpoint; for CONTROL_OPERATIONS that of all.
+        """Return the response of one endpoint; for CONTROL_OPERATIONS the combined response of all endpoints.
 
         Raises:
-            GatewayError: as `exchange.ask`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if there is
+            GatewayError: like `exchange.ask`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if there is
                 no endpoint.
         """
         slots, sender, record, operation = self.slots, self._sender, request.record, request.operation
@@ -235,10 +236,10 @@ class Backend:
                 del failed  # its traceback holds this frame
 
     async def stream(self, request: Request, *, passthrough: bool = False) -> AsyncGenerator[Response, None]:
-        """The responses of one endpoint. With `passthrough` messages are in the protocol's passthrough form.
+        """Yield the responses of one endpoint. With `passthrough`, messages are in the protocol's passthrough form.
 
         Raises:
-            GatewayError: as `streaming.ask_stream`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if
+            GatewayError: like `streaming.ask_stream`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if
                 there is no endpoint.
         """
         slots, sender, record, clock = self.slots, self._sender, request.record, self.local.clock
@@ -253,7 +254,7 @@ class Backend:
             span = None if record.events is None else sender.span(request, endpoint)
             attempt = endpoint.attempt(endpoint.clock(), endpoint.health.answers)
             try:
-                # The server is not told the end of the try: it bounds the wait for the first response only.
+                # The attempt's deadline is not sent to the server: it limits only the wait for the first response.
                 opened = await sender.stream(request, endpoint, span, passthrough=passthrough)
                 async with aclosing(opened) as responses:
                     first = anext(responses, None)
@@ -293,11 +294,11 @@ class Backend:
     async def _again(
         self, request: Request, error: GatewayError, endpoint: Endpoint, changes: int, done: "Done"
     ) -> "tuple[Request, Done]":
-        """The request to send after a try at `endpoint` has failed, and what was done for it by then. The sender's
-        Targets had changed so often before.
+        """Return the request to send after an attempt at `endpoint` failed, and the updated `done`. `changes` is the
+        change counter of the sender's Targets before the attempt.
 
         Raises:
-            GatewayError: it is not tried again.
+            GatewayError: the request is not sent again.
         """
         if not done.is_repeated and await self._sender.targets.has_changed(endpoint, request, error, changes):
             request.record.retried()
@@ -315,7 +316,7 @@ class Backend:
         return await ask_all(request, self.name, self.serving, self._sender.to_each)
 
     def _failed(self, error: GatewayError, endpoint: Endpoint, one_try: Request, attempt: Attempt | None) -> None:
-        """A try has failed. `attempt`: None if it had no deadline."""
+        """Handle a failed attempt. `attempt` is None if it had no deadline."""
         error.endpoint = endpoint.address
         if attempt is not None and isinstance(error, TransportError) and error.status is Status.DEADLINE_EXCEEDED:
             self._given_up(attempt, one_try, error)
@@ -343,7 +344,7 @@ def local_backend(
     queue: QueueSettings | None = None,
     clock: Callable[[], float] = monotonic,
 ) -> Backend:
-    """A Backend whose slots this process gives by itself."""
+    """Return a Backend whose slots are managed by this process alone."""
     servers = protocol.traits.servers
     slots = LocalSlots(target.backend, servers, endpoints, max_in_flight, choice, queue, clock)
     return Backend(Sender(target, protocol, endpoints, clock), slots)

@@ -1,18 +1,18 @@
 """Strategies that choose the endpoint of a call: `least_in_flight`, `least_load`, `round_robin` and `power_of_two`.
 
-A strategy gets all endpoints of a backend and those that are excluded (tried already, or ejected), and returns one that
-has fewer calls in flight than the limit. It knows nothing of queues, sequences or health. `least_load` reads
-the loads that servers have told (`load`), and nothing else that the others do not.
+A strategy gets all endpoints of a backend and the excluded ones (already tried, or ejected), and returns an endpoint
+that has fewer calls in flight than the limit. Strategies do not depend on queues, sequences or health. Only
+`least_load` reads the loads that servers report (`load`).
 
 | strategy | without weights | with weights |
 |---|---|---|
-| `least_in_flight` | the fewest calls in flight; equally busy endpoints take turns | the smallest in_flight / weight; ties by weighted turns |
-| `least_load` | the smallest load, after what servers tell; those within a tenth of it take turns | what a load has beyond one call is divided by the weight; weighted turns |
+| `least_in_flight` | fewest calls in flight; equally busy endpoints take turns | smallest in_flight / weight; ties by weighted turns |
+| `least_load` | smallest reported load; endpoints within a tenth of it take turns | the part of a load beyond one call is divided by the weight; weighted turns |
 | `round_robin` | turns | weighted turns |
-| `power_of_two` | two at random, of these the one with fewer calls in flight | two drawn by weight, of these the one with the smaller in_flight / weight |
+| `power_of_two` | two at random; the one with fewer calls in flight | two drawn by weight; the one with the smaller in_flight / weight |
 
-Weighted turns are smooth: with weights 3 and 1 the order is A A B A, not A A A B. Every endpoint gains its weight in
-credit at each choice, the one with the most credit is chosen and pays the sum of all weights.
+Weighted turns are smooth: with weights 3 and 1 the order is A A B A, not A A A B. At each choice, every endpoint gains
+its weight in credit. The endpoint with the most credit is chosen and pays the sum of all weights.
 """  # noqa: E501
 
 import random
@@ -24,11 +24,12 @@ from typing import Protocol, TypeVar
 from gateway.routing.load.reported import ReportedLoads
 
 SMALLEST_SHARE = 0.05
-"""The share of its weight that an endpoint has when its slow start begins."""
+"""The share of its weight that an endpoint has at the beginning of its slow start."""
 
 
 class Candidate(Hashable, Protocol):
-    """The data of an endpoint that strategies choose by. `since`: when it came back after an ejection, or was added."""
+    """The data of an endpoint that strategies use. `since`: the time when it returned after an ejection, or was
+    added."""
 
     in_flight: int
     since: float
@@ -41,16 +42,16 @@ class Strategy(Protocol):
     """Chooses the endpoint of a call."""
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
-        """One of `endpoints` that is not in `excluded` and has fewer than `limit` calls in flight (0: any number); None
-        if there is none."""
+        """Return one of `endpoints` that is not in `excluded` and has fewer than `limit` calls in flight (0: no limit),
+        or None."""
 
 
 class Weights:
-    """The weights of endpoints, which set their relative shares of the calls; the default is 1. `given` may change, but
-    not from equal weights to others.
+    """The weights of endpoints, which set their relative shares of the calls; the default is 1. `given` can change
+    later, but not from equal to unequal weights.
 
-    In the first `slow_start` seconds after `Candidate.since` a weight grows linearly from SMALLEST_SHARE of it to the
-    whole.
+    In the first `slow_start` seconds after `Candidate.since`, a weight grows linearly from SMALLEST_SHARE of its value
+    to the full value.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Weights:
         return not self._slow_start and set(self._given.values()) <= {1.0}
 
     def of(self, endpoint: Candidate) -> float:
-        """The weight of `endpoint` at this time, above 0."""
+        """Return the current weight of `endpoint`, above 0."""
         weight = self._given.get(endpoint, 1.0)
         if self._slow_start:
             grown = (self._clock() - endpoint.since) / self._slow_start
@@ -79,11 +80,11 @@ class Weights:
 
 
 def strategy(name: str, weights: Weights, loads: ReportedLoads | None = None) -> Strategy:
-    """The strategy with this name in the configuration. `least_load` reads `loads`, without which it goes by the calls
-    in flight.
+    """Return the strategy with this name in the configuration. `least_load` uses `loads`; if that is None, it uses the
+    calls in flight.
 
     Raises:
-        KeyError: there is none.
+        KeyError: the name is unknown.
     """
     if name == LEAST_LOAD:
         return _least_in_flight(weights) if loads is None else LeastLoad(loads, weights)
@@ -95,10 +96,10 @@ class LeastInFlight:
 
     def __init__(self) -> None:
         self._next = 0
-        """The index after that of the endpoint chosen last, where the next search starts."""
+        """The index where the next search starts: the one after the last chosen endpoint."""
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
-        """As `Strategy.choose`."""
+        """See `Strategy.choose`."""
         count = len(endpoints)
         if count == 1:
             only = endpoints[0]
@@ -106,7 +107,7 @@ class LeastInFlight:
         best, fewest = None, limit or sys.maxsize
         at = self._next
         for _ in endpoints:
-            if at >= count:  # behind the last one; there may also be fewer endpoints than before
+            if at >= count:  # past the end; the number of endpoints can also have shrunk
                 at = 0
             each = endpoints[at]
             at += 1
@@ -125,7 +126,7 @@ class WeightedLeastInFlight:
         self._turns = _Turns()
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
-        """As `Strategy.choose`."""
+        """See `Strategy.choose`."""
         least = float("inf")
         tied: list[tuple[T, float]] = []
         for each in _free(endpoints, limit, excluded):
@@ -139,24 +140,24 @@ class WeightedLeastInFlight:
 
 
 class LeastLoad:
-    """`least_load`: the endpoint that would have the smallest load with the call.
+    """`least_load`: choose the endpoint with the smallest expected load after it gets the call.
 
         load = alone + max(told + per_call * (in_flight - in_flight_then + 1) - alone, 0) / weight
 
-    - `told` is the load that its server told last, `per_call` what a call adds to it, and `alone` the load of a call
-      that has the server for itself (`load.told` says what these are for each source).
-    - `in_flight - in_flight_then` are the calls of this gateway that were sent since, less those that have ended: the
-      load of a server that gets calls grows with each of them at once, and not with the next telling. So the calls
-      between two tellings spread over the servers, and no herd runs to the one that was the least busy at the last.
-    - A server whose load is stale, or that has told none, is taken to have our calls in flight and nothing else:
-      `usual_call + in_flight * usual_call / weight`, where `usual_call` is the mean `per_call` of all, so that the two
-      can be compared.
-      If all are such, this is `least_in_flight`.
-    - Loads that differ by less than CLOSE are equal, since they are measured; such endpoints take turns.
+    - `told` is the last load that the server reported, `per_call` is the load that one call adds, and `alone` is the
+      load of a call that has the server to itself (`load.told` defines them for each source).
+    - `in_flight - in_flight_then` is the number of calls of this gateway that were sent since the report, minus the
+      calls that have ended. So the load of a server grows immediately with each call that it gets, not only with the
+      next report. The calls between two reports spread over the servers, which avoids a thundering herd on the server
+      that was least busy in the last report.
+    - If the last load of a server is stale or missing, the strategy assumes that the server has only this gateway's
+      calls in flight: `usual_call + in_flight * usual_call / weight`, where `usual_call` is the mean `per_call` of all
+      servers, so the two kinds of load are comparable. If all loads are stale or missing, this is `least_in_flight`.
+    - Loads are measurements. Loads that differ by less than CLOSE count as equal, and their endpoints take turns.
     """
 
     CLOSE = 1.1
-    """A load that is at most so many times the smallest one is as good."""
+    """A load of at most this multiple of the smallest load counts as equal to it."""
 
     def __init__(self, loads: ReportedLoads, weights: Weights) -> None:
         self.loads = loads
@@ -164,7 +165,7 @@ class LeastLoad:
         self._turns = _Turns()
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
-        """As `Strategy.choose`."""
+        """See `Strategy.choose`."""
         free = _free(endpoints, limit, excluded)
         if len(free) < 2:
             return free[0] if free else None
@@ -190,20 +191,20 @@ class RoundRobin:
         self._turns = _Turns()
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
-        """As `Strategy.choose`."""
+        """See `Strategy.choose`."""
         shares = [(each, self._weights.of(each)) for each in _free(endpoints, limit, excluded)]
         return self._turns.next(shares, endpoints)
 
 
 class PowerOfTwo:
-    """`power_of_two`. `draw` returns a random number from 0 up to, but without, 1."""
+    """`power_of_two`. `draw` returns a random number from 0 (inclusive) to 1 (exclusive)."""
 
     def __init__(self, weights: Weights, draw: Callable[[], float] = random.random) -> None:
         self._weights = None if weights.are_equal else weights
         self._draw = draw
 
     def choose(self, endpoints: Sequence[T], limit: int, excluded: Container[T]) -> T | None:
-        """As `Strategy.choose`."""
+        """See `Strategy.choose`."""
         free = _free(endpoints, limit, excluded)
         count = len(free)
         if count < 2:
@@ -222,7 +223,7 @@ class PowerOfTwo:
         return one if one.in_flight / weight <= other.in_flight / weights[second] else other
 
     def _drawn(self, weights: Sequence[float]) -> int:
-        """An index, drawn by the weights. One whose weight is 0 is not drawn."""
+        """Return an index, drawn by the weights. An index with weight 0 is never drawn."""
         rest = self._draw() * sum(weights)
         drawn = 0
         for at, weight in enumerate(weights):
@@ -235,14 +236,14 @@ class PowerOfTwo:
 
 
 class _Turns:
-    """Smooth weighted round robin; the credits of the endpoints so far."""
+    """Smooth weighted round robin, with the credits of the endpoints so far."""
 
     def __init__(self) -> None:
         self._credits: dict[Candidate, float] = {}
 
     def next(self, shares: Iterable[tuple[T, float]], endpoints: Sequence[T]) -> T | None:
-        """The endpoint whose turn it is among `shares`, endpoints with their weights; None if there are none.
-        `endpoints` are all that there are: credits of others are dropped."""
+        """Return the endpoint whose turn it is among `shares`, pairs of endpoint and weight; None if `shares` is empty.
+        `endpoints` is the full list: credits of other endpoints are dropped."""
         credits = self._credits
         best, most, total = None, -float("inf"), 0.0
         for each, weight in shares:
@@ -268,7 +269,7 @@ def _least_in_flight(weights: Weights) -> Strategy:
 
 
 LEAST_LOAD = "least_load"
-"""The name of the one strategy that needs more than weights."""
+"""The name of the strategy that needs more than weights."""
 _STRATEGIES: Mapping[str, Callable[[Weights], Strategy]] = {
     "least_in_flight": _least_in_flight,
     "round_robin": RoundRobin,

@@ -1,17 +1,17 @@
-"""A route with several backends: `split` chooses one of them for each call, `fallback` names those that are tried in
-order when it cannot answer.
+"""A route with several backends. `split` chooses one of them for each call; `fallback` lists the backends to use, in
+order, when that backend cannot respond.
 
-| what is asked | who answers |
+| request | backend |
 |---|---|
 | a call: inference, explanation, derivative, stream | the backend that the split chooses, then the fallbacks |
-| whether the model is ready | all at once; one that is ready is enough |
-| load, unload, trace and log settings | the first backend of the split alone |
+| whether the model is ready | all in parallel; a single ready backend is enough |
+| load, unload, trace and log settings | only the first backend of the split |
 | anything else (metadata, configuration, ...) | the first backend of the split, then the fallbacks |
 
-The next backend is asked only after an error that says that the call was not run: nothing could be sent, the queue is
-full, the server is not ready or does not have the model. After any other failure to answer in time the call may have
-run, so it is repeated only if the backend is `safe`. Errors of the request or of the model end the chain. A call of a
-sequence has no fallback: the state is in one backend.
+The next backend is used only after an error which means that the call did not run: nothing could be sent, the queue is
+full, or the server is not ready or does not have the model. After any other failure to respond in time, the call might
+have run, so it is repeated only if the backend is `safe`. Errors of the request or of the model end the chain. A call
+of a sequence has no fallback, because the state is in one backend.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from gateway.routing.split import Split
 _lines = LogLimit(logging.getLogger(__name__))
 
 NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN})
-"""With these reasons a call was refused before it ran."""
+"""With these reasons, a call was refused before it ran."""
 _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 
 
@@ -40,7 +40,7 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 class Branch:
     """One backend of a route, for the clients of one protocol.
 
-    `safe`: its calls may be repeated even if they were sent.
+    `safe`: its calls can be repeated even if they were sent.
     """
 
     backend: str
@@ -50,10 +50,10 @@ class Branch:
 
 
 class Branches:
-    """A Handler that asks one of a route's backends, and further ones if it cannot answer.
+    """A Handler that sends a request to one of a route's backends, and to other backends if that one cannot respond.
 
     - `own`: the backends of the split, or the only one.
-    - `fallback`: the backends that the gateway tries after the chosen one, in order.
+    - `fallback`: the backends that the gateway uses after the chosen one, in order.
     """
 
     def __init__(self, own: Sequence[Branch], split: Split, fallback: Sequence[Branch] = ()) -> None:
@@ -64,11 +64,11 @@ class Branches:
         self._ready = (*(self._own[at] for at in split.taking), *self._fallback)
 
     def __call__(self, request: Request) -> Awaitable[Answer]:
-        """The answer of the first backend that can give one.
+        """Return the response of the first backend that can give one.
 
         Raises:
-            GatewayError, DecodeError: the error of the backend that was asked last, or of an earlier one that could not
-                be asked, if the last one does not have the model.
+            GatewayError, DecodeError: the error of the last backend; or the error of an earlier backend that could not
+                be reached, if the last one does not have the model.
         """
         operation = request.operation
         if operation in CONTROL_OPERATIONS:
@@ -79,10 +79,10 @@ class Branches:
         return self._answer(request, self._chain(chosen, request)) if self._fallback else chosen.handler(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """The responses of the first backend that gives one.
+        """Yield the responses of the first backend that gives one.
 
         Raises:
-            GatewayError, DecodeError: as a call, also after some responses.
+            GatewayError, DecodeError: like a call, also after some responses.
         """
         chain = self._chain(self._own[self._split.choose(request)], request)
         unreached: GatewayError | None = None
@@ -100,7 +100,7 @@ class Branches:
                 unreached = _unreached(error, unreached)
 
     def _chain(self, chosen: Branch, request: Request) -> tuple[Branch, ...]:
-        """The backends to ask, in order."""
+        """Return the backends to use, in order."""
         return (chosen,) if sequence_of(request) is not None else (chosen, *self._fallback)
 
     async def _answer(self, request: Request, chain: Sequence[Branch]) -> Answer:
@@ -115,11 +115,12 @@ class Branches:
         raise AssertionError("a chain has at least one backend")
 
     def _goes_on(self, error: GatewayError, request: Request, chain: Sequence[Branch], at: int) -> bool:
-        """Whether the next backend is asked after `chain[at]` has failed. Logs that it is, or that there is none."""
+        """Return whether to use the next backend after `chain[at]` failed. Log the switch, or the failure of the whole
+        chain."""
         branch = chain[at]
         if not _may_be_asked_elsewhere(error, branch, request):
             return False
-        # That a model is not there yet is what a chain to an older server is made for.
+        # A fallback to an older server exists for models that the new server does not have yet.
         level = logging.DEBUG if error.status is Status.NOT_FOUND else logging.WARNING
         key = ("fallback", branch.backend, len(chain) - at, level)
         if at + 1 < len(chain):
@@ -132,12 +133,12 @@ class Branches:
         return False
 
     async def _is_ready(self, request: Request) -> Answer:
-        """Whether the model is ready in one of the backends that calls go to. All are asked at once.
+        """Return whether the model is ready in one of the backends that get calls. All are queried in parallel.
 
         Raises:
-            GatewayError: the error of the first backend, if all have failed.
+            GatewayError: the error of the first backend, if all failed.
         """
-        # Each gets a copy: a Handler may set fields of its request while it answers.
+        # Each backend gets a copy, because a Handler can set fields of its request while it runs.
         asking = [spawn(_answer_or_error(branch, replace(request))) for branch in self._ready]
         try:
             for each in asyncio.as_completed(asking):
@@ -162,21 +163,21 @@ async def _answer_or_error(branch: Branch, request: Request) -> Answer | Gateway
 
 
 def _told(error: GatewayError, unreached: GatewayError | None) -> GatewayError:
-    """The error that the client gets: that of the last backend. But if that one does not have the model and an earlier
-    one could not be asked, nobody knows that there is no such model: the client gets the earlier error."""
+    """Return the error for the client: the error of the last backend. If that backend does not have the model and an
+    earlier one could not be reached, it is unknown whether the model exists, so the client gets the earlier error."""
     return unreached if unreached is not None and error.status is Status.NOT_FOUND else error
 
 
 def _unreached(error: GatewayError, before: GatewayError | None) -> GatewayError | None:
-    """The last error so far of a backend that could not be asked for the model."""
+    """Return the last error so far of a backend that could not be reached."""
     if error.status is Status.NOT_FOUND:
         return before
-    drop_tracebacks(error)  # they would keep the request as long as the error is kept
+    drop_tracebacks(error)  # they would keep the request in memory as long as the error
     return error
 
 
 def _may_be_asked_elsewhere(error: GatewayError, branch: Branch, request: Request) -> bool:
-    """Whether another backend may answer the request that `branch` answered with `error`."""
+    """Return whether another backend can serve the request to which `branch` responded with `error`."""
     repeatable = branch.safe or request.operation not in CALLS
     if error.status is Status.NOT_FOUND:
         return True

@@ -1,7 +1,8 @@
-"""Which endpoint of a backend a call goes to: the one that the strategy chooses, and another one if that is down.
+"""Choice of the endpoint of a call: the strategy's endpoint, or another one if that is down.
 
-Endpoints that are down are left out, but at most a share of all: beyond that the ones that failed least recently are
-used all the same. Only if the share is 1 can all be left out: then calls fail at once.
+Endpoints that are down are left out, up to a maximum share of all endpoints. If more are down, the endpoints that
+failed least recently still get calls. All endpoints can be left out only if the share is 1; calls then fail
+immediately.
 """
 
 import math
@@ -14,38 +15,38 @@ from gateway.routing.health import Ejection
 
 
 class EndpointChoice:
-    """Chooses among the `endpoints` of the backend `name`, those that are not drained. At most `most_left_out` of them,
-    a share, are left out."""
+    """Chooses among the endpoints of the backend `name` that are not drained. `most_left_out` is the maximum share of
+    them to leave out."""
 
     def __init__(self, strategy: Strategy | None = None, most_left_out: float = Ejection().max_ejected_share) -> None:
         self.strategy = strategy or LeastInFlight()
         self.name = ""
         self.endpoints: tuple[Endpoint, ...] = ()
         self.on_change: Callable[[tuple[Endpoint, ...]], None] | None = None
-        """Called with the endpoints when they have changed."""
+        """Callback that gets the endpoints after they have changed."""
         self.drained: tuple[Endpoint, ...] = ()
-        """Those that get no calls because they are drained."""
+        """The endpoints that get no calls because they are drained."""
         self._share = most_left_out
         self._most_left_out = 0
         self._only: Endpoint | None = None
 
     def among(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Choose among these endpoints from now on, without those that are drained."""
+        """Choose among these endpoints from now on, except drained ones."""
         self.endpoints = tuple(each for each in endpoints if each.takes_calls)
         self.drained = tuple(each for each in endpoints if not each.takes_calls)
         count = len(self.endpoints)
         self._only = self.endpoints[0] if count == 1 else None
-        # Never the last one, unless the share is 1.
+        # At least one endpoint stays, unless the share is 1.
         self._most_left_out = count if self._share >= 1 else max(0, min(math.ceil(self._share * count), count - 1))
         if self.on_change is not None:
             self.on_change(endpoints)
 
     def choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """The endpoint that the strategy chooses among those with fewer than `limit` calls in flight (0: any number)
-        that are not in `tried`; another one instead of one that is down.
+        """Return the strategy's endpoint among the endpoints outside `tried` with fewer than `limit` calls in flight
+        (0: no limit); another one if that endpoint is down; None if all are busy or tried.
 
         Raises:
-            TransportError: UNAVAILABLE (unreachable), every endpoint is left out.
+            TransportError: UNAVAILABLE (unreachable) if every endpoint is left out.
         """
         if (only := self._only) is not None and only.health.is_up and not tried and not 0 < limit <= only.in_flight:
             return only  # no strategy has a choice
@@ -55,13 +56,15 @@ class EndpointChoice:
         return self._instead_of(endpoint, limit, tried)
 
     def left_out(self) -> list[Endpoint]:
-        """The endpoints that get no calls: of those that are down the ones that failed last, as many as are allowed."""
+        """Return the endpoints that get no calls: the endpoints that are down, latest failure first, up to the allowed
+        number."""
         out = [each for each in self.endpoints if each.health.is_left_out]
         out.sort(key=lambda each: -each.health.failed_at)
         return out[: self._most_left_out]
 
     def none_there(self, waited: float | None = None) -> TransportError:
-        """The error of a call while there is no endpoint; `waited`: the seconds for which it has waited for one."""
+        """Return the error of a call while there are no endpoints. `waited` is how long it waited for one, in
+        seconds."""
         text = f"backend {self.name!r} has no endpoint at the moment"
         if self.drained:
             text = (
@@ -72,9 +75,9 @@ class EndpointChoice:
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     def _instead_of(self, chosen: Endpoint, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """The endpoint to use if one that is down was `chosen`: itself if it is not left out; else another one; None if
-        those not left out are all busy, since a slot will become free; if all others are tried, the one that failed
-        least recently."""
+        """Return the endpoint to use if `chosen` is down: `chosen` itself if it is not left out, else another endpoint.
+        None if the endpoints that are not left out are all busy, since a slot will become free. If all others are
+        tried, return the endpoint that failed least recently."""
         left_out = self.left_out()
         if len(left_out) == len(self.endpoints):
             raise self._all_down()

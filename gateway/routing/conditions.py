@@ -1,7 +1,7 @@
 """The conditions of a route: `match` in the configuration.
 
-Those on listener, protocol, model, version and operation depend on names alone, so that the router can cache its
-decisions by RoutingKey. Those on path, headers and input are checked for each request.
+Conditions on listener, protocol, model, version and operation depend only on names, so the router can cache its
+decisions by RoutingKey. Conditions on path, headers and input are checked for each request.
 """
 
 from collections.abc import Iterator
@@ -26,23 +26,23 @@ class RoutingKey:
 
 @frozen
 class InputCondition:
-    """A condition on one of a request's inputs; empty fields hold for every input. -1 in `shape` is any size."""
+    """A condition on one of a request's inputs; empty fields match every input. -1 in `shape` matches any size."""
 
     name: str = ""
     datatype: Datatype | None = None
     shape: Shape | None = None
 
     def holds(self, request: Request) -> bool:
-        """Whether an input has all that is given. True where there is nothing to judge: for operations that do not run
-        the model, and for a request with a flaw, whose error names the flaw. False for a schemaless request, whose
-        inputs are not known yet."""
+        """Return whether one input has all the given properties. True where there is nothing to check: for operations
+        that do not run the model, and for an invalid request (its own error explains what is wrong). False for a
+        schemaless request, whose inputs are not known yet."""
         if request.operation not in CALLS or request.flaw:
             return True
         return not request.schemaless and any(map(self._describes, request.inputs))
 
     @property
     def text(self) -> str:
-        """The condition as a text: `'x' FP32 [-1, 3]`."""
+        """The condition as text: `'x' FP32 [-1, 3]`."""
         parts = (
             repr(self.name) if self.name else "",
             self.datatype or "",
@@ -60,10 +60,10 @@ class InputCondition:
 
 @frozen
 class Conditions:
-    """`match` of a route. Empty fields hold for every request.
+    """`match` of a route. Empty fields match every request.
 
-    `model` is exact or a glob, `path` exact or with a `*` at its end; `headers` are pairs of lower-case name and
-    value, None for any value.
+    `model` is exact or a glob; `path` is exact or ends with `*`; `headers` are pairs of lower-case name and value,
+    where None matches any value.
     """
 
     listener: str = ""
@@ -77,21 +77,21 @@ class Conditions:
 
     @property
     def per_request(self) -> bool:
-        """Whether it depends on more than names: on the path, on headers or on an input."""
+        """Whether the conditions depend on more than names: on the path, headers or an input."""
         return bool(self.path or self.headers or self.input)
 
     def holds(self, request: Request) -> bool:
-        """Whether the conditions on path, headers and input hold."""
+        """Return whether the conditions on path, headers and input hold."""
         return self.holds_but_for_input(request) and (self.input is None or self.input.holds(request))
 
     def holds_but_for_input(self, request: Request) -> bool:
-        """Whether the conditions on path and headers hold."""
+        """Return whether the conditions on path and headers hold."""
         return _path_matches(self.path, request.path) and all(
             _header_matches(name, text, request) for name, text in self.headers
         )
 
     def names(self, key: RoutingKey, model: str, operation: Operation) -> bool:
-        """Whether the conditions on names hold for a request with this `key`, read as one for `model` and
+        """Return whether the conditions on names hold for a request with this `key`, read as a request for `model` and
         `operation`."""
         return (
             self.listener in ("", key.listener)
@@ -102,7 +102,7 @@ class Conditions:
         )
 
     def unmet_names(self, key: RoutingKey, model: str, operation: Operation) -> Iterator[str]:
-        """Each condition on names that does not hold, as a text: none if `names` is true."""
+        """Yield each condition on names that does not hold, as text; empty if `names` returns True."""
         if self.listener not in ("", key.listener):
             yield f"listener is {key.listener!r}, not {self.listener!r}"
         if self.protocol not in ("", key.protocol):
@@ -117,7 +117,7 @@ class Conditions:
             assert self.operation is not None
             yield f"operation is {operation.value!r}, not {self.operation.value!r}"
         if self.model and not model:
-            yield f"no model is named, the route wants {self.model!r}"
+            yield f"the request names no model, the route needs {self.model!r}"
         elif self.model and not fnmatchcase(model, self.model):
             yield (
                 f"model {model!r} is not {self.model!r}"
@@ -126,22 +126,23 @@ class Conditions:
             )
 
     def unmet(self, request: Request) -> Iterator[str]:
-        """Each condition on path, headers and input that does not hold, as a text: none if `holds` is true."""
+        """Yield each condition on path, headers and input that does not hold, as text; empty if `holds` returns
+        True."""
         if not _path_matches(self.path, request.path):
             yield f"path is {request.path!r}, not {self.path!r}" if request.path else f"no path, not {self.path!r}"
         for name, text in self.headers:
             if not _header_matches(name, text, request):
                 has = request.headers.all(name)
-                # Values of headers may be secrets: neither the request's nor the route's is told.
+                # Header values can be secrets: do not report the value of the request or of the route.
                 yield (
-                    f"header {name!r} has another value than the route wants" if has else f"header {name!r} is missing"
+                    f"header {name!r} has another value than the route needs" if has else f"header {name!r} is missing"
                 )
         if self.input is not None and not self.input.holds(request):
             yield f"no input {self.input.text}; the request has {_inputs_text(request)}"
 
     @property
     def exact(self) -> bool:
-        """Whether `model` is a name and not a glob."""
+        """Whether `model` is a name, not a glob."""
         return bool(self.model) and not any(mark in self.model for mark in "*?[")
 
 
@@ -152,7 +153,7 @@ def _path_matches(wanted: str, path: str) -> bool:
 
 
 def _header_matches(name: str, wanted: str | None, request: Request) -> bool:
-    """Whether the header is there and its first value is `wanted`."""
+    """Return whether the header exists and its first value is `wanted`."""
     values = request.headers.all(name)
     return bool(values) and wanted in (None, values[0])
 

@@ -1,15 +1,16 @@
-"""Draining: an endpoint gets no new calls, for maintenance of its server, until that is undone.
+"""Draining: an endpoint gets no new calls, for maintenance of its server, until the drain is undone.
 
 | state | meaning |
 |---|---|
 | serving | it gets calls |
-| draining | it gets no new calls; those that it has go on, and for a time so do the sequences whose state it has |
-| drained | it has nothing to do any more: its server can be stopped |
+| draining | it gets no new calls; calls in flight continue, and for a limited time also sequences with state on it |
+| drained | it has no calls or sequences left: its server can be stopped |
 
-Where models are loaded on demand, those of the endpoint are loaded elsewhere first; until then it gets calls.
+With on-demand loading, the models of the endpoint are first loaded on other endpoints. Until that is done, the endpoint
+gets calls.
 
-An endpoint is drained in all backends that share it. A reload of the configuration keeps that. One that leaves the
-configuration, or that discovery no longer finds, and that comes back, serves again.
+A drain applies to all backends that share the endpoint, and a configuration reload keeps it. An endpoint that leaves
+the configuration, or that discovery no longer finds, serves again when it returns.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from enum import Enum
 
 
 class DrainState(Enum):
-    """The values are the words of `/status`."""
+    """The values are the words that `/status` uses."""
 
     SERVING = "serving"
     DRAINING = "draining"
@@ -26,22 +27,22 @@ class DrainState(Enum):
 
 
 class Drain:
-    """The drain of one endpoint, which gets no new calls until an operator undoes it. Its sequences can continue there
-    for `seconds`."""
+    """The drain of one endpoint, which gets no new calls until an operator undoes the drain. Its sequences can continue
+    there for `seconds`."""
 
     __slots__ = ("_ends", "failed_moves", "is_moving", "since", "state")
 
     def __init__(self, seconds: float, *, is_moving: bool = False) -> None:
         self.since = datetime.now(UTC)
         self.state = DrainState.DRAINING
-        """DRAINED is noted by whoever waits for the end of its calls."""
+        """The code that waits for the end of the calls sets DRAINED."""
         self.is_moving = is_moving
-        """Its models are being loaded elsewhere."""
+        """Whether its models are being loaded on other endpoints."""
         self.failed_moves: tuple[str, ...] = ()
-        """The models that could not be loaded elsewhere, each with the reason."""
+        """The models that could not be loaded on other endpoints, with the reasons."""
         self._ends = asyncio.get_running_loop().time() + seconds
 
     @property
     def seconds_left(self) -> float:
-        """For how many seconds sequences may still go on at the endpoint."""
+        """How many more seconds sequences can continue at the endpoint."""
         return max(0.0, self._ends - asyncio.get_running_loop().time())

@@ -15,15 +15,17 @@ from gateway.routing.draining import Drain
 from gateway.routing.health import Ejection, EndpointHealth
 
 CLIENT_SECONDS = 1.0
-"""How long a call without a policy `timeout` must have waited at an endpoint before its failure counts against it."""
+"""Minimum wait of a call without a policy `timeout` at an endpoint before its failure counts against the endpoint, in
+seconds."""
 _SLACK = 0.01
-"""Seconds by which timers may fire early."""
+"""Maximum time by which timers can fire early, in seconds."""
 
 
 class Endpoint:
-    """One address of a backend. Backends with the same address share the Endpoint, and with it the slots.
+    """One address of a backend. Backends with the same address share the Endpoint and its slots.
 
-    It is a Connector that passes messages on to its own `connector` and notes in `health` whether the address answers.
+    An Endpoint is a Connector that passes messages on to its own `connector` and records in `health` whether the
+    address responds.
 
     - `slot`: capacity for one call in flight; `max_in_flight` is the number of slots.
     """
@@ -61,20 +63,21 @@ class Endpoint:
         self.health = EndpointHealth(address, ejection or Ejection(), clock)
         self.connector = connector
         self.passthrough: PassthroughConnector | None = None
-        """For the messages of `passthrough` routes, to the same address."""
+        """The Connector for messages of `passthrough` routes, to the same address."""
         self.in_flight = 0
         self._others = 0
-        """Requests without a slot that are in flight, such as those for metadata."""
+        """Requests in flight that take no slot, such as metadata requests."""
         self.next_probe: float | None = None
-        """When the next probe is due, on the clock of the Probers; they share it where backends share the Endpoint."""
+        """The time of the next probe, on the clock of the Probers. Backends that share the Endpoint share this time."""
         self.probe: asyncio.Task[None] | None = None
-        """The probe that runs now."""
+        """The running probe."""
         self.since = -inf
-        """When it came back after its last ejection, or was added to a running gateway; its slow start begins then."""
+        """The time when it returned after its last ejection, or was added to a running gateway; the beginning of its
+        slow start."""
         self.drain: Drain | None = None
         """None while it serves."""
         self.takes_calls = True
-        """Whether new calls may be sent to it: it is not drained."""
+        """Whether it gets new calls, because it is not drained."""
         self.clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[], None]] = []
@@ -91,11 +94,11 @@ class Endpoint:
         on_drain: Callable[["Endpoint"], None] | None = None,
         on_outage: Callable[["Endpoint"], None] | None = None,
     ) -> None:
-        """Register a backend's callbacks; without `on_free` if its calls never wait for a slot.
+        """Register a backend's callbacks. Omit `on_free` if its calls never wait for a slot.
 
-        `on_free` is called when a slot is free and returns whether it used it. `on_recovery` is called when the address
-        was down and answers again, and when its models have changed. `on_drain` is called when `drain` has changed,
-        `on_outage` when there was no connection, or it broke off.
+        `on_free` is called when a slot is free, and returns whether it used the slot. `on_recovery` is called when the
+        address was down and responds again, and when its models have changed. `on_drain` is called when `drain` has
+        changed. `on_outage` is called when a connection could not be made, or was lost.
         """
         if on_free is not None:
             self._on_free.append(on_free)
@@ -112,7 +115,7 @@ class Endpoint:
         on_drain: Callable[["Endpoint"], None] | None = None,
         on_outage: Callable[["Endpoint"], None] | None = None,
     ) -> None:
-        """Remove a backend's callbacks. Calls that it has in flight are not affected."""
+        """Remove a backend's callbacks. Its calls in flight are not affected."""
         if on_free is not None and on_free in self._on_free:
             self._on_free.remove(on_free)
         if on_recovery in self._on_recovery:
@@ -123,7 +126,7 @@ class Endpoint:
             self._on_outage.remove(on_outage)
 
     def set_drain(self, drain: Drain | None) -> None:
-        """Drain the endpoint, or let it serve again (None), and tell the backends. To be called again when
+        """Drain the endpoint, or return it to service (None), and notify the backends. Call this again when
         `drain.is_moving` has changed."""
         self.drain = drain
         self.takes_calls = drain is None or drain.is_moving
@@ -132,35 +135,35 @@ class Endpoint:
                 watcher(self)
 
     def watch_replies(self, on_reply: "OnReply") -> None:
-        """Call `on_reply` with the endpoint and each reply, of a stream with the first one."""
+        """Call `on_reply` with the endpoint and each reply; for a stream, only the first reply."""
         self._on_reply = (*self._on_reply, on_reply)
 
     def unwatch_replies(self, on_reply: "OnReply") -> None:
-        """Call it no more; nothing happens if it is not called."""
+        """Stop calling `on_reply`. Does nothing if it is not registered."""
         self._on_reply = tuple(each for each in self._on_reply if each != on_reply)
 
     @property
     def is_closed(self) -> bool:
-        """Whether its Connectors are closed for good."""
+        """Whether its Connectors are permanently closed."""
         return self._is_closed
 
     def enter(self) -> None:
-        """Count one more request that takes no slot, so that `idle` waits for it."""
+        """Count one more request that takes no slot; `idle` waits for it."""
         self._others += 1
 
     def leave(self, answered: bool = False) -> None:
-        """Count one less of these; `answered` or not, as with `give_back`."""
+        """Count one request without a slot less. `answered` has the same meaning as in `give_back`."""
         self._others -= 1
         if self._others == 0 and self._on_free:
             self.offer()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in flight, those without a slot included."""
+        """Whether no request is in flight, including requests without a slot."""
         return not self.in_flight and not self._others
 
     async def idle(self) -> None:
-        """Wait until no request is in flight. Others may begin later while a backend has the endpoint."""
+        """Wait until no request is in flight. More can begin later while a backend has the endpoint."""
         is_idle = asyncio.Event()
 
         def check(endpoint: Endpoint) -> bool:
@@ -180,14 +183,14 @@ class Endpoint:
         self.in_flight += 1
 
     def give_back(self, answered: bool = False) -> None:
-        """Count one call less, and offer its slot to the backends. It is a `slots.Ended`: whether the call was
-        `answered` matters to others only."""
+        """Count one call less, and offer its slot to the backends. The method is a `slots.Ended`; the endpoint ignores
+        `answered`."""
         self.in_flight -= 1
         if self._on_free:
             self.offer()
 
     def offer(self) -> bool:
-        """Offer a free slot to the backends in turn. Returns whether one of them used it."""
+        """Offer a free slot to the backends in turn. Return whether a backend used it."""
         for at, watcher in enumerate(self._on_free):
             if watcher(self):
                 self._on_free.append(self._on_free.pop(at))
@@ -195,14 +198,15 @@ class Endpoint:
         return False
 
     def attempt(self, began: float, answers: int) -> "Attempt":
-        """A call to this endpoint that may be given up. It `began` when `health` had noted so many `answers`."""
+        """Return the Attempt for a call that might time out. The call `began` when `health` had counted `answers`
+        responses."""
         return Attempt(self, self.clock, began, answers)
 
     async def exchange(self, message: Message, connector: Connector | None = None) -> Message:
-        """Exchange messages by `connector`, the endpoint's own by default.
+        """Exchange messages through `connector`, by default the endpoint's own.
 
         Raises:
-            TransportError: that of the Connector.
+            TransportError: the error of the Connector.
         """
         try:
             reply = await (connector or self.connector).exchange(message)
@@ -216,10 +220,10 @@ class Endpoint:
         return reply
 
     async def stream(self, message: Message, connector: Connector | None = None) -> AsyncGenerator[Message, None]:
-        """Stream by `connector`, the endpoint's own by default.
+        """Stream through `connector`, by default the endpoint's own.
 
         Raises:
-            TransportError: that of the Connector.
+            TransportError: the error of the Connector.
         """
         is_shown = not self._on_reply
         try:
@@ -244,13 +248,13 @@ class Endpoint:
             await self.passthrough.close()
 
     def changed(self) -> None:
-        """Tell the backends that the server's models may have changed."""
+        """Notify the backends that the server's models might have changed."""
         for watcher in self._on_recovery:
             with log_and_continue(f"telling a backend that {self.address} has changed"):
                 watcher()
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
-        """Note a failed call. `unreachable`: there was no connection, or it broke off."""
+        """Record a failed call. `unreachable`: a connection could not be made, or was lost."""
         if unreachable:
             for watcher in self._on_outage:
                 with log_and_continue(f"telling a backend that {self.address} is away"):
@@ -258,21 +262,21 @@ class Endpoint:
         if not self._is_closed and self.health.failed(why, unreachable=unreachable):
             if self._timer is not None:
                 self._timer.cancel()
-            # When the ejection is over, a call that waits in a queue can be the trial.
+            # At the end of the ejection, a call that waits in a queue can be the trial.
             self._timer = asyncio.get_running_loop().call_later(self.health.seconds_left, self.offer)
 
     def probe_passed(self, healthy: int) -> None:
-        """As EndpointHealth's. If the endpoint was down, it is used again."""
+        """See `EndpointHealth.probe_passed`. If the endpoint was down, it gets calls again."""
         if not self._is_closed and self.health.probe_passed(healthy):
             self._recovered()
 
     def probe_failed(self, why: str, unhealthy: int, *, refused: bool) -> None:
-        """As EndpointHealth's."""
+        """See `EndpointHealth.probe_failed`."""
         if not self._is_closed:
             self.health.probe_failed(why, unhealthy, refused=refused)
 
     def note_answer(self) -> None:
-        """Note an answer to a call."""
+        """Record a response to a call."""
         if self.health.answered():
             self._recovered()
 
@@ -288,10 +292,9 @@ class Endpoint:
             pass
 
     def _failed(self, error: TransportError) -> None:
-        """A refused request and a reply beyond a limit count as answers. Passed deadlines are judged by Attempt.
-
-        A proxy's word that it gets no reply is one failure: it may be the call of one client that breaks the server, or
-        takes it too long."""
+        """Record the error of a call. A refused request and a reply beyond a limit count as responses. Attempt handles
+        expired deadlines. If a proxy reports that it gets no reply, that is a single failure: the call of one client
+        might crash the server, or take too long."""
         if error.answered:
             self.note_answer()
         elif error.status is Status.UNAVAILABLE:
@@ -304,8 +307,8 @@ OnReply: TypeAlias = Callable[[Endpoint, Message], None]
 
 
 class Attempt:
-    """One call sent to an endpoint. Decides, if the call is given up, whether that counts as a failure of the
-    endpoint."""
+    """One call sent to an endpoint. If the call times out or is cancelled, Attempt decides whether that counts as a
+    failure of the endpoint."""
 
     __slots__ = ("_answers", "_began", "_clock", "_endpoint")
 
@@ -316,21 +319,22 @@ class Attempt:
         self._answers = answers
 
     def responded(self) -> None:
-        """Note a response of a stream: the wait for the next one begins."""
+        """Record a response of a stream: the wait for the next one begins."""
         self._began = self._clock()
         self._answers = self._endpoint.health.answers
 
     def given_up(self, request: Request, error: TransportError | None, *, runs_to_the_end: bool) -> None:
-        """Note that the call was cancelled, or failed with `error` because its time was over.
+        """Record that the call was cancelled, or failed with `error` because its time was over.
 
-        This is a failure of the endpoint if all of these hold:
+        The call counts as a failure of the endpoint if all of these conditions hold:
 
-        - The time was over; the client did not leave before.
+        - The time was over; the client did not disconnect before.
         - The call spent a fair share of its time at the endpoint, not in a queue: half of its policy's `timeout`, or
-          CLIENT_SECONDS if only the client's deadline bounds it; half of that if no connection was made.
-        - No other call got an answer from the endpoint meanwhile. Else it is slow or busy, not dead.
+          CLIENT_SECONDS if only the client's deadline limits it; half of that if no connection was made.
+        - No other call got a response from the endpoint during this time. Otherwise the endpoint is slow or busy, not
+          dead.
 
-        For servers whose calls may take hours (`runs_to_the_end`) only a policy's `timeout` counts, not a client's
+        For servers whose calls can take hours (`runs_to_the_end`), only a policy's `timeout` counts, not a client's
         deadline.
         """
         now, time_limit = self._clock(), request.time_limit
@@ -347,7 +351,7 @@ class Attempt:
 
 
 class PassthroughConnector:
-    """A second Connector to an Endpoint's address, for `passthrough` routes. The Endpoint notes its outcomes."""
+    """A second Connector to an Endpoint's address, for `passthrough` routes. The Endpoint records its results."""
 
     __slots__ = ("_connector", "_endpoint")
 
@@ -356,11 +360,11 @@ class PassthroughConnector:
         self._connector = connector
 
     async def exchange(self, message: Message) -> Message:
-        """As the Endpoint's, by this Connector."""
+        """See `Endpoint.exchange`; uses this Connector."""
         return await self._endpoint.exchange(message, self._connector)
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """As the Endpoint's, by this Connector."""
+        """See `Endpoint.stream`; uses this Connector."""
         return self._endpoint.stream(message, self._connector)
 
     async def close(self) -> None:
@@ -369,7 +373,8 @@ class PassthroughConnector:
 
 
 def adopt_drains(endpoints: Iterable[Endpoint], previous: Iterable[Endpoint]) -> None:
-    """Drain those of `endpoints` whose address was drained before and is reached in another way now, over TLS say."""
+    """Apply the drain of a previous endpoint to the one in `endpoints` with the same address, if it is reached in a new
+    way, for example over TLS."""
     drains = {each.address: each.drain for each in previous if each.drain is not None}
     for each in endpoints:
         if each.drain is None and each.address in drains:

@@ -1,8 +1,7 @@
-"""V2's extensions across backends: which ones the gateway lists in its server metadata, and the statistics of all
-models.
+"""V2 extensions across backends: the extensions in the gateway's server metadata, and the statistics of all models.
 
-Backends' servers differ in the extensions that they have. The gateway lists those of the client's own wire form, and
-those that at least one server behind the client's routes lists and that pass through the gateway.
+Servers of different backends have different extensions. The gateway lists the extensions of the client's own protocol,
+and the extensions that at least one server behind the client's routes lists and that pass through the gateway.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ from gateway.routing.listing import Remembered, may_be_listed
 
 @frozen
 class Extended:
-    """One route, as far as extensions are concerned.
+    """The data of one route that extensions need.
 
     - `model`: the model's name in the backend.
     - `version`: the version in the backend if the route rewrites it, else None.
@@ -39,11 +38,11 @@ class Extended:
     handler: Handler | None = None
 
     def reaches(self, request: Request) -> bool:
-        """Whether requests of the same listener and protocol as `request` may take this route."""
+        """Return whether requests of the same listener and protocol as `request` can match this route."""
         return request.protocol in self.protocols and self.conditions.listener in ("", request.listener)
 
     def takes(self, name: str, version: str) -> bool:
-        """Whether it takes requests for this model, as clients name it."""
+        """Return whether it matches requests for this model, by the name that clients use."""
         conditions = self.conditions
         return conditions.version in ("", version) and fnmatchcase(name, conditions.model or "*")
 
@@ -51,8 +50,8 @@ class Extended:
 class ServerExtensions:
     """A Handler for `server-metadata`: the gateway's name and version, and the extensions that clients can use.
 
-    - `own`: for each protocol the extensions that the wire form itself implies.
-    - `controlling`: the listeners whose clients may control servers.
+    - `own`: for each protocol, the extensions that the protocol itself implies.
+    - `controlling`: the listeners whose clients can control servers.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class ServerExtensions:
         self._controlling = controlling
 
     async def __call__(self, request: Request) -> ServerInfo:
-        """The metadata, with the extensions of backends that answer in time."""
+        """Return the metadata, with the extensions of the backends that respond in time."""
         asked = {each.info: each.traits for each in self._routes if each.info and each.reaches(request)}
         infos = await asyncio.gather(*(info.get() for info in asked))
         found = dict.fromkeys(self._own.get(request.protocol, ()))
@@ -94,8 +93,8 @@ class AllStatistics:
         self._routes = tuple(routes)
 
     async def __call__(self, request: Request) -> Statistics:
-        """Every version of every model that a route takes and the client may see. Backends that fail are left out,
-        unless all fail.
+        """Return every version of every model that a route matches and the client is allowed to see. Backends that fail
+        are left out, unless all fail.
 
         Raises:
             GatewayError: UNIMPLEMENTED if no backend has statistics, else the first other error of a backend.
@@ -138,7 +137,7 @@ def _none_has_statistics(failed: Sequence[GatewayError]) -> GatewayError:
 
 
 def _with_client_names(route: Extended, entries: Sequence[ModelStatistics]) -> list[tuple[str, ModelStatistics]]:
-    """The entries about models that the route takes, each with the name that clients use."""
+    """Return the entries of the models that the route matches, under the names that clients use."""
     conditions = route.conditions
     if conditions.exact:
         backend = backend_name(route.model, conditions.model)

@@ -1,44 +1,44 @@
-"""The health of an endpoint, judged by the outcome of its calls and of probes.
+"""The health of an endpoint, derived from the results of its calls and probes.
 
 | state | meaning |
 |---|---|
-| unknown | it has not answered yet |
-| up | it answers |
-| degraded | it is used, but the last calls or probes failed: fewer than `Ejection.failures` or `unhealthy` |
+| unknown | it has not responded yet |
+| up | it responds |
+| degraded | it gets calls, but the last calls or probes failed: fewer than `Ejection.failures` or `unhealthy` |
 | down | it gets no calls: it is ejected because calls failed, or `unhealthy` probes in a row failed, or both |
 
-How calls change it. An ejection is a time in which an endpoint gets no calls:
+The effect of calls. An ejection is a period in which an endpoint gets no calls:
 
 | state | event | next state |
 |---|---|---|
-| any but down | it cannot be reached, or breaks off | down: ejected for UNREACHABLE_SECONDS |
-| any but down | another failure | degraded; down after `Ejection.failures` in a row: ejected for `Ejection.seconds` |
-| down, ejected | the time is over: one call is sent as a trial | down, on trial |
+| any except down | it is unreachable, or the connection is lost | down: ejected for UNREACHABLE_SECONDS |
+| any except down | other failure | degraded; down after `Ejection.failures` in a row: ejected for `Ejection.seconds` |
+| down, ejected | the ejection is over: one call is sent as a trial | down, on trial |
 | down, on trial | a failure | down: ejected for twice as long as before, up to a limit |
 | down, not on trial | a failure of a call sent before | down, unchanged |
-| any | an answer | up; the next ejection is short again |
+| any | a response | up; the next ejection is short again |
 
-How probes change it:
+The effect of probes:
 
 | state | event | next state |
 |---|---|---|
-| any but down | a probe fails | degraded; down after `unhealthy` in a row, until probes pass |
+| any except down | a probe fails | degraded; down after `unhealthy` in a row, until probes pass |
 | down, ejected | a probe fails | down; after `unhealthy` in a row there are no trials, only probes |
 | unknown | a probe passes | up |
 | degraded, down | `healthy` probes in a row pass after one that failed | up |
-| down, ejected | a probe passes, and none has failed | down, unchanged: calls fail although probes pass |
+| down, ejected | a probe passes, and no probe has failed | down, unchanged: calls fail although probes pass |
 
-- An answer is anything that the server says in its protocol, errors included: gRPC's status UNAVAILABLE is an answer.
-- Unreachable endpoints are ejected at once, but briefly: most such calls can be sent to another endpoint, and a server
-  that restarts is soon back.
-- Other failures are calls that time out, replies that are not HTTP, gRPC or packets of the protocol, and the answers of
-  a proxy that gets no reply from a gRPC server. One model may be at fault, so it takes several in a row, without any
-  answer in between.
-- While a trial has no outcome, the next one follows after the ejection's length or `Ejection.seconds`, whichever is
-  longer: a call that takes hours, or that its client gives up, does not keep the endpoint ejected.
-- A server that says in a probe that it is not ready (`refused`) may still answer calls. Then answers do not count
-  against the probes: only a probe that passes does.
-- How many endpoints of a backend may be left out at once is decided by Backend (`Ejection.max_ejected_share`).
+- A response is any message from the server in its protocol, including errors: gRPC's status UNAVAILABLE is a response.
+- Unreachable endpoints are ejected immediately, but briefly: most of their calls can go to another endpoint, and a
+  server that restarts is usually back soon.
+- Other failures are calls that time out, replies that are not valid HTTP, gRPC or packets of the protocol, and errors
+  of a proxy that gets no reply from a gRPC server. A single model might be the cause, so several failures in a row,
+  without any response between them, are needed.
+- If a trial has no result, the next one follows after the ejection's length or `Ejection.seconds`, whichever is longer.
+  So a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
+- A server that reports in a probe that it is not ready (`refused`) might still respond to calls. In that case only a
+  passed probe clears the failed probes; responses to calls do not.
+- The backend decides how many of its endpoints can be left out at the same time (`Ejection.max_ejected_share`).
 """
 
 import logging
@@ -54,23 +54,23 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 UNREACHABLE_SECONDS = 1.0
-"""The length of the first ejection of an endpoint that could not be reached, or broke off."""
+"""The length of the first ejection of an endpoint that was unreachable or lost its connection, in seconds."""
 LONGEST_SECONDS = 60.0
-"""The length of the longest ejection, unless `Ejection.seconds` is more."""
+"""The maximum length of an ejection, in seconds, unless `Ejection.seconds` is larger."""
 LONGEST_TEXT = 300
-"""Characters of an error that are shown in `/status` and the log."""
+"""The maximum length of an error text in `/status` and the log, in characters."""
 
 
 class State(Enum):
-    """The values are the words of `/status`."""
+    """The values are the words that `/status` uses."""
 
     UNKNOWN = "unknown"
-    """It has never answered."""
+    """The endpoint has never responded."""
     UP = "up"
     DEGRADED = "degraded"
-    """It is used, but the last calls or probes failed."""
+    """The endpoint gets calls, but the last calls or probes failed."""
     DOWN = "down"
-    """It gets no calls, as far as `Ejection.max_ejected_share` allows."""
+    """The endpoint gets no calls, within the limit of `Ejection.max_ejected_share`."""
 
 
 @frozen
@@ -78,9 +78,9 @@ class Ejection:
     """The rule for ejecting endpoints: after failed calls, an endpoint gets no calls for some time, and then one trial
     call.
 
-    `failures`: failures in a row until one is ejected. `seconds`: the length of the first ejection.
-    `max_ejected_share`: the share of a backend's endpoints that may be left out at once, rounded up; the last one is
-    left out only if it is 1.
+    `failures`: number of failures in a row that ejects an endpoint. `seconds`: the length of the first ejection.
+    `most`: the maximum share of a backend's endpoints that can be left out at the same time, rounded up; the last
+    endpoint is left out only if the share is 1.
     """
 
     failures: int = 5
@@ -97,7 +97,7 @@ class Failure:
 
 
 class EndpointHealth:
-    """The health of one endpoint. `name` is its address; the module's description has its states."""
+    """The health of one endpoint. `name` is its address. The module docstring describes the states."""
 
     __slots__ = (
         "_awaits_answer",
@@ -134,9 +134,9 @@ class EndpointHealth:
     ) -> None:
         self.name = name
         self.is_up = True
-        """It is not down."""
+        """Whether it is not down."""
         self.answers = 0
-        """The number of answers to calls."""
+        """The number of responses to calls."""
         self.ejected = 0
         """The number of ejections since the start."""
         self.failed_at = 0.0
@@ -144,38 +144,38 @@ class EndpointHealth:
         self.backends: list[str] = []
         """The names of the backends that use it."""
         self.is_probed_down = False
-        """So many probes failed in a row that only probes bring it up again."""
+        """Whether so many probes have failed in a row that only probes can bring it up again."""
         self.is_refused = False
-        """The last probe that failed was answered: the server says that it is not ready."""
+        """Whether the server responded to the last failed probe, by reporting that it is not ready."""
         self.on_answer: Callable[[], None] | None = None
-        """Called before an answer to a call that changes the state: the first one, or one after a failure."""
+        """Callback before a response to a call that changes the state: the first one, or one after a failure."""
         self._ejection = ejection
         self._clock = clock
         self._log = log
         self._awaits_answer = True
-        """The next answer to a call is the first one at all, or the first one after a failure."""
+        """Whether the next response to a call is the first one ever, or the first one after a failure."""
         self._is_known = False
-        """It has answered a call or a probe."""
+        """Whether it has responded to a call or a probe."""
         self._failures = 0
-        """Calls that failed, in a row."""
+        """The number of failed calls in a row."""
         self._ejections = 0
         self._until = self._seconds = 0.0
         self._is_on_trial = False
         self._probe_failures = 0
-        """Probes that failed, in a row."""
+        """The number of failed probes in a row."""
         self._probes_passed = 0
-        """Probes that passed, in a row, after one that failed."""
+        """The number of passed probes in a row, after a failed one."""
         self._is_doubted = False
-        """A probe failed, and not enough have passed since."""
+        """Whether a probe has failed, and not enough probes have passed since."""
 
     def used_by(self, backend: str) -> None:
-        """Note the name of a backend that uses this endpoint; log lines name it."""
+        """Record the name of a backend that uses this endpoint, for log lines."""
         if backend not in self.backends:
             self.backends.append(backend)
 
     @property
     def state(self) -> State:
-        """As the module's description says."""
+        """The state, as the module docstring defines it."""
         if not self.is_up:
             return State.DOWN
         if self._failures or self._is_doubted:
@@ -184,7 +184,7 @@ class EndpointHealth:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has answered a call or a probe and is not down."""
+        """Whether it has responded to a call or a probe and is not down."""
         return self.is_up and self._is_known
 
     @property
@@ -194,18 +194,19 @@ class EndpointHealth:
 
     @property
     def ejected_until(self) -> datetime | None:
-        """When the next trial is, or was, due; None if it is not ejected, or probes decide when it is used again."""
+        """The time when the next trial is, or was, due; None if it is not ejected, or if only probes can bring it
+        back."""
         if self.is_up or self.is_probed_down:
             return None
         return datetime.now(UTC) + timedelta(seconds=self._until - self._clock())
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the next trial is due."""
+        """The time until the next trial is due, in seconds."""
         return max(self._until - self._clock(), 0.0)
 
     def answered(self) -> bool:
-        """Note an answer to a call. Returns whether the endpoint was down and is not any more."""
+        """Record a response to a call. Return whether the endpoint was down before and is up now."""
         self.answers += 1
         if not self._awaits_answer:
             return False
@@ -214,13 +215,13 @@ class EndpointHealth:
         return self._recover("it answered a call", by_probe=False)
 
     def failed(self, why: str, *, unreachable: bool) -> bool:
-        """Note a failed call. `unreachable`: there was no connection, or it broke off. Returns whether this ejected
-        it."""
+        """Record a failed call. `unreachable`: a connection could not be made, or was lost. Return whether this ejected
+        the endpoint."""
         before = self.state
         self._note_failure(why)
         self._failures += 1
         is_enough = unreachable or self._failures >= self._ejection.failures
-        # Calls that were in flight at the ejection fail one after the other; only the outcome of a trial is news.
+        # Calls that were in flight at the ejection fail one after the other; only the result of a trial is news.
         is_due = is_enough if self.is_up else self._is_on_trial
         if is_due:
             self._eject(UNREACHABLE_SECONDS if unreachable else self._ejection.seconds, before)
@@ -229,15 +230,15 @@ class EndpointHealth:
         return is_due
 
     def try_again(self) -> None:
-        """Note that a call is sent to it although it is down: its time is over (then the call is a trial), or too many
-        endpoints are down."""
+        """Record that a call is sent to it although it is down: its ejection is over (this call is a trial), or too
+        many endpoints are down."""
         if not self.is_left_out:
             self._is_on_trial = True
             self._until = self._clock() + max(self._seconds, self._ejection.seconds)
 
     def probe_passed(self, healthy: int) -> bool:
-        """Note a probe that passed; after one that failed, `healthy` in a row make the endpoint up. Returns whether it
-        was down and is not any more."""
+        """Record a passed probe. After a failed one, `healthy` passes in a row bring the endpoint up. Return whether
+        the endpoint was down before and is up now."""
         if self._is_doubted:
             self._probe_failures = 0
             self._probes_passed += 1
@@ -247,8 +248,8 @@ class EndpointHealth:
         return False
 
     def probe_failed(self, why: str, unhealthy: int, *, refused: bool) -> None:
-        """Note a probe that failed; `unhealthy` in a row make the endpoint down. `refused`: the server answered that it
-        is not ready."""
+        """Record a failed probe; `unhealthy` failures in a row take the endpoint down. `refused`: the server responded
+        that it is not ready."""
         before = self.state
         self._note_failure(why)
         self._probe_failures += 1
@@ -301,6 +302,6 @@ class EndpointHealth:
 
     def _write(self, level: int, text: str, *values: object) -> None:
         backends = f" of backend {', '.join(map(repr, self.backends))}" if self.backends else ""
-        # Lines about an endpoint that is merely degraded leave room for the others.
+        # Lines about degraded endpoints have their own key, so they do not suppress other lines.
         key = self.name, level
         self._log.write(key, level, f"endpoint %s%s {text}", self.name, backends, *values)

@@ -1,13 +1,13 @@
-"""The list of models that a client can ask for.
+"""The list of models that a client can request.
 
-First the models that routes name exactly, in the order of the routes; then, for routes with globs, the models that
-their backends list, under the names by which clients reach them. A model is listed once, under a name whose requests
-the listed route really takes. For clients of tensor protocols each model is followed by its companions (`M.gradient`),
-if it supports the derivative.
+First come the models that routes name exactly, in the order of the routes. Then, for routes with globs, come the models
+that their backends list, under the names that clients use. A model is listed once, under a name for which requests
+really take the listed route. For clients of tensor protocols, each model is followed by its derivative models
+(`M.gradient`), if it supports the derivative.
 
-Backends' lists are remembered for a minute. A listing waits at most SECONDS_WAITED for a backend and else shows what
-was last known, so it never fails because a backend is down. For the first list of backends whose servers have to be
-started it waits longer: until one model is known at all, and SECONDS_STARTING for the others.
+Backends' lists are cached for a minute. A listing waits at most SECONDS_WAITED for a backend and otherwise uses the
+last known list, so it never fails because a backend is down. If no server of a backend has started yet, a listing waits
+longer: until at least one model is known, and up to SECONDS_STARTING for the other backends.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from gateway.routing.conditions import Conditions
 
 SECONDS_KEPT = 60.0
 SECONDS_WAITED = 2.0
-"""How long a listing waits for backends."""
+"""How long a listing waits for backends, in seconds."""
 SECONDS_STARTING = 5.0
-"""How long a listing that has a model already waits for backends whose first server starts."""
+"""How long a listing that already has a model waits for backends whose first server is starting, in seconds."""
 
 ASKED_AT_ONCE = 16
-"""The number of models whose operations are asked for at the same time."""
+"""The maximum number of models whose operations are queried in parallel."""
 
 Known = TypeVar("Known")
 
 
 class Remembered(Generic[Known]):
-    """A backend's answer to one operation on its server. It is kept for SECONDS_KEPT, and longer while the backend is
-    down; `nothing` is the value until it has answered."""
+    """A cached response of a backend to one operation on its server. The response is kept for SECONDS_KEPT, and longer
+    while the backend is down. `nothing` is the value before the first response."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class Remembered(Generic[Known]):
         wait: float = SECONDS_WAITED,
         first_wait: float | None = None,
     ) -> None:
-        """`wait`: the seconds that `get` waits; `first_wait`: those before the first answer, if they are others."""
+        """`wait`: how long `get` waits, in seconds; `first_wait`: how long it waits before the first response, if
+        different."""
         self._backend = backend
         self._question = Request(operation)
         self._clock = clock
@@ -60,12 +61,12 @@ class Remembered(Generic[Known]):
         self._fetching: asyncio.Task[None] | None = None
         self._times_forgotten = 0
         self.error: GatewayError | None = None
-        """Why it could not be fetched last; None if it could, and before the first answer."""
+        """The error of the last fetch; None if it succeeded, and before the first response."""
 
     async def get(self) -> Known:
-        """The answer. It is fetched if unknown or old; if that fails or takes too long, the last known one is
-        returned. The backend may be found to be up again by this very question, which makes it forgotten: then it is
-        asked once more."""
+        """Return the response. Fetch it if it is unknown or old; if that fails or takes too long, return the last known
+        one. This query can itself show that the backend is up again, which invalidates the value: in that case, query
+        once more."""
         wait = self._wait if self._first_wait is None else self._first_wait
         deadline = asyncio.get_running_loop().time() + wait
         forgotten = self._times_forgotten
@@ -76,16 +77,16 @@ class Remembered(Generic[Known]):
 
     @property
     def known(self) -> Known:
-        """The last answer."""
+        """The last response."""
         return self._known
 
     @property
     def is_asking(self) -> bool:
-        """Whether the answer is being fetched."""
+        """Whether the response is being fetched."""
         return self._fetching is not None
 
     def forget(self) -> None:
-        """Ask again next time, and ignore the answer to a request that is under way."""
+        """Fetch again on the next use, and ignore the response to a query in progress."""
         self._fresh_until = 0.0
         self._fetching = None
         self._times_forgotten += 1
@@ -130,12 +131,13 @@ class BackendModels(Remembered[tuple[ModelEntry, ...]]):
 
 @frozen
 class Listed:
-    """One route, as far as it matters for lists.
+    """The data of one route that listings need.
 
     - `protocols`: the client protocols that it serves.
     - `models`: its backend's list.
     - `rewritten`: the model's name in the backend.
-    - `claims`: returns the derivatives that a model of the backend supports as operations; None if none can.
+    - `claims`: returns the derivatives that a model of the backend supports as operations; None if models of this
+      backend cannot have any.
     """
 
     conditions: Conditions
@@ -145,15 +147,16 @@ class Listed:
     claims: Callable[[str], Awaitable[frozenset[Operation]]] | None = None
 
     def is_same(self, name: str, other: "Listed") -> bool:
-        """Whether both routes lead from `name` to the same model of the same backend."""
+        """Return whether both routes map `name` to the same model of the same backend."""
         return self.models is other.models and self.backend_name(name) == other.backend_name(name)
 
     def backend_name(self, name: str) -> str:
-        """The backend's name of the model that clients call `name`."""
+        """Return the backend's name of the model that clients call `name`."""
         return backend_name(self.rewritten, name)
 
     def with_client_name(self, entry: ModelEntry) -> ModelEntry | None:
-        """A model of the backend's list under the name that clients use; None if the route does not take it there."""
+        """Return a model of the backend's list under the name that clients use; None if the route does not match that
+        name."""
         name = client_name(self.rewritten, entry.name)
         wanted = self.conditions.model
         if name is None or (wanted and not fnmatchcase(name, wanted)):
@@ -162,7 +165,7 @@ class Listed:
 
 
 class Listing:
-    """A Handler for `models`. `without_companions` are the protocols whose clients have derivatives as operations."""
+    """A Handler for `models`. `without_companions`: the protocols whose clients have derivatives as operations."""
 
     def __init__(
         self,
@@ -177,7 +180,7 @@ class Listing:
         self._without_companions = without_companions
 
     async def __call__(self, request: Request) -> tuple[ModelEntry, ...]:
-        """Every model that the client may see once, in the order in which routes match."""
+        """Return every model that the client is allowed to see once, in the order in which routes match."""
         routes = [route for route in self._routes if _reaches(route, request)]
         exact = [
             (route, ModelEntry(route.conditions.model, route.conditions.version))
@@ -194,7 +197,7 @@ class Listing:
 
 
 async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bool) -> list[tuple[Listed, ModelEntry]]:
-    """The models of backends behind globs, each with its route. `has_others`: the list has other models, too."""
+    """Return the models of backends behind globs, with their routes. `has_others`: the list has other models, too."""
     globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]
     backends = list(dict.fromkeys(route.models for route in globs))
     await _ask(backends, starting, has_others=has_others)
@@ -207,8 +210,8 @@ async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bo
 
 
 async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others: bool) -> None:
-    """Ask all backends at once: several slow ones cost one wait. When a model is known, those that have not answered
-    after `starting` seconds are left out. They go on being asked, for later lists."""
+    """Query all backends in parallel, so several slow ones cost one wait. Once a model is known, backends that have not
+    responded after `starting` seconds are left out. Their queries continue, for later lists."""
     loop = asyncio.get_running_loop()
     left_out_at = loop.time() + starting
     pending = {spawn(each.get()) for each in backends}
@@ -227,7 +230,7 @@ async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others
 
 
 def may_be_listed(model: str, request: Request) -> bool:
-    """Whether the client of `request` may see that there is such a model."""
+    """Return whether the client of `request` is allowed to see that this model exists."""
     principal = request.principal
     return principal is None or principal.may(Operation.METADATA, model, request.listener)
 
@@ -244,14 +247,15 @@ def _reaches(route: Listed, request: Request) -> bool:
 def _versioned(
     exact: Sequence[tuple[Listed, ModelEntry]], found: Sequence[tuple[Listed, ModelEntry]]
 ) -> Iterable[tuple[Listed, ModelEntry]]:
-    """The models that routes name, in the versions that the backend lists if a glob has asked it (`found`)."""
+    """Yield the models that routes name, in the versions that the backend lists if it was queried for a glob
+    (`found`)."""
     for route, entry in exact:
         versions = [each for glob, each in found if each.name == entry.name and route.is_same(entry.name, glob)]
         yield from ((route, each) for each in (versions if versions and not entry.version else [entry]))
 
 
 def _unique(pairs: Iterable[tuple[Listed, ModelEntry]]) -> Iterable[tuple[Listed, ModelEntry]]:
-    """Each model once, without those whose name an earlier route takes to another model."""
+    """Yield each model once, without models whose name an earlier route maps to another model."""
     seen: set[tuple[str, str]] = set()
     takers: dict[str, Listed] = {}
     for route, entry in pairs:
@@ -278,7 +282,7 @@ def _without_companions(entries: Sequence[ModelEntry]) -> tuple[ModelEntry, ...]
 
 
 async def _with_companions(ordered: Sequence[tuple[Listed, ModelEntry]], wait: float) -> tuple[ModelEntry, ...]:
-    """Each model, followed by the companions for its derivatives, as far as backends answer within `wait` seconds."""
+    """Return each model, followed by its derivative models, for the backends that respond within `wait` seconds."""
     deadline = asyncio.get_running_loop().time() + wait
     places = asyncio.Semaphore(ASKED_AT_ONCE)
 

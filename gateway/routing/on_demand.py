@@ -1,4 +1,5 @@
-"""The slots of servers that are started when calls wait for them: without endpoints calls wait for one to come."""
+"""The slots of servers that start when calls wait for them. While there are no endpoints, calls wait for the first
+one."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +18,12 @@ from gateway.routing.sequences import sequence_of
 from gateway.routing.slots import Ended, LocalSlots, Slots, may_try_another
 
 TRIES = 3
-"""How often a call is sent that no server has seen."""
+"""The maximum number of attempts of a call that no server has seen."""
 
 
 @frozen
 class ServerFailure:
-    """Why a server is gone. `detail`: the end of what it printed."""
+    """The reason why a server is gone. `detail`: the end of its output."""
 
     text: str
     detail: str = ""
@@ -33,28 +34,28 @@ class Starter(Protocol):
 
     @property
     def starts(self) -> int:
-        """How many servers were started."""
+        """The number of started servers."""
 
     @property
     def failures(self) -> int:
-        """How many of them failed."""
+        """The number of servers that failed."""
 
     def reports(self) -> Sequence[Any]:
-        """The servers that are there, as `gateway.servers.started_server.ServerReport`."""
+        """Return the current servers, as `gateway.servers.started_server.ServerReport`."""
 
     def call_waits(self) -> None:
-        """A call waits for a server."""
+        """Notify the Starter that a call waits for a server."""
 
     async def failure_at(self, address: str) -> ServerFailure | None:
-        """Why the server at this address, to which a call has just failed, is gone; None if it is not."""
+        """Return why the server at this address, to which a call has just failed, is gone; None if it is not gone."""
 
     @property
     def can_serve(self) -> bool:
-        """Whether a server would be started for a call now."""
+        """Whether a call would start a server now."""
 
 
 class CountedEndpoint(Endpoint):
-    """An Endpoint that knows how many calls it was given, and when the last one ended."""
+    """An Endpoint that counts its calls and records when the last one ended."""
 
     __slots__ = ("calls", "last_used", "most_calls", "on_limit")
 
@@ -69,18 +70,18 @@ class CountedEndpoint(Endpoint):
         self.renew()
 
     def renew(self, most_calls: int = 0, on_limit: Callable[[], None] | None = None) -> None:
-        """Count from zero: another server is there now. `on_limit` is called when it has had `most_calls` (0: any
-        number), before another call gets the slot of the last one."""
+        """Count from zero for a new server. `on_limit` is called after `most_calls` calls (0: no limit), before another
+        call gets the slot of the last one."""
         self.calls, self.last_used = 0, self.clock()
         self.most_calls, self.on_limit = most_calls, on_limit
 
     def take(self) -> None:
-        """As the Endpoint's."""
+        """See `Endpoint.take`."""
         self.calls += 1
         super().take()
 
     def give_back(self, answered: bool = False) -> None:
-        """As the Endpoint's."""
+        """See `Endpoint.give_back`."""
         self.last_used = self.clock()
         if self.most_calls and self.calls >= self.most_calls and self.on_limit is not None:
             self.on_limit()
@@ -88,37 +89,38 @@ class CountedEndpoint(Endpoint):
 
 
 class StartedSlots:
-    """The slots of servers that a Starter starts when calls wait for them; it adds and removes the endpoints. While
-    there is none, calls that take a slot wait in the queue, and others, such as questions for metadata, beside it."""
+    """The slots of servers that a Starter starts when calls wait for them; the Starter adds and removes the endpoints.
+    While there are no endpoints, calls that take a slot wait in the queue. Other requests, such as metadata requests,
+    wait outside the queue."""
 
     def __init__(self, local: LocalSlots) -> None:
         self.local = local
         self.answers = local.answers
         self.starter: Starter | None = None
-        """What starts the servers; without it calls fail while there is no endpoint."""
+        """The Starter of the servers. Without one, calls fail while there are no endpoints."""
         self._first: set[asyncio.Future[None]] = set()
-        """Calls without a place in the queue that wait for an endpoint."""
+        """Calls outside the queue that wait for an endpoint."""
         self.closed = asyncio.Event()
-        """No request will come any more."""
+        """Set when no more requests will come."""
         local.keeps_waiting = True
         local.calls.on_wait = self._call_waits
         local.on_join.append(self._wake)
 
     def start_by(self, starter: Starter) -> None:
-        """Have servers started by `starter` from now on."""
+        """Use `starter` to start servers from now on."""
         self.starter = starter
 
     @property
     def call_seconds(self) -> float | None:
-        """How long a call holds its slot; None before the first one has ended."""
+        """The mean time for which a call holds its slot, in seconds; None before the first one has ended."""
         return self.local.calls.times.mean
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """As Slots'."""
+        """See `Slots.free`."""
         return self.local.free(request, tried) if self.local.endpoints else None
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """As Slots'. Without an endpoint it waits until a server is there."""
+        """See `Slots.wait`. While there are no endpoints, wait until a server is ready."""
         local = self.local
         while True:
             if self.starter is None and not local.endpoints:
@@ -130,14 +132,14 @@ class StartedSlots:
                 return endpoint
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """As Slots'."""
+        """See `Slots.began`."""
         return self.local.began(request, endpoint)
 
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """As Slots'. A call that fails with its server tells why the server is gone; if the server cannot have seen it,
-        it is sent to another one."""
+        """See `Slots.again`. The error of a call that fails with its server explains why the server is gone. If the
+        server cannot have seen the call, the call is sent to another server."""
         if may_try_another(error, tried, self.local.serving):
             return None
         failed = await self._explained(error)
@@ -148,22 +150,22 @@ class StartedSlots:
         return request
 
     async def is_ready(self) -> bool | None:
-        """As Slots'; without endpoints, whether one would be started."""
+        """See `Slots.is_ready`. While there are no endpoints, return whether a server would be started."""
         if self.local.endpoints:
             return None
         return self.starter is not None and self.starter.can_serve
 
     def replace(self, previous: Slots) -> None:
-        """As Slots'."""
+        """See `Slots.replace`."""
         self.local.replace(previous)
 
     def close(self) -> None:
-        """As Slots'."""
+        """See `Slots.close`."""
         self.local.close()
         self.closed.set()
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Fail the calls that wait. `detail` is for those only who may see what servers print."""
+        """Fail the waiting calls. `detail` is only for clients that are allowed to see the output of servers."""
 
         def error() -> TransportError:
             return self._error(ServerFailure(text, detail), sent=False)
@@ -183,7 +185,7 @@ class StartedSlots:
                 each.set_result(None)
 
     async def _explained(self, error: GatewayError) -> TransportError | None:
-        """`error` with the reason why its server is gone; None if the server is not gone."""
+        """Return `error` with the reason why its server is gone; None if the server is not gone."""
         if self.starter is None or not isinstance(error, TransportError) or error.status is not Status.UNAVAILABLE:
             return None
         failure = await self.starter.failure_at(error.endpoint)
@@ -198,16 +200,16 @@ class StartedSlots:
         return DetailedError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, failure.detail, sent=sent)
 
     def _is_queued(self, request: Request) -> bool:
-        """Whether the request waits in the queue if there is no endpoint."""
+        """Return whether the request waits in the queue while there are no endpoints."""
         local = self.local
         return bool(local.max_in_flight) and request.operation in local.with_slot and sequence_of(request) is None
 
     async def _first_endpoint(self) -> None:
-        """Wait until there is an endpoint.
+        """Wait for the first endpoint.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), too many wait, or `queue.timeout` is over; UNAVAILABLE, no
-                server could be started.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if too many calls wait, or after `queue.timeout`; UNAVAILABLE
+                if no server could be started.
         """
         local, waiting = self.local, self.local.calls.number
         if waiting >= local.queue_settings.length:
@@ -230,5 +232,5 @@ class StartedSlots:
 
 
 def started(backends: Mapping[str, Backend]) -> dict[str, StartedSlots]:
-    """The slots of the backends whose servers the gateway starts, by name."""
+    """Return the slots of the backends whose servers the gateway starts, by backend name."""
     return {name: each.slots for name, each in backends.items() if isinstance(each.slots, StartedSlots)}

@@ -1,4 +1,4 @@
-"""One try of a call at an endpoint: its deadline, its span, and how a question to all endpoints is answered."""
+"""One attempt of a call at an endpoint: its deadline and its span; and requests to all endpoints."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,8 +20,8 @@ Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
 
 
 def begun(request: Request, endpoint: Endpoint) -> Request:
-    """One try of `request`, which has `tries` and begins now at `endpoint`: with the deadline and the time limit of the
-    try, or `request` itself if the call ends sooner or its tries have no limit."""
+    """Return one attempt of `request`, which has `tries`, beginning now at `endpoint`: a copy with the deadline and the
+    time limit of the attempt, or `request` itself if the call ends sooner or its attempts have no limit."""
     tries = request.tries
     assert tries is not None
     tries.began(endpoint.address)
@@ -35,7 +35,7 @@ def begun(request: Request, endpoint: Endpoint) -> Request:
 
 
 def in_time(one_try: Request, sent: Awaitable[T], backend: str, endpoint: Endpoint) -> Awaitable[T]:
-    """The result of `sent`, which is cancelled at the deadline of `one_try`.
+    """Return the result of `sent`, which is cancelled at the deadline of `one_try`.
 
     Raises:
         TransportError: DEADLINE_EXCEEDED (timeout).
@@ -45,7 +45,7 @@ def in_time(one_try: Request, sent: Awaitable[T], backend: str, endpoint: Endpoi
 
 
 async def send_in_time(send: Send, request: Request, backend: str, one_try: Request, endpoint: Endpoint) -> Answer:
-    """Send `one_try`, a try of `request`, to `endpoint`. Raises as `in_time`."""
+    """Send `one_try`, an attempt of `request`, to `endpoint`. Raises like `in_time`."""
     sent = send(one_try, endpoint)
     answer = await (sent if one_try is request else in_time(one_try, sent, backend, endpoint))
     if request.tries is not None:
@@ -61,7 +61,7 @@ def _too_late(one_try: Request, backend: str, endpoint: Endpoint) -> TransportEr
 
 
 def span_of_try(request: Request, backend: str, endpoint: Endpoint, protocol: Protocol, *, tls: bool) -> Span:
-    """The span of a try of `request` that begins now."""
+    """Return the span of an attempt of `request` that begins now."""
     record = request.record
     span = begin(record, "try", request.span)
     span.facts = {
@@ -76,11 +76,11 @@ def span_of_try(request: Request, backend: str, endpoint: Endpoint, protocol: Pr
 
 
 async def ask_all(request: Request, backend: str, endpoints: Sequence[Endpoint], send: Send) -> Answer:
-    """The answer of all endpoints, which are asked at once so that their servers stay replicas of each other.
+    """Return the common response of all endpoints, which are called in parallel to keep their servers identical.
 
     Raises:
-        GatewayError: the error of the first endpoint that failed, naming it if there are several;
-            FAILED_PRECONDITION if the answers differ.
+        GatewayError: the error of the first endpoint that failed, with its address if there are several;
+            FAILED_PRECONDITION if the responses differ.
     """
     found = await asyncio.gather(*(send(request, each) for each in endpoints), return_exceptions=True)
     if request.operation in (Operation.LOAD, Operation.UNLOAD):

@@ -1,9 +1,9 @@
-"""Active probes: every endpoint of a backend is asked in its protocol's own way whether it is live or ready.
+"""Active probes: every endpoint of a backend is queried, with its protocol's request, whether it is live or ready.
 
-A probe takes no slot, passes no policies and is no client traffic. Its outcome goes to the endpoint's health. An
-endpoint that is busy with a call and can answer nothing else meanwhile (`LocalSlots.is_busy`) is not probed: it is
-late, not dead. For the same reason a probe that got no answer does not count if the endpoint answered a call
-meanwhile, or is busy with one now.
+A probe takes no slot, passes no policies and does not count as client traffic. Its result goes to the endpoint's
+health. An endpoint that runs a call and cannot respond to anything else during that time (`LocalSlots.is_busy`) is not
+probed: it is late, not dead. For the same reason, a probe without a response does not count if the endpoint answered a
+call in the meantime, or is busy with a call now.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from gateway.routing.endpoint import Endpoint
 class Probes:
     """How a backend is probed.
 
-    `operation`: LIVE or READY. `interval`, `timeout`: in seconds. `unhealthy`: failed probes in a row until an endpoint
-    is down. `healthy`: passed probes in a row until it is up again. `jitter`: the share of `interval` by which each
-    wait may be longer or shorter.
+    `operation`: LIVE or READY. `interval`, `timeout`: in seconds. `unhealthy`: number of failed probes in a row until
+    an endpoint is down. `healthy`: number of passed probes in a row until it is up again. `jitter`: the share of
+    `interval` by which each wait is randomly longer or shorter.
     """
 
     operation: Operation
@@ -37,7 +37,7 @@ class Probes:
 
 
 class Prober:
-    """Probes the endpoints of one backend, whichever it has at the time. No endpoint has two probes at once.
+    """Probes the current endpoints of one backend. Each endpoint has at most one probe at a time.
 
     `randomly` returns numbers from 0 to 1.
     """
@@ -58,16 +58,16 @@ class Prober:
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Start probing, in a task of its own."""
+        """Start probing, in a separate task."""
         self._loop = spawn(self._run())
 
     def cancel(self) -> None:
-        """Begin no more probes; end those that run."""
+        """Start no more probes, and cancel the running ones."""
         for task in self._tasks:
             task.cancel()
 
     async def stop(self) -> None:
-        """End probing, and the probes that run."""
+        """Stop probing, and wait for the end of the running probes."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -76,16 +76,17 @@ class Prober:
         return [*self._running, *([self._loop] if self._loop else [])]
 
     async def _run(self) -> None:
-        while True:  # noqa: ASYNC110 - time is what it waits for
+        while True:  # noqa: ASYNC110 - it waits for time to pass
             await asyncio.sleep(self.round())
 
     def round(self) -> float:
-        """Start the probes that are due. Returns the seconds until the next round."""
+        """Start the probes that are due. Return the seconds until the next round."""
         now = self._clock()
         following = now + self._probes.interval
         for endpoint in self._backend.endpoints:
             if endpoint.next_probe is None:
-                # The endpoints of a new gateway, and the gateways that start together, are spread over this time.
+                # Spread the probes of the endpoints of a new gateway, and of gateways that start together, over this
+                # time.
                 endpoint.next_probe = now + self._probes.interval * self._probes.jitter * self._random()
             if endpoint.next_probe <= now:
                 endpoint.next_probe = now + self._wait()
@@ -129,6 +130,6 @@ class Prober:
 
 
 def _text(error: GatewayError) -> str:
-    """The error without the name of the backend, which the log and `/status` add themselves."""
+    """Return the error text without the name of the backend, which the log and `/status` add."""
     cause = error.__cause__
     return str(cause if isinstance(cause, TransportError | DecodeError) else error)

@@ -1,20 +1,19 @@
 """The fair queue of calls that wait while every endpoint of a backend is busy.
 
-Order: round robin over clients, within a client round robin over its models, within a model first come, first served.
-However many calls or model names one client sends, the others' turns come as often.
+Order: round robin over clients; within a client, round robin over its models; within a model, first come, first served.
+The number of calls or model names that one client sends does not affect how often the others get their turn.
 
     client A   model x: a1 a3      next: a1 (A, x), b1 (B, x), a2 (A, y), b2 (B, x), a3 (A, x)
                model y: a2
     client B   model x: b1 b2
 
-Space: a call is accepted while its client has fewer calls waiting than there are free places. A client that is alone
-can fill half of the queue, the next one half of the rest. With n clients that ask for more than they can get, each ends
-up with 1/(n + 1) of the places, and as many stay free for newcomers. This is the division of shared buffers in network
-switches by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic queue length thresholds in a shared
-memory ATM switch").
+Space: a call is accepted while its client has fewer calls waiting than there are free places in the queue. A client
+that is alone can fill half of the queue, the next one half of the rest. With n clients that all want more than they can
+get, each ends up with 1/(n + 1) of the places, and the same number stays free for newcomers. Network switches divide
+shared buffers in the same way, by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic queue length
+thresholds in a shared memory ATM switch").
 
-Invariants: a client without waiting calls is not kept, nor is a line without any; `_waiting` is the sum over all
-clients.
+Invariants: clients without waiting calls, and empty lines, are removed; `_waiting` is the sum over all clients.
 """
 
 import asyncio
@@ -31,21 +30,21 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 Waiter: TypeAlias = asyncio.Future[T]
-"""A waiting call: a future of the slot that it will be given."""
+"""A waiting call: a future of its slot."""
 Waiters: TypeAlias = deque[Waiter[T]]
-"""A line: waiting calls of one client that are alike, the oldest first. Here those for one model."""
+"""A line: waiting calls of one client for the same thing, oldest first. Here they are for the same model."""
 Fits: TypeAlias = Callable[[Hashable], bool]
-"""Whether the waiters in a line can be given the slot that is free."""
+"""Returns whether the waiters in a line can use the free slot."""
 
 
 NEWEST_SHARE = 0.1
-"""The share of the newest measurement in the mean time for which slots are held."""
+"""The weight of the latest measurement in the mean time for which slots are held."""
 
 
 @frozen
 class QueueSettings:
-    """`length`: the most calls that may wait. `timeout`: the seconds that each may wait; None: any time.
-    `wait_for_endpoints`: the same while there is no endpoint; None: calls do not wait then."""
+    """`length`: the maximum number of waiting calls. `timeout`: the maximum wait of a call, in seconds; None: no limit.
+    `wait_for_endpoints`: the maximum wait while there are no endpoints, in seconds; None: calls do not wait."""
 
     length: int = 1000
     timeout: float | None = None
@@ -53,26 +52,27 @@ class QueueSettings:
 
 
 class SlotTimes:
-    """How long calls hold a slot: an exponentially weighted mean, of which the newest call has NEWEST_SHARE."""
+    """How long calls hold a slot: an exponentially weighted mean, in which the latest call has the weight
+    NEWEST_SHARE."""
 
     __slots__ = ("mean",)
 
     def __init__(self) -> None:
         self.mean: float | None = None
-        """Seconds; None if no call has ended yet."""
+        """In seconds; None if no call has ended yet."""
 
     def add(self, seconds: float) -> None:
-        """Note the time for which a call held its slot."""
+        """Add the time for which a call held its slot."""
         self.mean = seconds if self.mean is None else self.mean + NEWEST_SHARE * (seconds - self.mean)
 
     def until(self, place: int, slots: int) -> float | None:
-        """The estimated seconds until the call at this place of a queue (1: the next one) has one of `slots`; None if
-        nothing is known."""
+        """Return the estimated seconds until the call at this place of a queue (1: the next one) gets one of `slots`;
+        None if unknown."""
         return self.mean * place / slots if self.mean is not None and slots else None
 
 
 class _Client(Generic[T]):
-    """The lines of one client. The one whose turn it is comes first."""
+    """The lines of one client. The line whose turn it is comes first."""
 
     __slots__ = ("lines", "waiting")
 
@@ -88,7 +88,7 @@ def _unknown(place: int) -> float | None:
 class FairQueue(Generic[T]):
     """The queue of a backend without free slots: at most `limit` waiting calls, with one line per client.
 
-    `until` estimates the seconds until the waiter at a place (1: the next one) gets its slot; None if nothing is known.
+    `until` estimates the seconds until the waiter at a place (1: the next one) gets its slot; None if unknown.
     """
 
     def __init__(self, name: str, limit: int, until: Callable[[int], float | None] = _unknown) -> None:
@@ -105,15 +105,16 @@ class FairQueue(Generic[T]):
         """Add a waiter behind the client's others in `line`.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), the client has as many waiting as there are free places; its
-                `retry_after` is the estimated time until one is free for it.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the client has as many waiting calls as there are free
+                places; its `retry_after` is the estimated time until a place is free for it.
         """
         entry = self._clients.get(client)
         own = entry.waiting if entry else 0
         if own >= self._limit - self._waiting:
             text = f"backend {self._name!r}: {self._waiting} of {self._limit} places in the queue (queue.length) taken"
             missing = own - (self._limit - self._waiting) + 1
-            # Every call that leaves the queue frees a place. If it is this client's, it also has one less waiting.
+            # Every call that leaves the queue frees a place. A call of this client also reduces its own number of
+            # waiting calls.
             turns = len(self._clients)
             leaving = math.ceil(missing * turns / (turns + 1)) if own else missing
             if own:
@@ -131,10 +132,10 @@ class FairQueue(Generic[T]):
         return waiter
 
     def place(self, client: str, line: Hashable) -> int:
-        """The place that a new call would have if no others came: 1 if it would be the next to get a slot.
+        """Return the place that a new call would have if no others came: 1 if it would be the next to get a slot.
 
-        A call that is the n-th of its client waits for the first n - 1 of all other clients, and for the n-th of those
-        whose turn is sooner. The same holds for the lines of a client.
+        The n-th call of a client waits for the first n - 1 calls of all other clients, and for the n-th call of the
+        clients whose turn is sooner. The same holds for the lines of a client.
         """
         entry = self._clients.get(client)
         if entry is None:
@@ -146,12 +147,12 @@ class FairQueue(Generic[T]):
         return turn + _sooner({name: each.waiting for name, each in self._clients.items()}, client, turn) + 1
 
     def longest(self, most: int) -> list[tuple[str, int]]:
-        """The clients with the most waiting calls, at most so many of them, and the number of these calls."""
+        """Return up to `most` clients with the largest numbers of waiting calls, and these numbers."""
         counts = ((name, each.waiting) for name, each in self._clients.items())
         return nlargest(most, counts, key=lambda count: count[1])
 
     def leave(self, client: str, line: Hashable, waiter: Waiter[T]) -> None:
-        """Remove a waiter whose client has gone."""
+        """Remove a waiter whose client has disconnected."""
         entry = self._clients.get(client)
         waiters = entry.lines.get(line) if entry else None
         if entry is None or waiters is None or waiter not in waiters:
@@ -160,8 +161,8 @@ class FairQueue(Generic[T]):
         self._removed(client, entry, line, waiters)
 
     def next(self, fits: Fits | None = None) -> Waiter[T] | None:
-        """Remove and return the waiter whose turn it is among those in lines that `fits` takes (None: all); None if
-        nobody waits there."""
+        """Remove and return the waiter whose turn it is, among the lines that `fits` accepts (None: all lines); None if
+        there is no such waiter."""
         while (found := self._first(fits)) is not None:
             client, line = found
             entry = self._clients[client]
@@ -170,12 +171,12 @@ class FairQueue(Generic[T]):
             entry.lines.move_to_end(line)
             self._clients.move_to_end(client)
             self._removed(client, entry, line, waiters)
-            if not waiter.done():  # cancelled already, but its task has not called `leave` yet
+            if not waiter.done():  # already cancelled, but its task has not called `leave` yet
                 return waiter
         return None
 
     def _first(self, fits: Fits | None) -> tuple[str, Hashable] | None:
-        """The client whose turn it is, and the line whose turn it is among its own that `fits` takes."""
+        """Return the client whose turn it is, and its line whose turn it is among the lines that `fits` accepts."""
         for client, entry in self._clients.items():
             for line in entry.lines:
                 if fits is None or fits(line):
@@ -183,7 +184,7 @@ class FairQueue(Generic[T]):
         return None
 
     def fail(self, error: Callable[[], Exception], fits: Fits | None = None) -> None:
-        """Remove all waiters, or those in lines that `fits` takes; each gets an `error` of its own."""
+        """Remove all waiters, or the waiters in lines that `fits` accepts. Every waiter gets a separate `error`."""
         while (waiter := self.next(fits)) is not None:
             waiter.set_exception(error())
 
@@ -198,13 +199,14 @@ class FairQueue(Generic[T]):
 
 
 def overloaded(text: str, seconds: float | None) -> GatewayError:
-    """The error for a call that the backend has no room for, with the estimated seconds until it has."""
+    """Return the error for a call that exceeds the backend's capacity; `seconds` is the estimated time until there is
+    capacity."""
     return GatewayError(Reason.OVERLOADED.status, Reason.OVERLOADED, text, retry_after=seconds or 1.0)
 
 
 def _sooner(waiting: dict[K, int], own: K, turn: int) -> int:
-    """How many waiters of others are served before waiter number `turn` (0: the first) of `own`. `waiting` has their
-    numbers in the order of their turns; `own` comes last if it is not among them."""
+    """Return how many waiters of others are served before waiter number `turn` (0: the first) of `own`. `waiting` has
+    the number of waiters of each, in the order of their turns; `own` comes last if it is missing there."""
     count, is_before = 0, True
     for name, number in waiting.items():
         if name == own:

@@ -1,7 +1,7 @@
 """Whether a listener reports itself ready.
 
-It does while the gateway accepts requests, no client has taken the listener offline, and the required backends are
-ready.
+A listener is ready while the gateway accepts requests, no client has taken the listener offline, and the required
+backends are ready.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ SECONDS_KEPT = 1.0
 
 
 async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> bool:
-    """Whether a server reports itself ready. If its protocol has no such request, whether it answers one for
-    metadata."""
+    """Return whether a server reports itself ready. If its protocol has no such request, return whether it responds to
+    a metadata request."""
     try:
         await probe(Operation.READY, protocol, connector, target)
     except GatewayError:
@@ -31,7 +31,8 @@ async def is_ready(protocol: Protocol, connector: Connector, target: Target) -> 
 
 
 async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target: Callable[[Endpoint], Target]) -> bool:
-    """Whether one of the endpoints is ready. All are asked at once; the answers do not affect their health."""
+    """Return whether at least one of the endpoints is ready. All endpoints are queried in parallel; the responses do
+    not affect their health."""
     asking = [spawn(is_endpoint_ready(protocol, each, target(each))) for each in endpoints]
     try:
         for each in asyncio.as_completed(asking):
@@ -44,8 +45,8 @@ async def is_any_ready(protocol: Protocol, endpoints: Iterable[Endpoint], target
 
 
 async def is_endpoint_ready(protocol: Protocol, endpoint: Endpoint, target: Target) -> bool:
-    """Whether the server at `endpoint` reports itself ready. One that is busy with a call that may take hours would not
-    answer now: its health says it."""
+    """Return whether the server at `endpoint` reports itself ready. A server that is busy with a call that can take
+    hours would not respond now, so its health decides."""
     servers = protocol.traits.servers
     if endpoint.in_flight and (servers.one_connection or servers.runs_to_the_end):
         return endpoint.health.is_up
@@ -60,13 +61,13 @@ async def is_endpoint_ready(protocol: Protocol, endpoint: Endpoint, target: Targ
 
 
 async def probe(operation: Operation, protocol: Protocol, connector: Connector, target: Target) -> None:
-    """Ask a server whether it is live or ready (`operation`: LIVE or READY). If its protocol has no such request, it is
-    asked for metadata, and any answer is good.
+    """Query whether a server is live or ready (`operation`: LIVE or READY). If its protocol has no such request, send a
+    metadata request; any response to that counts as success.
 
     Raises:
-        TransportError: it cannot be reached, broke off, or sent something else than its protocol.
-        GatewayError: INTERNAL (invalid output), its reply is malformed; UNAVAILABLE (not ready), it answered that it is
-            not, or with an error.
+        TransportError: it is unreachable, lost the connection, or sent something that is not its protocol.
+        GatewayError: INTERNAL (invalid output) if its reply is malformed; UNAVAILABLE (not ready) if it responded that
+            it is not live or ready, or with an error.
     """
     try:
         answer = await ask(Request(operation), protocol, connector, target)
@@ -97,8 +98,8 @@ def _is_no_answer(error: GatewayError) -> bool:
 class BackendReadiness:
     """The readiness of backends.
 
-    `questions` has for each backend the function that asks it. They are asked on demand, all at once, and at most once
-    a second however many callers there are. A backend that does not answer within `wait` seconds is not ready.
+    `questions` has a query function for each backend. The functions are called on demand, all in parallel, and at most
+    once a second for any number of callers. A backend that does not respond within `wait` seconds is not ready.
     """
 
     def __init__(
@@ -115,7 +116,8 @@ class BackendReadiness:
         self._asking: asyncio.Task[None] | None = None
 
     async def why_not(self, rule: str) -> str:
-        """Why the backends are not ready by `rule` (`any`, `all` or `none` of them has to be); empty if they are."""
+        """Return why the backends are not ready by `rule` (`any`, `all` or `none` of them must be ready); empty if they
+        are."""
         if rule == "none" or not self._questions:
             return ""
         down = await self._not_ready()
@@ -148,12 +150,12 @@ class BackendReadiness:
 
 
 class Readiness:
-    """The readiness of listeners: each is online or offline, for all its protocols together, and starts online.
+    """The readiness of listeners. A listener is online or offline, for all its protocols together, and starts online.
 
     - `ready`: whether the gateway accepts requests.
-    - `switchable`: the listeners whose clients may take them offline and online. An offline listener still answers, as
-      a real grps server does.
-    - `backends`: why the required backends are not ready, or empty; without it none are required.
+    - `switchable`: the listeners whose clients can take them offline and online. An offline listener still serves
+      requests, like a real grps server.
+    - `backends`: returns why the required backends are not ready, or empty; None: no backend is required.
     """
 
     def __init__(
@@ -167,35 +169,35 @@ class Readiness:
         self._backends = backends
         self._offline: set[str] = set()
         self.on_switch: Callable[[str, bool], None] | None = None
-        """Called when a client has taken a listener offline or online (True), with its name."""
+        """Callback after a client has taken a listener offline, or online (True), with the listener's name."""
 
     def switch(self, listener: str, *, is_online: bool) -> None:
-        """Take the listener online or offline, as another process of this gateway did."""
+        """Take the listener online or offline, following another process of this gateway."""
         (self._offline.discard if is_online else self._offline.add)(listener)
 
     def adopt(self, other: "Readiness") -> None:
-        """Take over which listeners are offline, as far as clients of this one may still switch them."""
+        """Take over the offline listeners of `other` that clients are still allowed to switch."""
         self._offline |= {name for name in other._offline if name in self._switchable}
 
     def of(self, request: Request) -> bool:
-        """Whether the listener that received `request` is ready, not counting backends."""
+        """Return whether the listener that received `request` is ready, not counting backends."""
         return self._ready() and request.listener not in self._offline
 
     async def with_backends(self, request: Request) -> Answer:
-        """Whether it is ready and the required backends are; NotReady says why they are not."""
+        """Return whether it is ready and the required backends are; NotReady gives the reason why they are not."""
         if not self.of(request):
             return False
         why = await self._backends() if self._backends else ""
         return NotReady(why) if why else True
 
     def online(self, request: Request) -> bool:
-        """Take the listener online. Raises GatewayError, PERMISSION_DENIED, if its clients may not."""
+        """Take the listener online. Raises GatewayError, PERMISSION_DENIED, if its clients are not allowed to."""
         self._check(request)
         self._switched(request.listener, is_online=True)
         return True
 
     def offline(self, request: Request) -> bool:
-        """Take the listener offline. Raises GatewayError, PERMISSION_DENIED, if its clients may not."""
+        """Take the listener offline. Raises GatewayError, PERMISSION_DENIED, if its clients are not allowed to."""
         self._check(request)
         self._switched(request.listener, is_online=False)
         return True

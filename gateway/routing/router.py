@@ -1,19 +1,19 @@
 """Chooses the route of a request.
 
-Routes are tried in the order of the configuration; the first whose conditions hold is taken. Which names are tried
-depends on the name that the client used, for instance `M-1.0.0` or `M.gradient`:
+Routes are checked in the order of the configuration; the first whose conditions hold is used. The names to check depend
+on the name that the client used, for example `M-1.0.0` or `M.gradient`:
 
-1. If some route names it exactly, it is that model: routes are tried for this name only.
-2. Else, if the protocol joins versions to names (grps) and the name ends in one, it is tried as model `M-1.0.0` and as
-   version `1.0.0` of model `M`, routes with exact names first, then globs. A glob that fits both leaves it to the
-   backend: it is asked for the whole name and, if it has no such model, for the version of `M`.
-3. Else, if the name ends in a derivative's suffix, it is the companion of model `M`: routes with exact names first,
-   then globs.
+1. If a route names it exactly, it is that model: routes are checked for this name only.
+2. Else, if the protocol joins versions to names (grps) and the name ends in a version, it is checked as model `M-1.0.0`
+   and as version `1.0.0` of model `M`, first for routes with exact names, then for globs. If a glob matches both, the
+   backend decides: it gets a request for the whole name and, if it has no such model, for the version of `M`.
+3. Else, if the name ends in a derivative's suffix, it is the derivative model of `M`: first for routes with exact
+   names, then for globs.
 4. Else it is a plain name: routes in their order.
 
-Decisions are cached by listener, protocol, model, version, operation and principal, whose permissions are checked with
-them. Where routes before the one that matches by names have conditions on path, headers or input, the cache holds all
-these candidates, and each request checks them in order.
+Decisions are cached by listener, protocol, model, version, operation and principal, whose permissions are checked at
+the same time. If routes before the one that matches by names have conditions on path, headers or input, the cache holds
+all these candidates, and each request checks them in order.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -33,19 +33,20 @@ from gateway.routing.version_names import renamed, split_version, whole_or_versi
 T = TypeVar("T")
 
 Candidate: TypeAlias = tuple[Conditions | None, Destination]
-"""A Destination, and the conditions that each request must be checked for; None if its names were enough."""
+"""A Destination, and the conditions to check for each request; None if the names were enough."""
 
 _READ_FIRST = Destination(reads="match.input")
-"""For an unread request, where a route's condition depends on its content."""
+"""For an unread request, if a route's condition depends on its content."""
 _Asked: TypeAlias = tuple[str, str, str, str, Operation, Principal | None]
 """Listener, protocol, model, version, operation and principal."""
 
 MOST_CACHED = 4096
-"""Entries of each cache; clients choose the names in its keys."""
+"""Maximum number of entries of each cache; clients choose the names in its keys."""
 
 LONGEST_NAME = 1024
-"""Characters of a model's name or version. Names are kept in caches and queues and written to paths and errors, and a
-request's body could hold one of megabytes. No server has longer ones: file names end at 255 bytes."""
+"""The maximum length of a model's name or version, in characters. Names are kept in caches and queues and written to
+paths and errors, and a request's body could contain a name of megabytes. Real servers have shorter names: file names
+end at 255 bytes."""
 
 
 def _check_length(name: str, what: str) -> None:
@@ -75,8 +76,8 @@ class Route:
 
 @frozen
 class Reading:
-    """One way to read the names of a request: for `model`, or for its companion that computes `derivative`. `key` has
-    the names as they are read: with the version split off, if the reading has one."""
+    """One way to read the names of a request: as `model`, or as its derivative model that computes `derivative`. `key`
+    has the names in this reading: with the version split off, if the name has one."""
 
     key: RoutingKey
     model: str
@@ -84,7 +85,7 @@ class Reading:
 
     @property
     def operation(self) -> Operation:
-        """The operation on `model`: an inference of its companion is the derivative."""
+        """The operation on `model`: an inference of its derivative model is the derivative."""
         is_derived = self.derivative is not None and self.key.operation is Operation.INFER
         return self.derivative if is_derived and self.derivative is not None else self.key.operation
 
@@ -95,8 +96,8 @@ class Router:
     - `routes`: in the order of the configuration.
     - `server`: the Destinations of SERVER_OPERATIONS, which take no route.
     - `joined`: the protocols whose clients write a model and its version as one name.
-    - `controlling`: the listeners whose clients may ask for CONTROL_OPERATIONS.
-    - `relays`: the protocols of which some route passes calls unread.
+    - `controlling`: the listeners whose clients can use CONTROL_OPERATIONS.
+    - `relays`: the protocols for which at least one route passes calls unread.
     """
 
     def __init__(
@@ -115,16 +116,16 @@ class Router:
         self._controlling = controlling
         self._server = dict(server)
         self._decided: dict[_Asked, Destination] = {}
-        """Where names decide alone."""
+        """Decisions that depend only on names."""
         self._candidates: dict[_Asked, tuple[Candidate, ...]] = {}
-        """Where each request must be looked at."""
+        """Candidates to check for each request."""
 
     def select(self, request: Request) -> Destination:
-        """The Destination of `request`.
+        """Return the Destination of `request`.
 
         Raises:
-            GatewayError: NOT_FOUND, no route matches; UNIMPLEMENTED, a server operation that nothing answers;
-                PERMISSION_DENIED, an operation that the principal or the listener's clients may not use.
+            GatewayError: NOT_FOUND if no route matches; UNIMPLEMENTED for a server operation without a handler;
+                PERMISSION_DENIED for an operation that the principal or the listener's clients are not allowed to use.
         """
         asked = (
             request.listener, request.protocol, request.model, request.version, request.operation, request.principal
@@ -158,7 +159,7 @@ class Router:
     def _find(
         self, listener: str, protocol: str, model: str, version: str, operation: Operation, principal: Principal | None
     ) -> tuple[Candidate, ...]:
-        """Find the candidates that `_choose` keeps. Names that are refused are not kept: errors are not cached."""
+        """Return the candidates that `_choose` caches. Refused names raise, so errors are not cached."""
         _check_permission(principal, operation, model, listener)
         if operation in SERVER_OPERATIONS:
             return ((None, self._server_destination(operation)),)
@@ -172,16 +173,16 @@ class Router:
         return found if near is None else tuple([(conditions, _suggesting(each, near)) for conditions, each in found])
 
     def tried(self, key: RoutingKey) -> Iterator[tuple[Route, Destination | None]]:
-        """Every route in the order in which they are tried for `key`, with its Destination if its conditions on names
-        hold."""
+        """Yield every route in the order in which they are checked for `key`, with its Destination if its conditions on
+        names hold."""
         readings = self.readings(key)
         is_plain = len(readings) == 1 and readings[0].derivative is None
         for route in self.routes if is_plain else self._exact_first:
             yield route, _destination(route, readings)
 
     def readings(self, key: RoutingKey) -> "tuple[Reading, ...]":
-        """The meanings that the names in `key` can have: one thing, or a whole name and a name with a version behind
-        it."""
+        """Return the possible readings of the names in `key`: one, or two (a whole name, and a name with a version
+        suffix)."""
         if self._is_named(key):
             return (Reading(key, key.model),)
         split = split_version(key.model) if key.protocol in self._joined and not key.version else None
@@ -193,7 +194,7 @@ class Router:
         return Reading(key, key.model), Reading(versioned, *(derivative or (model,)))
 
     def _is_named(self, key: RoutingKey) -> bool:
-        """Whether some route matches and has the key's model as its exact name."""
+        """Return whether a route matches and has the key's model as its exact name."""
         return any(
             route.conditions.exact
             and route.conditions.model == key.model
@@ -208,15 +209,14 @@ def _suggesting(destination: Destination, name: str) -> Destination:
 
 
 def _keep(cache: dict[_Asked, T], asked: _Asked, found: T) -> None:
-    """Add an entry. The one that was added first makes room for it."""
+    """Add an entry. The oldest entry is removed if the cache is full."""
     if len(cache) >= MOST_CACHED:
         del cache[next(iter(cache))]
     cache[asked] = found
 
 
 def _destination(route: Route, readings: tuple[Reading, ...]) -> Destination | None:
-    """The destination of a request that can be read in these ways; None if the route's conditions on names do not
-    hold."""
+    """Return the destination of a request with these readings; None if the route's conditions on names do not hold."""
     whole = _read(route, readings[0])
     if len(readings) == 1:
         return whole
@@ -240,7 +240,7 @@ def _read(route: Route, reading: Reading) -> Destination | None:
 def _candidates_of(
     found: Iterable[tuple[Route, Destination | None]],
 ) -> tuple[Candidate, ...]:
-    """The Destinations up to the first whose conditions depend on names alone: requests go no further."""
+    """Return the Destinations up to the first route whose conditions depend only on names: requests go no further."""
     candidates: list[Candidate] = []
     for route, destination in found:
         if destination is not None and route.conditions.per_request:

@@ -1,4 +1,4 @@
-"""Who sends: one attempt of a call at one endpoint, in the protocol of the backend."""
+"""Sends one attempt of a call to one endpoint, in the protocol of the backend."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
@@ -21,14 +21,14 @@ from gateway.routing.spans import with_spans
 from gateway.routing.targets import Targets
 
 Began: TypeAlias = Callable[[Request, Endpoint], Callable[[bool], None]]
-"""As `Slots.began`."""
+"""See `Slots.began`."""
 
 
 class Sender:
-    """Sends attempts to the endpoints of one backend, whose Targets are known or found out first. It takes and gives
-    back no slots.
+    """Sends attempts to the endpoints of one backend, whose Targets are known or are determined first. A Sender does
+    not manage slots.
 
-    `has_tls`: all endpoints are reached over TLS, whatever the schemes of their addresses are.
+    `has_tls`: all endpoints use TLS, independent of the schemes of their addresses.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Sender:
         self.protocol = protocol
         self.targets = Targets(target, protocol, endpoints, clock=clock)
         self.runs_to_the_end = protocol.traits.servers.runs_to_the_end
-        """Servers go on computing even if the client leaves."""
+        """Whether servers continue to compute after the client has disconnected."""
         self._has_tls = has_tls
 
     def ask(self, request: Request, endpoint: Endpoint) -> Coroutine[Any, Any, Answer]:
-        """The answer of an endpoint."""
+        """Return the response of an endpoint."""
         target = self.targets.known.get(endpoint)
         if target is None:
             return self._ask_unknown(request, endpoint)
@@ -57,28 +57,29 @@ class Sender:
         return ask(request, self.protocol, endpoint, target)
 
     def to_the_end(self, began: Began, request: Request, endpoint: Endpoint) -> Awaitable[Answer]:
-        """As `ask`, of a server that goes on computing even if the client leaves: its slot must stay taken. So the
-        exchange is a task of its own that outlives the client's. Its slot is given back at the end of the task."""
+        """Like `ask`, for a server that continues to compute after the client has disconnected, so its slot must stay
+        taken. The exchange is a separate task that outlives the client's. Its slot is returned at the end of the
+        task."""
         ended = began(request, endpoint)
         task = asyncio.get_running_loop().create_task(self.ask(request, endpoint))
-        # Before the client is told.
+        # Before the client gets the response.
         task.add_done_callback(lambda task: ended(not task.cancelled() and task.exception() is None))
         return outlived_by(task)
 
     async def in_span(self, send: Send, request: Request, endpoint: Endpoint) -> Answer:
-        """As `send`, with the span of the try in the record."""
+        """Like `send`, with the span of the attempt in the record."""
         with self.span(request, endpoint) as span:
             return await send(replace(request, span=span), endpoint)
 
     def span(self, request: Request, endpoint: Endpoint) -> Span:
-        """The span of a try that begins now."""
+        """Return the span of an attempt that begins now."""
         return span_of_try(request, self.name, endpoint, self.protocol, tls=self._has_tls)
 
     async def stream(
         self, request: Request, endpoint: Endpoint, span: Span | None = None, *, passthrough: bool = False
     ) -> AsyncGenerator[Response, None]:
-        """The responses of an endpoint as `streaming.ask_stream` yields them, with `passthrough` in the protocol's
-        passthrough form. Raises GatewayError as `Targets.find`."""
+        """Return the responses of an endpoint as `streaming.ask_stream` yields them; with `passthrough`, in the
+        protocol's passthrough form. Raises GatewayError like `Targets.find`."""
         protocol = self.protocol.http.passthrough if passthrough else self.protocol
         connector = endpoint.passthrough if passthrough else endpoint
         assert protocol is not None
@@ -89,7 +90,7 @@ class Sender:
         return ask_stream(request, protocol, connector, await self.target_of(endpoint, request.deadline))
 
     async def without_slot(self, request: Request, endpoint: Endpoint) -> Answer:
-        """The answer to a request that takes no slot, for which nobody else counts it."""
+        """Return the response to a request that takes no slot, and count the request."""
         endpoint.enter()
         try:
             return await self.ask(request, endpoint)
@@ -97,8 +98,8 @@ class Sender:
             endpoint.leave()
 
     async def to_each(self, request: Request, endpoint: Endpoint) -> Answer:
-        """As `without_slot`, of a request that goes to all endpoints. If another server has taken this one over and
-        refuses, it is asked once more in its own way."""
+        """Like `without_slot`, for a request that goes to all endpoints. If another server has taken over this one's
+        address and refuses, send it once more in the form that the new server expects."""
         changes = self.targets.changes
         try:
             return await self.without_slot(request, endpoint)
@@ -108,15 +109,15 @@ class Sender:
         return await self.without_slot(request, endpoint)
 
     async def target_of(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
-        """The Target of an endpoint, whose server is asked for its flavor if that is not known. Raises GatewayError."""
+        """Return the Target of an endpoint, and query its server type if that is unknown. Raises GatewayError."""
         return self.targets.known.get(endpoint) or await self.targets.find(endpoint, deadline)
 
     async def probe(self, operation: Operation, endpoint: Endpoint) -> None:
-        """As `readiness.probe`, for one endpoint. Its outcome is not noted."""
+        """Probe one endpoint like `readiness.probe`. Its result is not recorded."""
         await probe(operation, self.protocol, endpoint.connector, self.targets.of(endpoint))
 
     def _protocol_for(self, request: Request) -> Protocol:
-        """The protocol; for a request whose spans are noted, one that notes those of its codec."""
+        """Return the protocol; for a request with spans, the variant that records the spans of its codec."""
         if request.span is None:
             return self.protocol
         return with_spans(self.protocol, request.record, request.span)

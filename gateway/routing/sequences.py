@@ -1,4 +1,4 @@
-"""Remembers which endpoint holds the state of a client's sequence of requests (Triton's stateful models)."""
+"""Records which endpoint has the state of a client's sequence of requests (Triton's stateful models)."""
 
 from collections import OrderedDict
 from collections.abc import Container, Sequence
@@ -12,19 +12,19 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.waiting import WaitingCalls
 
 MOST_SEQUENCES = 4096
-"""The number of sequences remembered: clients choose their ids, and may never end them."""
+"""The maximum number of sequences kept: clients choose their ids, and might never end them."""
 LONGEST_SEQUENCE = 128
-"""Characters of a `sequence_id` that is text: Triton takes no more."""
+"""The maximum length of a text `sequence_id`, in characters; the same as in Triton."""
 
 SequenceKey: TypeAlias = tuple[str, ParameterValue]
 """The model's name and the `sequence_id`, a number or a text."""
 
 
 def sequence_of(request: Request) -> SequenceKey | None:
-    """The sequence that `request` belongs to, or None.
+    """Return the sequence that `request` belongs to, or None.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the `sequence_id` is too long.
+        GatewayError: INVALID_ARGUMENT if the `sequence_id` is too long.
     """
     if request.unread is not None:  # a message with a sequence is always read
         return None
@@ -44,15 +44,15 @@ class Sequences:
         self._endpoints: OrderedDict[SequenceKey, Endpoint] = OrderedDict()
 
     def endpoint(self, key: SequenceKey) -> Endpoint | None:
-        """The endpoint that has the sequence's state; None for a new sequence."""
+        """Return the endpoint that has the sequence's state; None for a new sequence."""
         return self._endpoints.get(key)
 
     def place(self, request: Request, key: SequenceKey, backend: str) -> Endpoint | None:
-        """The endpoint for a request of the sequence; None for a new sequence. While its endpoint is drained, the
-        sequence may go on there for a time.
+        """Return the endpoint for a request of the sequence; None for a new sequence. While its endpoint is draining,
+        the sequence can continue there for a limited time.
 
         Raises:
-            GatewayError: FAILED_PRECONDITION, the endpoint is drained and the time for its sequences is over.
+            GatewayError: FAILED_PRECONDITION if the endpoint is drained and the time for its sequences is over.
         """
         endpoint = self._endpoints.get(key)
         if endpoint is None or endpoint.takes_calls:
@@ -74,12 +74,12 @@ class Sequences:
         waiting: WaitingCalls,
         tried: Sequence[Endpoint],
     ) -> Endpoint | None:
-        """The endpoint that has the sequence's state, or the one that `choice` makes for a new sequence, with a slot
-        taken; None if it waits for the first endpoint.
+        """Return the endpoint that has the sequence's state, or an endpoint from `choice` for a new sequence, with a
+        slot taken; None if the request waits for the first endpoint.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), that endpoint has no free slot; UNAVAILABLE, there is no
-                endpoint; as `place`.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if that endpoint has no free slot; UNAVAILABLE if there are no
+                endpoints; like `place`.
         """
         endpoint = self.place(request, key, choice.name)
         if endpoint is None or endpoint in tried:
@@ -89,7 +89,7 @@ class Sequences:
                 if waiting.waits_for_endpoint(request):
                     return None
                 raise choice.none_there()
-            # The sequence stays where its state is: the client's next try finds the same endpoint.
+            # The sequence stays where its state is: the client's next attempt gets the same endpoint.
             text = f"backend {choice.name!r}: the endpoint of sequence {key[1]!r} is busy; try again later"
             raise refusal(Reason.OVERLOADED, text)
         self.note(request, key, endpoint)
@@ -97,11 +97,11 @@ class Sequences:
         return endpoint
 
     def count(self, endpoint: Endpoint) -> int:
-        """How many sequences have their state at `endpoint`."""
+        """Return the number of sequences with their state at `endpoint`."""
         return sum(each is endpoint for each in self._endpoints.values())
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Forget the sequences whose state `endpoint` has: it gets no more calls."""
+        """Forget the sequences whose state is at `endpoint`: it gets no more calls."""
         for key in [key for key, each in self._endpoints.items() if each is endpoint]:
             del self._endpoints[key]
 
@@ -110,7 +110,7 @@ class Sequences:
         self._endpoints |= {key: each for key, each in other._endpoints.items() if each in endpoints}
 
     def note(self, request: Request, key: SequenceKey, endpoint: Endpoint) -> None:
-        """Note that `endpoint` has the state from now on, or that `request` is the sequence's last."""
+        """Record that `endpoint` has the state from now on, or that `request` is the last of the sequence."""
         self._endpoints.pop(key, None)
         if request.parameters.get("sequence_end"):
             return

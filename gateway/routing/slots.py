@@ -1,28 +1,29 @@
-"""Who gives the slots of a backend: the interface, and the slots that a process gives by itself.
+"""The slots of a backend: the interface, and the slots that one process manages by itself.
 
-A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. Where servers take one connection only,
-every request holds one. A Backend knows nothing of how an endpoint is chosen, nor where calls wait. It asks its Slots:
+A call that runs a model (`CALLS`) holds a slot of its endpoint until it ends. For servers that take only one
+connection, every request holds a slot. A Backend does not choose the endpoint, and does not know where calls wait. It
+uses its Slots for both:
 
-| Slots | who gives them |
+| Slots | managed by |
 |---|---|
 | `LocalSlots` | this process, with the fair queue and the sequences |
-| `placement.slots.PlacedSlots` | the same, among the endpoints that hold the model of a request |
-| `on_demand.StartedSlots` | the same, of servers that are started when calls wait for them |
+| `placement.slots.PlacedSlots` | this process, among the endpoints that have the model of a request |
+| `on_demand.StartedSlots` | this process, for servers that start when calls wait for them |
 | `runtime.workers.slots.SupervisedSlots` | the supervisor, for all workers together |
 
-The last three have LocalSlots for what a process knows of its endpoints in any case (`Slots.local`).
+The last three contain LocalSlots for the state of the endpoints that every process has (`Slots.local`).
 
-The endpoint is chosen so:
+The endpoint is chosen in these steps:
 
-1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that is full.
-2. Others go to the endpoint that the backend's strategy chooses (`balancing`): by default the one with the fewest calls
-   in flight.
-3. If all are full, the call waits in the queue. When a call gives its slot back, the endpoint hands it to the next
-   waiter.
+1. A request of a sequence goes to the endpoint that has the sequence's state, and is refused if that endpoint is full.
+2. Other requests go to the endpoint that the backend's strategy chooses (`balancing`): by default the one with the
+   fewest calls in flight.
+3. If all endpoints are full, the call waits in the queue. When a call returns its slot, the endpoint gives the slot to
+   the next waiter.
 
-Endpoints can be added and removed at any time. Without any, calls fail at once: nobody knows when one will come. But
-calls wait in the queue for the first one where servers are started for calls that wait: by somebody else
-(`queue.wait_for_endpoints`), or by the gateway (`on_demand`).
+Endpoints can be added and removed at any time. If there are no endpoints, calls fail immediately, because it is unknown
+when one will come. But calls wait in the queue for the first endpoint if servers are started for waiting calls: by an
+external system (`queue.wait_for_endpoints`), or by the gateway (`on_demand`).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -42,65 +43,68 @@ from gateway.routing.sequences import Sequences, sequence_of
 from gateway.routing.waiting import WaitingCalls
 
 Ended: TypeAlias = Callable[[bool], None]
-"""Called once when a request has ended, with whether it was answered: its slot, if it has one, is given back."""
+"""Callback at the end of a request, called once with whether it was answered. It returns the slot, if the request has
+one."""
 
 OwnAnswer: TypeAlias = Callable[[Request], Awaitable[Answer | None]]
-"""The answer to a request that is not simply sent to one endpoint; None if it is to be sent to one after all."""
+"""Returns the response to a request that is not simply sent to one endpoint; None if it should be sent to one endpoint
+after all."""
 
 
 class Slots(Protocol):
-    """Gives the slots of one backend."""
+    """Manages the slots of one backend."""
 
     @property
     def local(self) -> "LocalSlots":
-        """The backend's endpoints as this process knows them, and the queue of the calls that wait here."""
+        """This process's view of the backend's endpoints, and the queue of the calls that wait in it."""
 
     @property
     def answers(self) -> Mapping[Operation, OwnAnswer]:
-        """The operations that are not simply sent to one endpoint, beside CONTROL_OPERATIONS, which go to all."""
+        """The functions for operations that are not simply sent to one endpoint, except CONTROL_OPERATIONS, which go to
+        all endpoints."""
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """The endpoint for this request, none of `tried`; None if it has to wait. If the request takes a slot, it is
-        taken already. One that `request.tries` avoids is only chosen if there is no other.
+        """Return the endpoint for this request, not in `tried`; None if it must wait. If the request takes a slot, the
+        slot is already taken. An endpoint that `request.tries` avoids is only chosen if there is no other.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), the endpoint of its sequence is full, or `tries` allows no
-                other one; UNAVAILABLE, there is no endpoint, or all are down.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the endpoint of its sequence is full, or `tries` allows no
+                other endpoint; UNAVAILABLE if there are no endpoints, or all are down.
         """
 
     def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Awaitable[Endpoint]:
-        """As `free`, when the turn of the request comes.
+        """Like `free`, when it is the request's turn.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
-                UNAVAILABLE, there is no endpoint.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
+                there are no endpoints.
         """
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """The request is about to be sent to the endpoint that it was given. The result is called at its end."""
+        """Record that the request is about to be sent to its endpoint. Return the callback for its end."""
 
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """A request failed with `error` at the last one of `tried`. None: another endpoint is tried. A request: this
-        one is sent, to any endpoint, and `rounds` is how often that happened before.
+        """Handle a request that failed with `error` at the last endpoint in `tried`. None: try another endpoint. A
+        request: send this one, to any endpoint; `rounds` is how often that happened before.
 
         Raises:
-            GatewayError: `error`, or another one that says more of it: the request is not tried again.
+            GatewayError: `error`, or an error with more detail: the request is not sent again.
         """
 
     async def is_ready(self) -> bool | None:
-        """Whether the backend is ready; None if its servers have to be asked."""
+        """Return whether the backend is ready; None if its servers must be queried."""
 
     def replace(self, previous: Any) -> None:
-        """Take over from the Slots that the backend of this name had before."""
+        """Take over from the previous Slots of the backend with this name."""
 
     def close(self) -> None:
-        """Leave the endpoints. No request may be in flight."""
+        """Detach from the endpoints. No request can be in flight."""
 
 
 class LocalSlots:
-    """The slots that this process gives: at most `max_in_flight` calls run at once on each endpoint (0: any number).
+    """The slots that this process manages: at most `max_in_flight` parallel calls on each endpoint (0: no limit).
     `servers` are the traits of the backend's protocol."""
 
     answers: Mapping[Operation, OwnAnswer] = {}
@@ -116,7 +120,7 @@ class LocalSlots:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.name = name
-        # A busy server can still answer what does not run a model, unless it serves one connection at a time.
+        # A busy server can still serve requests that do not run a model, unless it serves one connection at a time.
         self.with_slot = frozenset(Operation) if servers.one_connection else CALLS
         """The operations whose requests take a slot."""
         self.max_in_flight = max_in_flight
@@ -129,18 +133,19 @@ class LocalSlots:
         self.sequences = Sequences()
         self.clock = clock
         self.joined = 0
-        """How many calls wait for the answer to another call, such as that for the metadata of their model."""
+        """The number of calls that wait for the response to another call, such as a call for the metadata of their
+        model."""
         self.keeps_waiting = False
-        """Calls wait while there is no endpoint: one is started for them."""
+        """Whether calls wait while there are no endpoints, because one is started for them."""
         self._on_recovery: Callable[[], None] = _nobody
         self._on_outage: Callable[[Endpoint], None] = _nobody
         self._on_other_models: Callable[[], None] = _nobody
         self.on_join: list[Callable[[Endpoint], None]] = []
-        """Called with an endpoint that is about to be added."""
+        """Callbacks for an endpoint that is about to be added."""
         self.on_leave: list[Callable[[Endpoint], None]] = []
-        """Called with an endpoint that was removed."""
+        """Callbacks for an endpoint that was removed."""
         self.on_drain: list[Callable[[Endpoint], None]] = []
-        """Called with an endpoint that is about to get no more calls, or calls again."""
+        """Callbacks for an endpoint that is about to get no more calls, or calls again."""
         on_free = self.hand_over if max_in_flight else None
         self._watches = on_free, self._recovered, self._drain_changed, self._lost
         self.endpoints: tuple[Endpoint, ...] = tuple(endpoints)
@@ -151,7 +156,7 @@ class LocalSlots:
 
     @property
     def local(self) -> "LocalSlots":
-        """As Slots'."""
+        """See `Slots.local`."""
         return self
 
     def watch(
@@ -160,13 +165,13 @@ class LocalSlots:
         on_outage: Callable[[Endpoint], None],
         on_other_models: Callable[[], None],
     ) -> None:
-        """Tell the Backend: `on_recovery` is called when an endpoint that was down answers again, and when its models
-        have changed, `on_outage` when there was no connection to one, or it broke off, `on_other_models` when the
-        answer to MODELS may have changed for another reason."""
+        """Register the callbacks of the Backend: `on_recovery` is called when an endpoint that was down responds again,
+        and when its models have changed; `on_outage` when a connection to an endpoint could not be made or was lost;
+        `on_other_models` when the response to MODELS might have changed for another reason."""
         self._on_recovery, self._on_outage, self._on_other_models = on_recovery, on_outage, on_other_models
 
     def lists_others(self) -> None:
-        """The answer to MODELS may have changed."""
+        """Notify the Backend that the response to MODELS might have changed."""
         self._on_other_models()
 
     @property
@@ -176,18 +181,20 @@ class LocalSlots:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait; while there is no endpoint, also those that wait for the answer to one of them."""
+        """The number of waiting calls. While there are no endpoints, this includes calls that wait for the response to
+        another call."""
         return self.calls.number if self.serving else self.calls.number + self.joined
 
     def count_joined(self, change: int) -> None:
-        """So many more calls wait for the answer to another one; `change` is negative when they do not any more."""
+        """Add `change` to the number of calls that wait for the response to another call; `change` is negative when
+        they stop waiting."""
         self.joined += change
         if change > 0 and not self.endpoints:
             self.calls.on_wait()
 
     def is_busy(self, endpoint: Endpoint) -> bool:
-        """Whether the endpoint runs a call and cannot answer anything else meanwhile: servers that take one call at a
-        time, or compute each call to its end."""
+        """Return whether the endpoint runs a call and cannot respond to anything else during that time: servers that
+        take one call at a time, or compute each call to its end."""
         return self._one_at_a_time and endpoint.in_flight > 0
 
     # --- slots ---
@@ -195,7 +202,7 @@ class LocalSlots:
     def free(
         self, request: Request, tried: Sequence[Endpoint] = (), choice: EndpointChoice | None = None
     ) -> Endpoint | None:
-        """As Slots'. With `choice` it decides among its endpoints."""
+        """See `Slots.free`. With `choice`, choose among its endpoints."""
         if choice is None:
             choice = self.choice
         if request.tries is not None and (request.tries.avoided or request.tries.elsewhere):
@@ -214,8 +221,8 @@ class LocalSlots:
         return endpoint
 
     def _preferred(self, request: Request, tried: Sequence[Endpoint], choice: EndpointChoice) -> Endpoint | None:
-        """The endpoint for a request whose `tries` avoid some, if one is free that is not left out. A sequence stays
-        where its state is."""
+        """Return the endpoint for a request whose `tries` avoid some endpoints, preferring a free one that is not left
+        out. A sequence stays where its state is."""
         tries, able, plain = request.tries, choice.endpoints, replace(request, tries=None)
         assert tries is not None
         if tries.avoided:
@@ -230,11 +237,11 @@ class LocalSlots:
         return self.free(plain, tried, choice)
 
     def no_other_is_free(self) -> GatewayError:
-        """The error of a request that may only be sent to other endpoints than those that it has tried."""
+        """Return the error of a request that can only be sent to endpoints that it has not tried."""
         return refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free")
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """As Slots'. Each waiting call is given a slot; one that takes no slot gives it back immediately."""
+        """See `Slots.wait`. Each waiting call gets a slot; a call that takes no slot returns it immediately."""
         needs_endpoint = not self.serving and not self.keeps_waiting
         if needs_endpoint and not self.calls.waits_for_endpoint(request):
             raise self.choice.none_there()
@@ -246,12 +253,13 @@ class LocalSlots:
         return endpoint
 
     def note_sequence(self, request: Request, endpoint: Endpoint) -> None:
-        """A request has waited and got a slot of `endpoint`: if it belongs to a sequence, the state is there now."""
+        """Record a request that has waited and got a slot of `endpoint`: if it belongs to a sequence, the state is
+        there now."""
         if (sequence := sequence_of(request)) is not None:
             self.sequences.note(request, sequence, endpoint)
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """As Slots'."""
+        """See `Slots.began`."""
         if request.operation not in self.with_slot:
             endpoint.enter()
             return endpoint.leave
@@ -265,26 +273,26 @@ class LocalSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """As Slots': another endpoint is tried if nothing was sent to this one."""
+        """See `Slots.again`: another endpoint is tried if nothing was sent to this one."""
         if may_try_another(error, tried, self.serving):
             return None
         raise error
 
     async def is_ready(self) -> bool | None:
-        """As Slots'."""
+        """See `Slots.is_ready`."""
         return None
 
     def hand_over(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the next waiter. Returns whether there was one."""
+        """Give a free slot of `endpoint` to the next waiter. Return whether there was one."""
         return self.calls.hand_over(endpoint)
 
-    # --- endpoints that come and go ---
+    # --- added and removed endpoints ---
 
     def add(self, endpoint: Endpoint) -> None:
-        """Give slots of `endpoint` as well, to waiting calls at once.
+        """Offer the slots of `endpoint`, too; waiting calls get them immediately.
 
-        The first endpoint of a backend that had none may have other models than the last one: it counts as an endpoint
-        that came back.
+        The first endpoint of a backend without endpoints might have other models than the last one, so it counts as an
+        endpoint that has returned.
         """
         for watcher in self.on_join:
             watcher(endpoint)
@@ -295,8 +303,8 @@ class LocalSlots:
             self._offer_all(endpoint)
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Give no more slots of `endpoint`. Calls in flight go on, and its sequences lose their state. If it was the
-        last endpoint, the calls that wait in the queue fail, unless the backend waits for endpoints."""
+        """Offer no more slots of `endpoint`. Calls in flight continue, and its sequences lose their state. If it was
+        the last endpoint, the calls that wait in the queue fail, unless the backend waits for endpoints."""
         self._set_endpoints(tuple(each for each in self.endpoints if each is not endpoint))
         endpoint.unwatch(*self._watches)
         self.sequences.forget(endpoint)
@@ -306,12 +314,12 @@ class LocalSlots:
             watcher(endpoint)
 
     def replace(self, previous: "Slots") -> None:
-        """As Slots': the sequences at endpoints that both have go on."""
+        """See `Slots.replace`: sequences at endpoints of both backends continue."""
         self.sequences.adopt(previous.local.sequences, self.endpoints)
         adopt_drains(self.endpoints, previous.local.endpoints)
 
     def close(self) -> None:
-        """As Slots'."""
+        """See `Slots.close`."""
         for endpoint in self.endpoints:
             endpoint.unwatch(*self._watches)
 
@@ -329,24 +337,24 @@ class LocalSlots:
             pass
 
     def _go_on_without_one(self) -> None:
-        """An endpoint gets no more calls."""
+        """Handle an endpoint that gets no more calls."""
         if not self.serving:
             self.calls.emptied_or_filled()
             if self.calls.patience is None and not self.keeps_waiting:
                 self.queue.fail(self.choice.none_there)
-        for each in self.serving:  # a slot may have been kept free because that endpoint was only busy
+        for each in self.serving:  # a slot might have been kept free because that endpoint was only busy
             while each.offer():
                 pass
 
     def _drain_changed(self, endpoint: Endpoint) -> None:
-        """Send no more calls to an endpoint that is drained, or calls again to one that is not any more."""
+        """Stop sending calls to an endpoint that is drained, or send calls again after its drain has ended."""
         for watcher in self.on_drain:
             watcher(endpoint)
         if endpoint.takes_calls == (endpoint in self.serving):
             return
         self._set_endpoints(self.endpoints)
         if endpoint.takes_calls:
-            self._recovered()  # its server may have been restarted, with other models
+            self._recovered()  # its server might have restarted with other models
             self._offer_all(endpoint)
         else:
             self._go_on_without_one()
@@ -359,10 +367,10 @@ class LocalSlots:
 
 
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:
-    """Whether a request that failed with `error` may be sent to another one of the endpoints that are `able` to answer
-    it: nothing of it was sent, and there is one that was not `tried`."""
+    """Return whether a request that failed with `error` can be sent to another one of the endpoints that are `able` to
+    serve it: nothing was sent, and one of them is not in `tried`."""
     return isinstance(error, TransportError) and not error.sent and not all(each in tried for each in able)
 
 
 def _nobody(*_: object) -> None:
-    """Nobody is told."""
+    """Do nothing (the default callback)."""

@@ -8,8 +8,9 @@ from gateway.core.types import Answer, Message, Request, bytes_of
 
 
 def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: bool = False) -> Protocol:
-    """`protocol`, whose `encode_request` and `decode_response` note their spans in `record`, as parts of `parent`. All
-    replies of a stream have one span together. What passes unread has no spans of its own; `parent` tells of it."""
+    """Return a copy of `protocol` whose `encode_request` and `decode_response` record their spans in `record`, as
+    children of `parent`. All replies of a stream share one span. Messages that pass unread have no spans of their own;
+    `parent` has their data."""
     decoding = Repeated(record, "decode reply", parent) if is_stream else None
     received = 0
 
@@ -42,7 +43,7 @@ def with_spans(protocol: Protocol, record: Record, parent: Span, *, is_stream: b
         assert protocol.relay is not None
         parent.facts["status"] = reply.status
         passing = protocol.relay.reply(reply, request, target)
-        if passing is not None:  # else it is read, and counted there
+        if passing is not None:  # else the codec decodes it, and counts it there
             received += bytes_of(reply)
             parent.facts["reply_bytes"] = received
         return passing

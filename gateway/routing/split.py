@@ -1,9 +1,9 @@
-"""`split` and `sticky` of a route: which of several backends gets a call.
+"""`split` and `sticky` of a route: the choice of one of several backends for a call.
 
-Without anything to stick to, the choice is random, by the weights. Calls of one sequence, and calls with the same value
-of the `sticky` header, always get the same backend, in every process and replica: it is chosen by rendezvous hashing.
-Each backend gets a score from a hash of the value and the backend's name, and the highest score wins. So a changed
-weight moves only as many values as it has to.
+By default, the choice is random, by the weights. Calls of one sequence, and calls with the same value of the `sticky`
+header, always get the same backend, in every process and replica, by rendezvous hashing: each backend gets a score from
+a hash of the value and the backend's name, and the highest score wins. So a changed weight moves only as many values as
+necessary.
 """
 
 from bisect import bisect_right
@@ -24,8 +24,8 @@ class Split:
     """Chooses one of several backends for each call, by their weights.
 
     - `weights`: the name of each backend and its share of the calls; at least one weight is above 0.
-    - `header`: the header, in lower case, whose value decides; "" without one.
-    - `random`: returns numbers from 0 to 1, without 1.
+    - `header`: the header, in lower case, whose value decides; "" for no header.
+    - `random`: returns numbers from 0 (inclusive) to 1 (exclusive).
     """
 
     def __init__(
@@ -40,10 +40,10 @@ class Split:
         self.first = self.taking[0]
 
     def choose(self, request: Request) -> int:
-        """The index of the backend for `request`.
+        """Return the index of the backend for `request`.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, the `sequence_id` is too long.
+            GatewayError: INVALID_ARGUMENT if the `sequence_id` is too long.
         """
         sequence = sequence_of(request)
         if sequence is not None:
@@ -59,7 +59,7 @@ class Split:
 
 
 def _score(key: bytes, name: bytes, weight: int) -> float:
-    """The score of a backend for a value. Over many values the highest score is shared by weight, because
-    `-log(uniform) / weight` is exponentially distributed with the rate `weight`."""
+    """Return the score of a backend for a value. Over many values, the backends have the highest score in proportion to
+    their weights, because `-log(uniform) / weight` is exponentially distributed with the rate `weight`."""
     number = int.from_bytes(blake2b(b"%d %s %s" % (len(name), name, key), digest_size=6).digest())
     return weight / -log((number + 0.5) / 2**48)

@@ -1,10 +1,10 @@
-"""A stopwatch: how long something took, without the times in which it stood still."""
+"""A stopwatch that can be paused."""
 
 from collections.abc import Callable
 
 
 class Stopwatch:
-    """Runs from the beginning on `clock`, which tells seconds."""
+    """Runs from its creation, on `clock`, which returns seconds."""
 
     __slots__ = ("_clock", "_seconds", "_since")
 
@@ -14,12 +14,12 @@ class Stopwatch:
         self._since: float | None = clock()
 
     def stop(self) -> float:
-        """Stand still. Returns the seconds that it has run; it may have been stopped before."""
+        """Pause, if it is running. Return the seconds that it has run."""
         if self._since is not None:
             self._seconds += self._clock() - self._since
             self._since = None
         return self._seconds
 
     def go_on(self) -> None:
-        """Run on."""
+        """Continue."""
         self._since = self._clock()

@@ -1,8 +1,9 @@
-"""The Target of each endpoint of a backend: what codecs know about it, including the flavor of its server.
+"""The Target of each endpoint of a backend: the data about it that codecs need, including the type of its server.
 
-If the protocol has flavors and none is configured, the server is asked for its metadata before the first call. Another
-server may take the address over, such as a new version of a deployment. So the server is asked again before the next
-call after an outage, and when it refuses a call: an outage that no call met leaves no other trace.
+If the protocol has several server types and the configuration sets none, the gateway queries the server for its
+metadata before the first call. Another server can take over the address, for example a new version of a deployment. So
+the gateway queries the server again before the next call after an outage, and also when the server refuses a call,
+because an outage between two calls leaves no other trace.
 """
 
 import asyncio
@@ -20,29 +21,33 @@ from gateway.core.types import Request, ServerInfo
 from gateway.routing.endpoint import Endpoint
 
 SECONDS_WAITED = 10.0
-"""How long a server may take to answer that question."""
+"""How long a server can take to respond to that query, in seconds."""
 SECONDS_CONFIRMED = 1.0
-"""Minimum time between two questions to a server because of refused calls, whatever it answers, and the maximum time
-that a refused call waits for the answer: clients that send wrong requests must not double the server's work."""
+"""Minimum time between two queries of a server because of refused calls, whatever it responds, and the maximum time
+that a refused call waits for the response, in seconds: clients that send invalid requests must not double the server's
+work."""
 
 _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
-"""Errors of a server, or of a proxy in front of it, that say nothing about its flavor: it is asked again later."""
+"""Errors of a server, or of a proxy in front of it, that do not depend on its server type: it is queried again
+later."""
 
 _DENIED = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED})
-"""Errors of a server or of a proxy in front of it that wants credentials: clients may have them, this question has
-none."""
+"""Errors of a server, or of a proxy in front of it, that requires credentials: clients might have them, but this query
+has none."""
 
 _REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.NOT_FOUND, Status.UNIMPLEMENTED})
-"""Errors that a message for another flavor gets, from the server or from its own codec. Nothing was computed."""
+"""Errors in response to a message for another server type, from the server or from its own codec. Nothing was
+computed."""
 _BROKEN = frozenset({Status.INTERNAL, Status.UNKNOWN})
-"""Errors that such a message may get as well, or the reply to it. The model may have run."""
+"""Other possible errors in response to a message for another server type, or in decoding its reply. The model might
+have run."""
 _CHANGING = CALLS | CONTROL_OPERATIONS
 """The operations that must not be repeated after one of `_BROKEN`."""
 
 
 class Targets:
-    """The Targets of one backend's endpoints. `seconds` bounds the wait for a server's metadata."""
+    """The Targets of one backend's endpoints. `seconds` limits the wait for a server's metadata."""
 
     def __init__(
         self,
@@ -60,13 +65,13 @@ class Targets:
         self._unflavored: dict[Endpoint, Target] = {}
         self._asking: dict[Endpoint, asyncio.Task[Target]] = {}
         self.known: dict[Endpoint, Target] = {}
-        """The Targets whose flavor is known, or that need none."""
+        """The Targets whose server type is known, or that need none."""
         self._last: dict[Endpoint, Target] = {}
-        """What each server told last, also if it is forgotten."""
+        """The last Target of each server, also after `forget`."""
         self._asked_at: dict[Endpoint, float] = {}
-        """When a server was asked last because it had refused a call."""
+        """When a server was last queried because it had refused a call."""
         self.changes = 0
-        """How often a server told something else than before."""
+        """The number of times that a server's metadata has changed."""
         for endpoint in endpoints:
             self.add(endpoint)
 
@@ -78,24 +83,24 @@ class Targets:
                 self.known[endpoint] = target
 
     def remove(self, endpoint: Endpoint) -> None:
-        """Remove an endpoint. Calls that it still has find its Target all the same."""
+        """Remove an endpoint. Its remaining calls can still get its Target."""
         for each in (self._unflavored, self.known, self._last, self._asked_at):
             each.pop(endpoint, None)
 
     def forget(self) -> None:
-        """Forget the flavors found: an endpoint came back, perhaps as another server."""
+        """Forget the detected server types: an endpoint has returned, maybe as another server."""
         self.known = {} if self._flavors else dict(self._unflavored)
 
     def lost(self, endpoint: Endpoint) -> None:
-        """Forget the flavor of an endpoint that cannot be reached: another server may answer the next call."""
+        """Forget the server type of an unreachable endpoint: another server might respond to the next call."""
         if self._flavors:
             self.known.pop(endpoint, None)
 
     async def has_changed(self, endpoint: Endpoint, request: Request, error: GatewayError, changes: int) -> bool:
-        """Whether `request`, which ended with `error`, is to be repeated: another server has the address now. The
-        server is asked for that if its flavor may explain the error. `changes` had this value before the call.
+        """Return whether to repeat `request`, which ended with `error`, because another server has the address now. If
+        its server type could explain the error, query the server. `changes` had this value before the call.
 
-        It is never to be repeated if the model may have run.
+        A request is never repeated if the model might have run.
         """
         if self._flavors is None or not (error.status in _REFUSED or error.status in _BROKEN):
             return False
@@ -107,7 +112,7 @@ class Targets:
                     return False
                 self._asked_at[endpoint] = self._clock()
             try:
-                async with asyncio.timeout(SECONDS_CONFIRMED):  # the client has an answer already
+                async with asyncio.timeout(SECONDS_CONFIRMED):  # the client's call has already failed
                     await self._asked(endpoint, self._flavors, request.deadline)
             except (GatewayError, TimeoutError):
                 return False
@@ -116,23 +121,24 @@ class Targets:
         return error.status in _REFUSED or request.operation not in _CHANGING
 
     def of(self, endpoint: Endpoint) -> Target:
-        """The Target as far as it is known. Enough for requests that are the same for all flavors."""
+        """Return the Target, without the server type if that is unknown. Without the type, the Target is enough for
+        requests that are the same for all server types."""
         return self.known.get(endpoint) or self._without_flavor(endpoint)
 
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
-        """The Target of an endpoint that is not in `known`. Its server is asked once, however many calls wait for it.
-
-        Half of the time until `deadline` is left for another endpoint.
+        """Return the Target of an endpoint that is not in `known`. Its server is queried once for any number of waiting
+        calls. Half of the time until `deadline` is reserved for another endpoint.
 
         Raises:
-            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED, naming the backend. Nothing else was sent to it.
+            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED, with the name of the backend. Nothing else was sent to the
+                server.
         """
         if self._flavors is None:
             return self.of(endpoint)
         return await self._asked(endpoint, self._flavors, deadline)
 
     async def _asked(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
-        """As `find`, also for an endpoint that is in `known`."""
+        """Like `find`, also for an endpoint that is in `known`."""
         asking = self._asking.get(endpoint)
         if asking is None:
             asking = self._asking[endpoint] = spawn(self._find(endpoint, flavors))
@@ -150,8 +156,8 @@ class Targets:
     def _no_answer(self, endpoint: Endpoint, seconds: float, reason: Reason) -> TransportError:
         target = self._without_flavor(endpoint)
         text = (
-            f"backend {target.backend!r} at {target.address} did not tell within {seconds:.3g} s what server it is;"
-            " `flavor` on the backend saves the question"
+            f"backend {target.backend!r} at {target.address} did not report its server type within {seconds:.3g} s;"
+            " `flavor` on the backend makes this query unnecessary"
         )
         return TransportError(reason.status, reason, text, sent=False)
 
@@ -163,12 +169,12 @@ class Targets:
         if endpoint in self._unflavored:
             if self._last.get(endpoint, found) != found:
                 self.changes += 1
-                endpoint.changed()  # what is known of its models belongs to the other server
+                endpoint.changed()  # the known models belong to the previous server
             self.known[endpoint] = self._last[endpoint] = found
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
-        """The server's metadata; None if it answers with an error that is not temporary."""
+        """Return the server's metadata; None if it responds with an error that is not temporary."""
         try:
             async with asyncio.timeout(self._seconds):
                 info = await ask(_METADATA_REQUEST, self._protocol, endpoint, target)

@@ -1,9 +1,9 @@
-"""Errors for unknown models: for one that no route takes, a similar name, or the versions that exist; for one that the
-servers behind a glob do not have, a similar name that another route takes.
+"""Errors for unknown models, with suggestions. If no route matches the model: a similar name, or the existing versions.
+If the servers behind a glob do not have the model: a similar name that another route matches.
 
-Only models that routes name exactly are suggested: for this listener and protocol, without conditions on path,
-headers or input. Models behind globs are not known here. Clients choose the names, so an error costs a bounded number
-of lookups: names are compared by looking up their `variants` in a table.
+Only models that routes name exactly are suggested: for this listener and protocol, without conditions on path, headers
+or input. The models behind globs are not known in this module. Clients choose the names, so an error costs a limited
+number of lookups: names are compared by looking up their `variants` in a table.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from gateway.routing.version_names import split_version
 
 MOST_NAMES = 500
 LONGEST_SUGGESTED = 64
-"""Characters; longer names are not suggested. At most MOST_NAMES names are known."""
+"""Maximum length of a suggested name, in characters. At most MOST_NAMES names are kept."""
 _SHORTEST_SUGGESTED = 3
 _MOST_VERSIONS = 5
 _MOST_INPUTS = 5
@@ -30,7 +30,7 @@ _MOST_INPUTS = 5
 class Visible:
     """The models that routes name for the clients of one protocol at one listener.
 
-    `versions`: for each name the versions in its routes' conditions. `near`: a name for each of its `variants`.
+    `versions`: for each name, the versions in its routes' conditions. `near`: a name for each of its `variants`.
     """
 
     versions: dict[str, tuple[str, ...]]
@@ -38,17 +38,17 @@ class Visible:
 
 
 class UnknownModels:
-    """Makes the errors for requests that no route takes. `joined` are the protocols whose clients write a model and its
-    version as one name."""
+    """Creates the errors for requests that no route matches. `joined` are the protocols whose clients write a model and
+    its version as one name."""
 
     def __init__(self, routes: Iterable[tuple[Conditions, Iterable[str]]], joined: frozenset[str]) -> None:
         self._routes = tuple((conditions, frozenset(protocols)) for conditions, protocols in routes)
         self._joined = joined
-        self._visible = lru_cache(None)(self._find)  # unbounded: the configuration has few listeners and protocols
+        self._visible = lru_cache(None)(self._find)  # unlimited: the configuration has few listeners and protocols
 
     def error(self, request: Request, candidates: Sequence[Conditions] = ()) -> GatewayError:
-        """The error for `request`: INVALID_ARGUMENT if only its inputs keep it from the route of one of `candidates`,
-        whose conditions on names hold, else NOT_FOUND."""
+        """Return the error for `request`: INVALID_ARGUMENT if only its inputs do not match the route of one of
+        `candidates`, whose conditions on names hold; else NOT_FOUND."""
         if any(each.input and each.holds_but_for_input(request) for each in candidates):
             return invalid_input(_text_for_inputs(request))
         if not request.model:
@@ -63,8 +63,8 @@ class UnknownModels:
     def near(
         self, listener: str, protocol: str, model: str, operation: Operation, principal: Principal | None
     ) -> str | None:
-        """Another model that `model` may be meant for and that the principal may use, too; None if routes name `model`
-        itself, or none like it."""
+        """Return another model that the client might mean by `model` and that the principal is allowed to use; None if
+        routes name `model` itself, or have no similar name."""
         visible = self._visible(listener, protocol)
         if model in visible.versions:
             return None
@@ -72,7 +72,7 @@ class UnknownModels:
         return next((name for name in names if principal is None or principal.may(operation, name, listener)), None)
 
     def _readings(self, request: Request) -> Iterator[tuple[str, str]]:
-        """The models and versions that the request may mean."""
+        """Yield the models and versions that the request can mean."""
         yield request.model, request.version
         split = split_version(request.model) if request.protocol in self._joined and not request.version else None
         if split:
@@ -98,13 +98,13 @@ class UnknownModels:
 
 
 def suggesting(handler: Handler, name: str) -> Handler:
-    """`handler`, whose errors for a model that the server does not have suggest another name."""
+    """Return `handler` with a wrapper: its errors for a model that the server does not have suggest another name."""
 
     async def suggest(request: Request) -> Answer:
         try:
             return await handler(request)
         except GatewayError as error:
-            # Clients that wait for one call together get one error.
+            # Clients that share one call get the same error object.
             if error.reason is Reason.MODEL_NOT_FOUND and not error.message.endswith(_suggestion(name)):
                 error.message += _suggestion(name)
             raise
@@ -124,10 +124,10 @@ def _without_model(operation: Operation) -> str:
 
 
 def variants(name: str) -> Iterator[str]:
-    """`name` in lower case with `_` for `-`: whole, and with each one of its characters removed.
+    """Yield `name` in lower case with `_` for `-`: whole, and with each one of its characters removed.
 
-    Two names that share a variant differ by one character that is added, removed or replaced, or by two neighbours in
-    exchanged order.
+    Two names that share a variant differ by one character that is added, removed or replaced, or by two adjacent
+    characters in swapped order.
     """
     if not _SHORTEST_SUGGESTED <= len(name) <= LONGEST_SUGGESTED:
         return
@@ -151,7 +151,7 @@ def _described(tensor: Tensor) -> str:
 
 
 def _text_for_known(model: str, version: str, versions: tuple[str, ...], request: Request) -> str:
-    """The text for a model that exists, but not in this version or for this operation."""
+    """Return the text for a model that exists, but not in this version or for this operation."""
     wanted = list(dict.fromkeys(versions))
     if "" in wanted or version in wanted:
         return f"model {model!r} does not take {request.operation.value!r} here"

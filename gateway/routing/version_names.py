@@ -1,6 +1,7 @@
-"""Model names that may include a version: `echo-1.0.0` is version `1.0.0` of `echo`, or a model of that whole name.
+"""Model names that can include a version: `echo-1.0.0` is version `1.0.0` of `echo`, or a model of that whole name.
 
-Where a backend behind a glob could have either, it decides: it is asked for the whole name first (`whole_or_version`).
+If a backend behind a glob could have either, it decides: it first gets a request for the whole name
+(`whole_or_version`).
 """
 
 import re
@@ -13,19 +14,19 @@ from gateway.core.transport import Destination
 from gateway.core.types import Answer, Request, Response, Signature
 
 _READS = "the version in the model's name"
-"""Why such requests are read: the server gets another name."""
+"""Why requests with a version in the name are decoded: the server gets another name."""
 _JOINED = re.compile(r"(?s)(.+)-(v?[0-9]+(?:\.[0-9]+)*)")
 
 
 def split_version(name: str) -> tuple[str, str] | None:
-    """`echo-1.0.0` as (`echo`, `1.0.0`); None for a name that does not end in a version."""
+    """Return `echo-1.0.0` as (`echo`, `1.0.0`); None for a name that does not end in a version."""
     found = _JOINED.fullmatch(name)
     return (found[1], found[2]) if found else None
 
 
 def renamed(destination: Destination, model: str, version: str) -> Destination:
-    """`destination` with requests renamed to `model` and `version`, and answers back to the names that the client
-    used."""
+    """Return `destination`, with requests renamed to `model` and `version`, and responses renamed back to the client's
+    names."""
     inner, responses = destination.handler, destination.stream
 
     def asked(request: Request) -> Request:
@@ -45,8 +46,8 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
 
 
 def whole_or_version(whole: Destination, split: Destination) -> Destination:
-    """A Destination that tries `whole`, and `split` if the backend has no such model. If it has neither, the error is
-    the one about the whole name, which the client used."""
+    """Return a Destination that uses `whole`, and then `split` if the backend has no such model. If it has neither, the
+    error is about the whole name, which the client used."""
 
     async def handler(request: Request) -> Answer:
         assert whole.handler is not None
@@ -84,7 +85,7 @@ def whole_or_version(whole: Destination, split: Destination) -> Destination:
 
 @contextmanager
 def _second_attempt(unknown: GatewayError) -> Iterator[None]:
-    """Runs the second attempt: re-raises `unknown`, the first not-found error, if its model is not found either."""
+    """Run the second attempt: re-raise `unknown`, the first not-found error, if its model is not found either."""
     try:
         yield
     except GatewayError as error:

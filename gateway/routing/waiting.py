@@ -1,6 +1,6 @@
-"""How a call waits for a free slot of a backend: its place in the queue, for how long, and what it is told.
+"""The wait of a call for a free slot of a backend: its place in the queue, the maximum time, and the error after it.
 
-While a backend has no endpoint, calls wait for the first one as long as `queue.wait_for_endpoints` says.
+While a backend has no endpoints, calls wait for the first one for up to `queue.wait_for_endpoints`.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ def _free_endpoint(request: Request) -> str:
 class Lines:
     """The lines in which the calls of a client wait.
 
-    - `of`: the line that a request waits in, with those that are like it.
-    - `fit`: whether the calls of a line can be given a slot of an endpoint.
-    - `awaited`: the sentence for a request that has waited in vain: that this did not happen.
+    - `of`: returns the line of a request, which it shares with similar requests.
+    - `fit`: returns whether the calls of a line can use a slot of an endpoint.
+    - `awaited`: returns the sentence for a request that has waited too long, with what has not happened.
     """
 
     of: Callable[[Request], Hashable] = _model
@@ -40,7 +40,8 @@ class Lines:
 
 
 class WaitingCalls:
-    """The calls of one backend that wait. `slots` is the most calls at once on each endpoint (0: any number)."""
+    """The waiting calls of one backend. `slots` is the maximum number of parallel calls on each endpoint (0: no
+    limit)."""
 
     def __init__(self, settings: QueueSettings, choice: EndpointChoice, slots: int, clock: Callable[[], float]) -> None:
         self._name = choice.name
@@ -49,43 +50,44 @@ class WaitingCalls:
         self._clock = clock
         self._timeout = settings.timeout
         self.patience = settings.wait_for_endpoints
-        """Seconds for which a call waits while there is no endpoint; None: it fails at once."""
+        """How long a call waits while there are no endpoints, in seconds; None: it fails immediately."""
         self.queue: FairQueue[Endpoint] = FairQueue(self._name, settings.length, self.seconds_until)
         self.times = SlotTimes()
         self.lines = Lines()
         self.on_wait: Callable[[], None] = _nobody
-        """Called when a call begins to wait."""
+        """Callback when a call begins to wait."""
         self.without_place = 0
-        """Calls that wait for an endpoint, and have no place in the queue."""
+        """The number of calls that wait for an endpoint outside the queue."""
         self._emptied_or_filled = -math.inf
 
     @property
     def number(self) -> int:
-        """How many calls wait."""
+        """The number of waiting calls."""
         return len(self.queue) + self.without_place
 
     def emptied_or_filled(self) -> None:
-        """The last endpoint was removed, or the first one added."""
+        """Record that the last endpoint was removed, or the first one added."""
         self._emptied_or_filled = self._clock()
 
     def seconds_until(self, place: int) -> float | None:
-        """The estimated seconds until the call at this place of the queue (1: the next one) gets a slot; None before
-        the first call has ended, and where the number of slots is not limited."""
+        """Return the estimated seconds until the call at this place of the queue (1: the next one) gets a slot; None
+        before the first call has ended, and if the number of slots is not limited."""
         return self.times.until(place, self.slots * len(self._choice.endpoints))
 
     def waits_for_endpoint(self, request: Request) -> bool:
-        """Whether it waits while there is no endpoint. Questions about readiness do not: they would start servers."""
+        """Return whether the request waits while there are no endpoints. Readiness queries do not, because they would
+        start servers."""
         return self.patience is not None and request.operation in WAKING
 
     def is_full(self, endpoint: Endpoint) -> bool:
-        """Whether an endpoint has no free slot."""
+        """Return whether an endpoint has no free slot."""
         return 0 < self.slots <= endpoint.in_flight
 
     def hand_over(self, endpoint: Endpoint) -> bool:
-        """Give a free slot of `endpoint` to the call whose turn it is among those that fit. Returns whether there was
-        one.
+        """Give a free slot of `endpoint` to the call whose turn it is among the calls that can use it. Return whether
+        there was one.
 
-        An endpoint that is left out gets none while another one is merely busy and will give its slot back: it would
+        An endpoint that is left out gets no call while another endpoint is only busy and will return its slot: it would
         fail all waiting calls one by one.
         """
         if not self.queue or self.is_full(endpoint) or not endpoint.takes_calls:
@@ -107,11 +109,11 @@ class WaitingCalls:
         return True
 
     async def wait(self, request: Request) -> Endpoint:
-        """The endpoint whose slot the request gets when its turn comes; the slot is taken.
+        """Return the endpoint whose slot the request gets when it is its turn; the slot is taken.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), the queue has no place, or `queue.timeout` is over;
-                UNAVAILABLE, no endpoint came in time.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
+                no endpoint came in time.
         """
         self.on_wait()
         client, line = request.client, self.lines.of(request)
@@ -143,10 +145,11 @@ class WaitingCalls:
             note_waiting(request, self._name, place, self._clock() - joined, retry_after)
 
     async def _wait_patiently(self, waiter: Waiter[Endpoint], seconds: float) -> None:
-        """Wait until `waiter` is done: `seconds` while there is no endpoint, and `queue.timeout` while there are some.
+        """Wait until `waiter` is done: up to `seconds` while there are no endpoints, and up to `queue.timeout` while
+        there are some.
 
         Raises:
-            TimeoutError: one of the two is over.
+            TimeoutError: after one of these times.
         """
         joined = self._clock()
         queue_timeout = math.inf if self._timeout is None else self._timeout
@@ -155,16 +158,16 @@ class WaitingCalls:
             left = max(joined, self._emptied_or_filled) + limit - self._clock()
             if left <= 0:
                 raise TimeoutError
-            # Endpoints may come and go meanwhile, and with them the limit.
+            # Endpoints can come and go during this time, and the limit changes with them.
             await asyncio.wait((waiter,), timeout=min(left, seconds, queue_timeout))
 
 
 def note_waiting(request: Request, backend: str, place: int, seconds: float, retry_after: float | None = None) -> None:
-    """Note that the request has waited for so many seconds, at first at this place of the backend's queue; with
-    `retry_after`, in vain."""
+    """Record that the request has waited for `seconds` seconds, beginning at this place of the backend's queue;
+    `retry_after` is set if it got no slot."""
     note_wait(place, seconds, retry_after)
     request.record.waited(seconds, backend, place)
 
 
 def _nobody() -> None:
-    """Nobody is told."""
+    """Do nothing (the default callback)."""

@@ -1,4 +1,4 @@
-"""Adoption of jobs that an earlier gateway has left: decisions, and the end of those at another engine."""
+"""Adoption of jobs that an earlier gateway has left: the decisions, and the cancellation of jobs at another engine."""
 
 import asyncio
 import logging
@@ -23,12 +23,12 @@ class AdoptionDecision(Enum):
     USED = "used"
     ENDED = "ended"
     FORGOTTEN = "forgotten"
-    """It is over already."""
+    """The job has already ended."""
 
 
 @frozen
 class OrphanedJob:
-    """A job of an earlier gateway: what was saved, with its id if that is known, and what the engine says of it."""
+    """A job of an earlier gateway: the saved data, with its id if known, and the engine's report."""
 
     saved: SavedJob
     report: JobReport
@@ -38,8 +38,8 @@ class OrphanedJob:
 def decide(
     saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
 ) -> list[OrphanedJob]:
-    """Decide about these jobs by the engine's reports. At most `most` are used: of those that were started from
-    what `fits` says."""
+    """Decide about these jobs by the engine's reports. At most `most` jobs are used, and only jobs that were started
+    with the settings in `fits`."""
     left: list[OrphanedJob] = []
     for each in saved:
         report = reports.get(each.id, LOST) if each.id else LOST
@@ -54,15 +54,16 @@ def decide(
 
 
 def is_here(job: SavedJob, settings: ServersSettings) -> bool:
-    """Whether the job is at the engine of these settings. One that is known by its folder alone counts as such."""
+    """Return whether the job is at the engine of these settings. A job that is known only by its folder counts as
+    such."""
     return job.engine in ("", settings.engine)
 
 
 async def end_elsewhere(
     asked: AskedEngine, jobs: Collection[SavedJob], backend: str, over: Callable[[str], None]
 ) -> None:
-    """End jobs at the engine `asked`, which is not that of the backend any more, however long it cannot be asked. Calls
-    `over` with the name of each job that is over."""
+    """Cancel jobs at the engine `asked`, which the backend no longer uses, and retry until the engine responds. Call
+    `over` with the name of each job that has ended."""
     left = {each.name: each for each in jobs}
     tries = 0
     try:
@@ -84,7 +85,7 @@ async def end_elsewhere(
 
 
 async def _ended(asked: AskedEngine, jobs: Collection[SavedJob]) -> list[SavedJob]:
-    """Tell the engine to end the jobs. Returns those that are over."""
+    """Cancel the jobs at the engine. Return the jobs that have ended."""
     ids = await ids_of(asked, jobs)
     await asked.ask(asked.engine.cancel(list(ids.values())))
     reports = await asked.ask(asked.engine.reports(list(ids.values())))
@@ -92,7 +93,7 @@ async def _ended(asked: AskedEngine, jobs: Collection[SavedJob]) -> list[SavedJo
 
 
 async def ids_of(asked: AskedEngine, jobs: Collection[SavedJob]) -> dict[str, str]:
-    """The engine's ids of the jobs by their names, as far as they are known, or the engine finds them."""
+    """Return the engine's ids of the jobs by name, for the jobs with a known id and the jobs that the engine finds."""
     known = {each.name: each.id for each in jobs if each.id}
     unknown = [each.name for each in jobs if not each.id]
     return known | dict(await asked.ask(asked.engine.find(unknown)))

@@ -1,7 +1,7 @@
-"""How a server tells its address: by one line `http://HOST:PORT` in a file `url-*.txt` in the folder of its job.
+"""Announcement of a server's address: one line `http://HOST:PORT` in a file `url-*.txt` in the folder of its job.
 
-This is what UM-Bridge's job scripts do. A file without a line end may still be written, and is read again later, unless
-it stays as it is.
+UM-Bridge's job scripts write such files. A file without a line end might be incomplete, so the gateway reads it again
+later, and uses it if it has not changed.
 """
 
 import re
@@ -19,20 +19,20 @@ _LINE = re.compile(r"(?:http://)?((?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253})|\[[0-9
 
 @frozen
 class Announcement:
-    """The announcement in the files of a job: `address` (HOST:PORT), or why there is none; both empty if nothing is
-    there yet."""
+    """The announcement in the files of a job: `address` (HOST:PORT), or `fault`, the reason why it is missing. Without
+    any files, these are empty."""
 
     address: str = ""
     fault: str = ""
     unfinished: str = ""
-    """An address whose line has no end: it may still be written."""
+    """An address whose line has no end: it might be incomplete."""
 
 
 NOTHING = Announcement()
 
 
 def announced(folder: Path) -> Announcement:
-    """Read the announcement in `folder`. The first address, by the names of the files, counts."""
+    """Read the announcement in `folder`. The first address, sorted by file name, counts."""
     faults, unfinished = [], ""
     for file in sorted(folder.glob(PATTERN))[:MOST_FILES]:
         try:

@@ -1,4 +1,5 @@
-"""An engine as a fleet asks it: opened when it is there, asked within a time, and left alone after each failure."""
+"""The engine of one backend with error handling: opened when it is available, queried with a time limit, and paused
+after each failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,16 +13,17 @@ from gateway.servers.sizing import back_off
 T = TypeVar("T")
 
 OpenEngine = Callable[[ServersSettings], tuple[Engine, float]]
-"""Starts an engine, and returns it with the seconds between two questions for reports. Raises EngineError."""
+"""Starts an engine, and returns it with the interval between two queries for reports, in seconds. Raises
+EngineError."""
 
 SECONDS = 60.0
-"""How long an engine may take to answer."""
+"""How long an engine can take to respond, in seconds."""
 POLL = 1.0
-"""Seconds between two questions before the engine says how many."""
+"""The interval between two queries before the engine has set it, in seconds."""
 
 
 class AskedEngine:
-    """The engine of one backend. After failures in a row it is asked again later each time."""
+    """The engine of one backend. After failures in a row, it is queried again after longer and longer pauses."""
 
     def __init__(self, settings: ServersSettings, open_engine: OpenEngine, clock: Callable[[], float]) -> None:
         self._settings = settings
@@ -29,18 +31,18 @@ class AskedEngine:
         self._clock = clock
         self._opened: Engine | None = None
         self.poll = POLL
-        """Seconds between two questions for reports."""
+        """The interval between two queries for reports, in seconds."""
         self.error = ""
-        """Why it could not be asked last; empty if it could."""
+        """The error of the last query; empty if it succeeded."""
         self.next_at = -1e9
-        """When it may be asked again, on the fleet's clock."""
+        """The time of the next permitted query, on the fleet's clock."""
         self._failures = 0
 
     async def open(self) -> None:
-        """Open it, unless it is open.
+        """Open the engine, unless it is open.
 
         Raises:
-            EngineError: it is not there, or cannot be used.
+            EngineError: it does not exist, or cannot be used.
         """
         if self._opened is None:
             self._opened, self.poll = await asyncio.to_thread(self._open_engine, self._settings)
@@ -48,7 +50,7 @@ class AskedEngine:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened."""
+        """Whether it is open."""
         return self._opened is not None
 
     @property
@@ -63,10 +65,10 @@ class AskedEngine:
         return self._opened
 
     async def ask(self, asked: Awaitable[T]) -> T:
-        """The engine's answer.
+        """Return the engine's response.
 
         Raises:
-            EngineError: that of the engine; it does not answer in time, or in an unexpected way.
+            EngineError: the engine's error; or it does not respond in time, or in an unexpected way.
         """
         try:
             async with asyncio.timeout(SECONDS):
@@ -75,15 +77,15 @@ class AskedEngine:
             raise
         except TimeoutError as error:
             raise EngineError(f"{self._settings.engine}: no answer within {SECONDS:g} s") from error
-        except Exception as error:  # such as too many open files, or an answer of another version: it is asked again
+        except Exception as error:  # for example too many open files, or an unknown version: it is queried again
             raise EngineError(f"{self._settings.engine}: unexpected error: {error!r}") from error
 
     def answered(self) -> None:
-        """It works."""
+        """Record a success."""
         self.error, self._failures = "", 0
 
     def failed(self, error: EngineError) -> None:
-        """It could not be asked."""
+        """Record a failed query."""
         self._failures += 1
         self.next_at = self._clock() + back_off(self._failures)
         if str(error) != self.error:
@@ -91,7 +93,7 @@ class AskedEngine:
         self.error = str(error)
 
     async def close(self) -> None:
-        """Leave the engine."""
+        """Close the engine."""
         if self._opened is not None:
             await self._opened.close()
             self._opened = None

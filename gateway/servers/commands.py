@@ -1,4 +1,5 @@
-"""Runs the commands of a batch system: without a shell, within a time, with their own words in errors."""
+"""Runs the commands of a batch system: without a shell, with a time limit, and with the commands' own messages in
+errors."""
 
 import asyncio
 import contextlib
@@ -17,10 +18,9 @@ class CommandError(EngineError):
 
 
 async def run(engine: str, *words: str, seconds: float, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command and return what it prints. If it ends badly, hangs, or whoever waits is cancelled, none of it is
-    left.
+    """Run a command and return its output. If it fails, hangs, or the caller is cancelled, the process is killed.
 
-    Raises CommandError with its last words, and EngineError if it cannot be started or takes longer than `seconds`.
+    Raises CommandError with its last message, and EngineError if it cannot be started or takes longer than `seconds`.
     """
     name = words[0]
     try:
@@ -30,7 +30,7 @@ async def run(engine: str, *words: str, seconds: float, environment: Mapping[str
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=dict(os.environ if environment is None else environment),
-            start_new_session=True,  # a Ctrl-C at the gateway is not meant for it
+            start_new_session=True,  # so a Ctrl-C at the gateway does not stop it
         )
     except OSError as error:
         raise EngineError(f"{engine}: {name} cannot be started: {error.strerror}") from None
@@ -48,7 +48,7 @@ async def run(engine: str, *words: str, seconds: float, environment: Mapping[str
 
 
 async def ended(process: asyncio.subprocess.Process) -> None:
-    """End a process if it has not ended, and close its pipes."""
+    """Kill a process if it is still running, and close its pipes."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

@@ -1,58 +1,58 @@
-"""The consumer of a fleet's servers: a backend, as its fleet sees it."""
+"""The consumer of started servers: the interface of a backend to the code that manages its servers."""
 
 from typing import Protocol
 
 
 class Use(Protocol):
-    """How much a server that was given to the backend is used."""
+    """The use of a server that the backend has."""
 
     @property
     def in_flight(self) -> int:
-        """Calls in flight, abandoned ones that are still computed included."""
+        """The number of calls in flight, including abandoned calls that are still computed."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in flight, questions for metadata included."""
+        """Whether nothing is in flight, including metadata requests."""
 
     @property
     def calls(self) -> int:
-        """Calls that it has been given."""
+        """The number of calls that it was given."""
 
     @property
     def last_used(self) -> float:
-        """When its last call ended, on the fleet's clock; when it was added, before the first one."""
+        """When its last call ended, on the fleet's clock; before the first call, when it was added."""
 
 
 class Consumer(Protocol):
-    """The backend as its fleet sees it."""
+    """The backend that uses the started servers."""
 
     @property
     def waiting(self) -> int:
-        """Calls that wait."""
+        """The number of waiting calls."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether no request will come any more."""
+        """Whether no more requests will come."""
 
     @property
     def slots(self) -> int:
-        """Calls that one server runs at once; 0: any number."""
+        """The maximum number of parallel calls on one server; 0: no limit."""
 
     @property
     def call_seconds(self) -> float | None:
-        """How long a call takes; None if that is unknown."""
+        """The mean duration of a call, in seconds; None if unknown."""
 
     def why_not(self, address: str) -> str:
-        """Why this address (HOST:PORT) cannot be one of the backend; empty if it can."""
+        """Return why this address (HOST:PORT) cannot be an endpoint of the backend; empty if it can."""
 
     async def is_ready(self, address: str) -> bool:
-        """Whether the server at this address answers that it is ready."""
+        """Return whether the server at this address reports that it is ready."""
 
     def add(self, address: str, use: Use | None = None) -> Use:
-        """Send calls to the server at this address. `use`: how it was used so far, if it is not a new server."""
+        """Send calls to the server at this address. `use`: its previous use, if it is not a new server."""
 
     def remove(self, address: str) -> None:
-        """Send no more calls there. Calls in flight go on."""
+        """Send no more calls there. Calls in flight continue."""
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Fail all calls that wait. `detail` is for those only who may see what servers print."""
+        """Fail all waiting calls. `detail` is only for clients that are allowed to see the output of servers."""

@@ -1,4 +1,4 @@
-"""The interface of an engine, which runs jobs, tells what became of them, and ends them. A job is one model server."""
+"""The interface of an engine, which runs, monitors and stops jobs. A job is one model server."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -14,34 +14,34 @@ class JobState(Enum):
     WAITING = "waiting"
     RUNNING = "running"
     ENDING = "being ended"
-    """It takes no more calls, and some of its processes are still there."""
+    """The job gets no more calls, but some of its processes still exist."""
     ENDED = "ended"
-    """It ended by itself, with exit code 0."""
+    """The job has ended by itself, with exit code 0."""
     FAILED = "failed"
     CANCELLED = "cancelled"
     TIMED_OUT = "timed out"
-    """The engine ended it, because its time was over."""
+    """The engine stopped it because its time was over."""
     LOST = "lost"
-    """The engine does not know it (any more)."""
+    """The engine does not (or no longer) know it."""
 
     @property
     def is_over(self) -> bool:
-        """The job will not run (again)."""
+        """Whether the job has ended and will not run again."""
         return self not in (JobState.WAITING, JobState.RUNNING, JobState.ENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """The resources of one job, as far as the engine and its job script do not say it."""
+    """The resources of one job; None where the engine or the job script sets them."""
 
     cpus: int | None = None
     gpus: int | None = None
     memory: int | None = None
-    """Bytes."""
+    """In bytes."""
     seconds: float | None = None
-    """The walltime: the engine ends the job then."""
+    """The walltime, after which the engine stops the job."""
     options: tuple[str, ...] = ()
-    """Further options in the engine's own words, such as `--partition=gpu` for sbatch."""
+    """Additional options in the engine's syntax, such as `--partition=gpu` for sbatch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,22 @@ class Job:
     """One model server for an engine to run."""
 
     name: str
-    """For people who look at the engine's list of jobs."""
+    """The name in the engine's list of jobs, for operators."""
     command: tuple[str, ...]
-    """A program with its arguments; for a job script its absolute path alone."""
+    """A program with its arguments; for a job script, only its absolute path."""
     is_script: bool
-    """`command` is a job script, whose `#SBATCH` or `#HQ` lines the engine should respect."""
+    """Whether `command` is a job script, whose `#SBATCH` or `#HQ` lines the engine should respect."""
     folder: Path
-    """The working folder, which exists; nodes of a cluster must see it too."""
+    """The working folder, which must exist and be visible to the nodes of a cluster."""
     output: Path
-    """The file for what the job prints, both streams, in a folder of the job's own, which nodes must see too."""
+    """The file for the job's output, both streams, in a folder for this job only, which nodes must see, too."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the job gets beside those of the engine."""
+    """Variables that the job gets in addition to the engine's."""
     resources: Resources = Resources()
 
     @property
     def program(self) -> tuple[str, ...]:
-        """The program to run: bash for a script that is not executable, which batch systems run all the same."""
+        """The program to run: bash for a script that is not executable, because batch systems run such scripts."""
         return ("bash", *self.command) if self.is_script and not os.access(self.command[0], os.X_OK) else self.command
 
 
@@ -74,37 +74,38 @@ class JobReport:
 
     state: JobState
     reason: str = ""
-    """Why, in the engine's own words (`Resources`, `NODE_FAIL`, `exit code 3`); empty if it says nothing."""
+    """The reason, in the engine's words (`Resources`, `NODE_FAIL`, `exit code 3`); empty if the engine gives none."""
     host: str | None = None
-    """The machine that it runs on; None if that is unknown."""
+    """The machine that it runs on; None if unknown."""
     ends: float | None = None
-    """The time (seconds since 1970) at which the engine will end the job; None if it has no end."""
+    """The time (seconds since 1970) at which the engine will stop the job; None for no limit."""
 
 
 class EngineError(Exception):
-    """The engine cannot be reached, or refuses a job; the text says which engine, what was asked and its own words."""
+    """The engine is unreachable, or refuses a job. The text names the engine and the request, and has the engine's
+    message."""
 
 
 class RefusedError(EngineError):
-    """The engine will not run such a job: asking again is no use before its script, or the configuration, changes."""
+    """The engine refuses this kind of job: a retry is pointless until its script, or the configuration, changes."""
 
 
 class Engine(Protocol):
-    """Runs model servers as jobs: processes of this machine, or jobs of a batch system. All methods raise EngineError;
-    none blocks the event loop."""
+    """Runs model servers as jobs: processes on this machine, or jobs of a batch system. All methods raise EngineError;
+    they never block the event loop."""
 
     async def submit(self, job: Job) -> str:
-        """Start `job`, at once or when the engine has room. Returns the engine's own id of it."""
+        """Start `job`, immediately or when the engine has capacity. Return the engine's id of it."""
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """The ids of jobs by their names, for those whose submission was cut off by the end of a gateway. An engine
-        where such jobs end with the folder of their output finds none."""
+        """Return the ids of jobs by name, for jobs whose submission was interrupted by the end of a gateway. An engine
+        where such jobs end with the folder of their output returns an empty map."""
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
-        """A report for each of the ids, in one question to the engine."""
+        """Return a report for each of the ids, with one query to the engine."""
 
     async def cancel(self, ids: Collection[str]) -> None:
-        """End these jobs with all their processes, also those that wait. Jobs that are over are no error."""
+        """Stop these jobs with all their processes, and remove waiting ones. Jobs that have ended are not an error."""
 
     async def close(self) -> None:
-        """Leave the engine. Jobs that were not cancelled go on where the engine can keep them."""
+        """Detach from the engine. Jobs that were not cancelled continue, if the engine can keep them."""

@@ -1,4 +1,4 @@
-"""Servers that could not be started: when the next one may be, and what calls are told that wait in vain."""
+"""Servers that could not be started: the time of the next start, and the errors of calls that have waited too long."""
 
 from collections.abc import Callable
 
@@ -6,36 +6,36 @@ from gateway.servers.sizing import back_off
 from gateway.servers.started_server import JobFailure
 
 ATTEMPTS = 3
-"""Failed starts in a row after which the calls that wait get an error."""
+"""The number of failed starts in a row after which waiting calls get an error."""
 
 
 class FailedStarts:
-    """The failed starts of one fleet since a server was last of use."""
+    """The failed starts of one backend's servers since a server last answered a call."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.in_a_row = 0
         self.last: JobFailure | None = None
         self.next_at = -1e9
-        """When the next server may be started, on the fleet's clock."""
+        """The time of the next permitted start, on the fleet's clock."""
         self._unserved_since: float | None = None
-        """Since when calls wait and no server is there."""
+        """Since when calls wait while no server is ready."""
 
     def add(self, failure: JobFailure) -> None:
-        """A server could not be started. Several that fail before the next one may be started count as one: they were
-        started together, and mostly fail for one reason."""
+        """Record a failed start. Several that fail before the next permitted start count as one: they were started
+        together, and usually fail for the same reason."""
         self.last = failure
         if self._clock() >= self.next_at:
             self.in_a_row += 1
             self.next_at = self._clock() + back_off(self.in_a_row)
 
     def served(self) -> None:
-        """A server was of use."""
+        """Record that a server has answered a call."""
         self.in_a_row = 0
 
     def waits_in_vain(self, *, is_starting: bool, limit: float, reason: Callable[[], str]) -> JobFailure | None:
-        """The error for calls that wait while no server is there; None if they should go on waiting. `reason` says why
-        none is there, when they have waited `limit` seconds."""
+        """Return the error for calls that wait while no server is ready; None if they should continue to wait. `reason`
+        returns why no server is ready, and is called when they have waited `limit` seconds."""
         now = self._clock()
         if self._unserved_since is None:
             self._unserved_since = now
@@ -49,5 +49,5 @@ class FailedStarts:
         return JobFailure(text, self.last.detail if self.last is not None else "")
 
     def nobody_waits(self) -> None:
-        """No call waits, or a server is there."""
+        """Record that no call waits, or a server is ready."""
         self._unserved_since = None

@@ -1,8 +1,8 @@
-"""The servers of one backend: decides when one is started, gives those that serve to the backend, and ends them.
+"""The servers of one backend: decides when a server starts, gives ready servers to the backend, and stops them.
 
-A fleet looks at everything again at an interval, and as soon as a call waits or fails. What the decisions follow from
-stands in `sizing` (how many servers there should be), `lifetime` (when one stops), `failed_starts` and `adoption`;
-`jobs` does what is decided at the engine.
+A fleet checks everything at an interval, and as soon as a call waits or fails. The rules for the decisions are in
+`sizing` (the number of servers), `lifetime` (when a server stops), `failed_starts` and `adoption`; `jobs` carries out
+the decisions at the engine.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from gateway.servers.sizing import Demand, surplus, wanted_starts
 from gateway.servers.started_server import JobFailure, ServerPhase, ServerReport, StartedServer
 
 FAST, SLOW = 0.1, 1.0
-"""Seconds between two looks: while something is expected to change, and otherwise."""
+"""The interval between two checks, in seconds: while a change is expected, and otherwise."""
 
 
 class StartedServers:
-    """The model servers that the gateway has started for one backend. Nobody else uses their jobs. Call `start`, then
-    `attach` it to each backend that takes over, then `close`."""
+    """The model servers that the gateway has started for one backend. Their jobs are used only by this fleet. Call
+    `start`, then `attach` it to each backend that takes over, then `close`."""
 
     def __init__(self, jobs: Jobs, clock: Callable[[], float]) -> None:
         self._jobs = jobs
@@ -54,10 +54,10 @@ class StartedServers:
         """The current settings of the servers."""
         return self._jobs.settings
 
-    # What the gateway does with it
+    # For the gateway
 
     def start(self) -> None:
-        """Begin to look after the servers."""
+        """Start to monitor the servers."""
         if self._task is None:
             self._task = spawn(self._run())
 
@@ -69,37 +69,37 @@ class StartedServers:
         self._wake.set()
 
     def resize(self, settings: ServersSettings) -> None:
-        """Use other settings, which say nothing else of a job than before."""
+        """Use new settings, which describe the same jobs as before."""
         self._jobs.settings = settings
         self._wake.set()
 
     def retire(self) -> None:
-        """End the servers after the last calls from before; start others only for those of these calls that wait."""
+        """Stop the servers after the last current calls; start new servers only for current calls that wait."""
         self._is_retired = True
         self._wake.set()
 
     async def retired(self) -> None:
-        """Return when no job is left of a fleet that was retired."""
+        """Return when a retired fleet has no jobs left."""
         await self._jobs.all_over()
 
     async def close(self) -> None:
-        """End all jobs, or leave them if they are kept. Returns when they have ended; if that takes too long, the next
-        gateway ends those that are left."""
+        """Stop all jobs, or leave them if they are kept. Return when they have ended; if that takes too long, the next
+        gateway stops the remaining ones."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        if self._consumer is not None:  # such as a question for a list of models, whose client has gone
+        if self._consumer is not None:  # such as a request for a list of models whose client has disconnected
             self._consumer.fail_waiting("the gateway stops", "")
         await self._jobs.close(keep=self.settings.keep and not self._is_retired)
 
-    # What the backend tells and asks
+    # For the backend
 
     def call_waits(self) -> None:
-        """Look whether a server has to be started."""
+        """Check whether to start a server."""
         self._wake.set()
 
     async def failure_at(self, address: str, seconds: float = 2.0) -> JobFailure | None:
-        """Why the server at `address`, to which a call has just failed, is gone; None if it is not."""
+        """Return why the server at `address`, to which a call has just failed, is gone; None if it is not gone."""
         server = self._jobs.at(address)
         if server is None or server.over.is_set():
             return None if server is None else server.failure
@@ -107,12 +107,12 @@ class StartedServers:
         is_used = server.phase in (ServerPhase.SERVING, ServerPhase.DRAINING)
         if is_gone and is_used and server.failure is None:
             state = server.report.state.value
-            self._fail(server, f"{server.label} is {state}, but its server takes no connections any more")
+            self._fail(server, f"{server.label} is {state}, but its server no longer accepts connections")
         return server.failure
 
     async def _takes_no_connections(self, server: StartedServer, seconds: float) -> bool:
-        """Whether nobody answers at its address. A job may end just after its server, and then says why: that is
-        awaited."""
+        """Return whether its address refuses connections. A job can end just after its server, and then reports the
+        reason, so this waits for the report."""
         is_gone, began = False, self._clock()
         with suppress(TimeoutError, EngineError):
             async with asyncio.timeout(seconds):
@@ -126,11 +126,12 @@ class StartedServers:
 
     @property
     def can_serve(self) -> bool:
-        """Whether a server would be started for a call now: after a failed start not before the next one is due."""
+        """Whether a call would start a server now. After a failed start, this is False until the next start is
+        permitted."""
         return self._clock() >= max(self._failed.next_at, self._jobs.engine.next_at)
 
     def reports(self) -> list[ServerReport]:
-        """All servers whose jobs are not over."""
+        """Return all servers whose jobs have not ended."""
         return [each.shown() for each in list(self._jobs.servers.values())]
 
     # The loop
@@ -139,20 +140,20 @@ class StartedServers:
         while True:
             try:
                 await self._turn()
-            except RefusedError as error:  # what the engine needs is not there
+            except RefusedError as error:  # required software is missing
                 self._note_failure(JobFailure(str(error)))
                 self._open_at = self._failed.next_at
             except EngineError as error:
                 self._jobs.engine.failed(error)
             except Exception:
-                log.exception("backend %r: unexpected error while looking after its servers", self.settings.backend)
+                log.exception("backend %r: unexpected error while managing its servers", self.settings.backend)
                 await asyncio.sleep(SLOW)
             self._fail_waiting()
             self._wake.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
-            await asyncio.sleep(0.01)  # calls come in numbers
+            await asyncio.sleep(0.01)  # calls usually come in groups
 
     def _pause(self) -> float:
         poll = self._jobs.engine.poll
@@ -166,12 +167,12 @@ class StartedServers:
         await self._jobs.look()
         await asyncio.gather(*(self._look_for(each) for each in self._jobs.phases(ServerPhase.STARTING)))
         for server in list(self._jobs.servers.values()):
-            with log_and_continue(f"looking after {server.label}", EngineError):
+            with log_and_continue(f"managing {server.label}", EngineError):
                 self._check(server)
         self._size()
 
     async def _is_open(self) -> bool:
-        """Open the engine and take over the jobs of an earlier gateway, unless that is done."""
+        """Open the engine and adopt the jobs of an earlier gateway, unless that is done."""
         if self._is_adopted:
             return True
         if self._clock() < max(self._open_at, self._jobs.engine.next_at):
@@ -184,10 +185,10 @@ class StartedServers:
         self._is_adopted = True
         return True
 
-    # Starting
+    # Starting servers
 
     def _size(self) -> None:
-        """Start and end servers as the queue asks for."""
+        """Start and stop servers according to the queue."""
         if self._consumer is None or self._is_replaced:
             return
         waiting, now = self._consumer.waiting, self._clock()
@@ -203,7 +204,7 @@ class StartedServers:
                 self._drain(server, f"no call for {self.settings.idle:g} s")
 
     def _missing(self, consumer: Consumer) -> int:
-        """How many servers to start now."""
+        """Return the number of servers to start now."""
         starting, serving = self._jobs.phases(ServerPhase.STARTING), self._jobs.phases(ServerPhase.SERVING)
         when = time() + (self._start_seconds or 0.0)
         count = wanted_starts(
@@ -215,11 +216,11 @@ class StartedServers:
             most=self.settings.max,
         )
         if self._failed.in_a_row:
-            return 0 if starting else min(count, 1)  # one is enough to find out whether it works again
+            return 0 if starting else min(count, 1)  # one is enough to test whether starts work again
         return count
 
     def _superfluous(self) -> list[StartedServer]:
-        """The servers that nobody has called for long, the longest idle first."""
+        """Return the servers without calls for at least `idle` seconds that are not needed, the longest idle first."""
         settings, now = self.settings, self._clock()
         starting, serving = self._jobs.phases(ServerPhase.STARTING), self._jobs.phases(ServerPhase.SERVING)
         idle = [(now - each.use.last_used, each) for each in serving if each.use is not None and each.use.is_idle]
@@ -230,11 +231,11 @@ class StartedServers:
 
     @property
     def _is_replaced(self) -> bool:
-        """It was retired, and no request from before is left."""
+        """Whether it was retired, and no earlier request is left."""
         return self._is_retired and (self._consumer is None or self._consumer.is_closed)
 
     async def _look_for(self, server: StartedServer) -> None:
-        """Find out whether a server that starts serves now."""
+        """Find out whether a starting server is ready."""
         with log_and_continue(f"looking for {server.label}", EngineError):
             await self._locate(server)
 
@@ -242,7 +243,7 @@ class StartedServers:
         if self._consumer is None:
             return
         located = await locate(server, self._jobs.servers.values(), self._consumer)
-        if server.phase is not ServerPhase.STARTING or server.over.is_set():  # meanwhile
+        if server.phase is not ServerPhase.STARTING or server.over.is_set():  # changed while waiting
             return
         if located.address:
             self._has_started(server, located.address)
@@ -253,7 +254,7 @@ class StartedServers:
         server.fault = located.fault
 
     def _has_started(self, server: StartedServer, address: str) -> None:
-        """A server is there that was started: learn how long that takes, and send it calls."""
+        """Handle a server that has become ready: update the mean start time, and send it calls."""
         took = self._clock() - server.began
         self._start_seconds = took if self._start_seconds is None else (self._start_seconds + took) / 2
         self._serve(server, address)
@@ -267,10 +268,10 @@ class StartedServers:
         server.use = self._consumer.add(address)
         self._jobs.remember(server)
 
-    # Ending
+    # Stopping servers
 
     def _check(self, server: StartedServer) -> None:
-        """End a server that should not go on."""
+        """Stop a server that should not continue."""
         if server.phase is ServerPhase.DRAINING:
             if server.is_idle:
                 self._end(server, server.why)
@@ -303,7 +304,7 @@ class StartedServers:
             self._end(server, why)
 
     def _end(self, server: StartedServer, why: str) -> None:
-        """End the job of a server that has no calls, or that failed."""
+        """Stop the job of a server that has no calls, or that has failed."""
         self._leave(server)
         self._jobs.end(server, why)
 
@@ -316,10 +317,10 @@ class StartedServers:
         self._note_failure(server.fails(text))
         self._end(server, text)
 
-    # What becomes of jobs
+    # Reports on jobs
 
     def job_is_over(self, server: StartedServer) -> None:
-        """The engine says that the job of this server will not run again."""
+        """Handle the engine's report that the job of this server has ended."""
         if server.phase is ServerPhase.ENDING:
             tell(self.settings.backend, logging.INFO, "backend %r: %s has ended: %s", server.label, server.why)
         else:
@@ -327,17 +328,17 @@ class StartedServers:
         self._leave(server)
 
     def job_is_being_ended(self, server: StartedServer) -> None:
-        """The job of this server was cancelled at the engine, or its time is over."""
+        """Handle a job that was cancelled at the engine, or whose time is over."""
         server.fails(f"{server.label} is {described(server.report)}")
         if server.phase is ServerPhase.SERVING:
             self._drain(server, "its job is being ended")
 
     def job_is_refused(self, server: StartedServer, why: str) -> None:
-        """The job could not be submitted."""
+        """Handle a job that could not be submitted."""
         self._note_failure(JobFailure(f"{server.label} cannot be submitted: {why}"))
 
     def _note_failure(self, failure: JobFailure, *, counts: bool = True) -> None:
-        """Note that a job failed; the next start waits longer if it `counts` as a failed start."""
+        """Record a failed job; the next start waits longer if it `counts` as a failed start."""
         self.failures += 1
         if counts:
             self._failed.add(failure)
@@ -345,7 +346,7 @@ class StartedServers:
         tell(self.settings.backend, logging.WARNING, "backend %r: a server has failed: %s%s", failure.text, output)
 
     def _fail_waiting(self) -> None:
-        """Answer calls that wait in vain."""
+        """Fail calls that have waited too long."""
         consumer = self._consumer
         if consumer is None or not consumer.waiting or self._jobs.phases(ServerPhase.SERVING):
             self._failed.nobody_waits()
@@ -357,7 +358,7 @@ class StartedServers:
             consumer.fail_waiting(failure.text, failure.detail)
 
     def _why_waiting(self) -> str:
-        """Why there is no server."""
+        """Return why no server is ready."""
         if self._jobs.engine.error:
             return self._jobs.engine.error
         if self._failed.last is not None:
@@ -368,8 +369,8 @@ class StartedServers:
 
 
 def fitting(settings: ServersSettings, parts: Iterable[object]) -> str:
-    """A fingerprint of what jobs are started from: a text that is equal for those that can replace each other. `parts`
-    is what else they depend on."""
+    """Return a fingerprint of the settings that jobs are started with: a text that is equal for jobs that can replace
+    each other. `parts` are the other things that the jobs depend on."""
     return json.dumps(
         [
             settings.engine, settings.command, settings.is_script, str(settings.directory), settings.keep,

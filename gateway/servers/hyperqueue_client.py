@@ -1,13 +1,13 @@
-"""HyperQueue's Python client in a process of its own, which the engine starts: `python hyperqueue_client.py [FOLDER]`.
+"""HyperQueue's Python client in a separate process, which the engine starts: `python hyperqueue_client.py [FOLDER]`.
 
-The client's calls block and cannot be given a time, a call that hangs holds up the end of its process, and a second
-call at the same time ends in a panic of its Rust code. A process can be ended whatever it does. It reads one JSON
-object a line from stdin and answers each with one line on stdout: `{"ok": RESULT}`, or `{"error": TEXT}`.
+The client's calls block and have no timeout, a call that hangs delays the end of its process, and a second call at the
+same time ends in a panic of its Rust code. A process can be killed in any state. The process reads one JSON object per
+line from stdin and responds to each with one line on stdout: `{"ok": RESULT}`, or `{"error": TEXT}`.
 
 - `{"ask": "submit", ...}` with `name`, `args`, `cwd`, `env`, `stderr`, `cpus`, `resources`, `nodes`, `min_time`
   (seconds or null), `priority`: the id of the job.
 - `{"ask": "jobs", "ids": [...]}`: `[completed, finished, failed, error]` for each id that HyperQueue knows: whether the
-  job is over, how many of its tasks ended well and badly, and HyperQueue's words for the latter.
+  job has ended, how many of its tasks succeeded and failed, and HyperQueue's message for the failures.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from hyperqueue import Client, Job
 from hyperqueue.ffi.protocol import ResourceRequest
 
 SECONDS = 60
-"""After this time in one call the process ends, also if nobody is left who could end it."""
+"""The time in one call after which the process ends, in seconds, even if no gateway is left to stop it."""
 
 
 class _ToldError(Exception):
-    """Leaves `wait_for_jobs`, which tells the progress before it waits."""
+    """Leaves `wait_for_jobs`, which reports the progress before it waits."""
 
 
 class _Connection:
-    """Calls to one server. A connection that failed is not used again: the server may have been started anew."""
+    """Calls to one server. A connection that failed is not used again, because the server might have restarted."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory
         self._client: Any = None
 
     def submit(self, asked: dict[str, Any]) -> str:
-        self._jobs([1])  # is the connection good? A submission whose answer is lost cannot be repeated.
+        self._jobs([1])  # tests the connection: a submission whose response is lost cannot be repeated
         minimum = None if asked["min_time"] is None else timedelta(seconds=asked["min_time"])
         request = ResourceRequest(
             n_nodes=asked["nodes"], cpus=asked["cpus"], resources=asked["resources"], min_time=minimum
@@ -97,7 +97,7 @@ class _Connection:
 
 def serve(directory: str | None) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the library prints is no answer
+    os.dup2(2, 1)  # output of the library is not a response
     connection = _Connection(directory)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -107,7 +107,7 @@ def serve(directory: str | None) -> None:
             answer: dict[str, Any] = {"ok": result}
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a panic of Rust is no Exception
+        except BaseException as error:  # a Rust panic is not an Exception
             connection.close()
             answer = {"error": str(error).split("\n\nStack backtrace", maxsplit=1)[0]}
         signal.alarm(0)

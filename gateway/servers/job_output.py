@@ -5,21 +5,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SHOWN = 2000
-"""The last bytes that errors and log lines have."""
+"""The length of the end of the output in errors and log lines, in bytes."""
 READ = 16384
-"""The most bytes that are read for the log in one turn."""
+"""The maximum number of bytes read for the log in one turn."""
 
 
 class JobOutput:
-    """The output of one job, both streams, in the file `path`. No method raises: without the file it is empty."""
+    """The output of one job, both streams, in the file `path`. The methods do not raise: without the file, the output
+    is empty."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._read = 0
-        """Bytes that `new_lines` has returned."""
+        """The number of bytes that `new_lines` has returned."""
 
     def end(self) -> str:
-        """The last lines, without control characters."""
+        """Return the last lines, without control characters."""
         try:
             with self.path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -33,10 +34,10 @@ class JobOutput:
         return "".join(each if each.isprintable() or each in "\n\t" else " " for each in text)
 
     def new_lines(self) -> Iterator[str]:
-        """The whole lines that were printed since the last call."""
+        """Yield the complete lines that were written since the last call."""
         try:
             size = self.path.stat().st_size
-            start = self._read if self._read <= size else 0  # a full file is begun anew
+            start = self._read if self._read <= size else 0  # a full file is started again
             with self.path.open("rb") as file:
                 file.seek(start)
                 data = file.read(READ)

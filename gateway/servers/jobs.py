@@ -1,6 +1,6 @@
-"""The jobs of one fleet at its engine: submits them, asks what became of them, and ends them.
+"""The jobs of one backend's servers at their engine: submits, monitors and stops them.
 
-A job is in the state file from before its submission until the engine says that it is over.
+A job stays in the state file from before its submission until the engine reports that it has ended.
 """
 
 import asyncio
@@ -26,29 +26,30 @@ from gateway.servers.started_server import ServerPhase, StartedServer
 from gateway.servers.state_file import SavedJob, StateFile, name_for
 
 CLOSE_SECONDS = 30.0
-"""How long the jobs may take to end when the gateway ends."""
+"""How long the jobs can take to end when the gateway stops, in seconds."""
 CLOSE_ATTEMPTS = 3
-"""How often the engine is told then to end them, if it cannot be reached."""
+"""The maximum number of attempts to stop the jobs at that time, if the engine is unreachable."""
 KEEP_SECONDS = 5.0
-"""How long submissions may take to be answered when the gateway ends and its jobs go on."""
+"""How long the submissions in progress can take when the gateway stops and its jobs continue, in seconds."""
 
 
 class JobObserver(Protocol):
-    """Who is told what becomes of jobs."""
+    """Receives the changes of jobs."""
 
     def job_is_over(self, server: StartedServer) -> None:
-        """The engine says that the job of this server, which is in its last phase, will not run again."""
+        """Handle the engine's report that the job of this server, which is in its last phase, has ended."""
 
     def job_is_being_ended(self, server: StartedServer) -> None:
-        """The job of this server, which takes calls, was cancelled at the engine, or its time is over."""
+        """Handle the job of a server in use that was cancelled at the engine, or whose time is over."""
 
     def job_is_refused(self, server: StartedServer, why: str) -> None:
-        """The job could not be submitted, and asking again at once is no use."""
+        """Handle a job that could not be submitted, and for which an immediate retry is pointless."""
 
 
 class Jobs:
-    """The jobs of the servers of one backend. `fits` says what they are started from; `open_engine` starts the engine
-    and returns it with the seconds between two questions for reports. `observer` has to be set before any other use."""
+    """The jobs of the servers of one backend. `fits` is the fingerprint of their settings; `open_engine` starts the
+    engine and returns it with the interval between two queries for reports, in seconds. Set `observer` before any other
+    use."""
 
     observer: JobObserver
 
@@ -63,66 +64,66 @@ class Jobs:
         self.settings = settings
         self.engine = AskedEngine(settings, open_engine, clock)
         self.servers: dict[str, StartedServer] = {}
-        """Those whose jobs are not over, by name."""
+        """The servers whose jobs have not ended, by name."""
         self.changed = asyncio.Event()
-        """Something has become of a job."""
+        """Set when a job has changed."""
         self._fits = fits
         self._state = state
         self._open_engine = open_engine
         self._clock = clock
         self._gone: deque[StartedServer] = deque(maxlen=32)
         self._busy: set[asyncio.Task[None]] = set()
-        """Jobs that are being submitted or ended."""
+        """The submissions and cancellations in progress."""
         self._elsewhere: list[asyncio.Task[None]] = []
-        """What ends jobs at engines that the backend had before."""
+        """The tasks that stop jobs at previous engines of the backend."""
         self._asked_at = -1e9
         self._asking: asyncio.Task[None] | None = None
 
     def at(self, address: str) -> StartedServer | None:
-        """The server at `address`, also one whose job was over lately."""
+        """Return the server at `address`, including servers whose jobs have ended recently."""
         known = [*self.servers.values(), *reversed(self._gone)]
         return next((each for each in known if each.address == address), None)
 
     def phases(self, phase: ServerPhase) -> list[StartedServer]:
-        """The servers in this phase."""
+        """Return the servers in this phase."""
         return [each for each in self.servers.values() if each.phase is phase]
 
-    # Taking over
+    # Adopting jobs
 
     async def open(self) -> None:
         """Open the state file and the engine, unless they are open.
 
         Raises:
-            EngineError: one of them cannot be used.
+            EngineError: the file or the engine cannot be used.
         """
         if not self.engine.is_open:
             await asyncio.to_thread(self._state.open)
             await self.engine.open()
 
     async def adopt(self, most: int) -> list[tuple[StartedServer, str]]:
-        """Take over the jobs that an earlier gateway has left. Returns those of use, at most `most`, with the addresses
-        that they had; the others are ended.
+        """Adopt the jobs that an earlier gateway has left. Return the useful ones, at most `most`, with their previous
+        addresses; stop the others.
 
         Raises:
-            EngineError: the engine cannot be asked. Nothing is taken over then.
+            EngineError: the engine cannot be queried. No job is adopted in that case.
         """
         left = self._state.left_for(self.settings.backend)
         here = [each for each in left if adoption.is_here(each, self.settings)]
         ids = await adoption.ids_of(self.engine, here)
         here = [replace(each, id=ids.get(each.name, "")) for each in here]
         reports = await self.engine.ask(self.engine.engine.reports(list(ids.values())))
-        taken = {each.name for each in self._state.take(left)}  # another backend with this folder may have been sooner
+        taken = {each.name for each in self._state.take(left)}  # another backend with this folder can be faster
         self._end_elsewhere([each for each in left if each.name in taken and not adoption.is_here(each, self.settings)])
         here = [each for each in here if each.name in taken]
         decided = adoption.decide(here, reports, self.settings, self._fits, most)
         return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
 
     def _is_left(self, job: OrphanedJob) -> bool:
-        """Whether the job is of use. One that is not is ended or forgotten."""
+        """Return whether the job is useful. Otherwise stop or forget it."""
         if job.fate is AdoptionDecision.FORGOTTEN:
             self._state.remove(job.saved.name)
         elif job.fate is AdoptionDecision.ENDED:
-            self.end(self._taken(job), "it does not fit the configuration any more")
+            self.end(self._taken(job), "it no longer matches the configuration")
         return job.fate is AdoptionDecision.USED
 
     def _taken(self, job: OrphanedJob) -> StartedServer:
@@ -142,7 +143,7 @@ class Jobs:
             ending = adoption.end_elsewhere(asked, there, self.settings.backend, self._state.remove)
             self._elsewhere.append(spawn(ending))
 
-    # Submitting
+    # Submitting jobs
 
     def submit(self) -> None:
         """Start one more server."""
@@ -162,7 +163,7 @@ class Jobs:
         self.remember(server)
         text = "backend %r: %s is submitted to the engine %s"
         tell(self.settings.backend, logging.INFO, text, server.label, self.settings.engine)
-        if server.phase is ServerPhase.ENDING:  # decided while it was submitted
+        if server.phase is ServerPhase.ENDING:  # decided during the submission
             await self._cancel(server)
         self.changed.set()
 
@@ -184,7 +185,7 @@ class Jobs:
             self.observer.job_is_refused(server, why)
 
     def remember(self, server: StartedServer) -> None:
-        """Write what is known of the server now."""
+        """Write the current data of the server."""
         self._state.change(self._saved(server))
 
     def _saved(self, server: StartedServer) -> SavedJob:
@@ -194,13 +195,13 @@ class Jobs:
             server.port, server.address, server.submitted,
         )  # fmt: skip
 
-    # Watching
+    # Monitoring jobs
 
     async def look(self) -> None:
-        """Ask the engine for all jobs if it is time to, and log what they have printed.
+        """Query the engine for all jobs if it is time, and log their output.
 
         Raises:
-            EngineError: it cannot be asked.
+            EngineError: it cannot be queried.
         """
         if self.servers and self._clock() >= max(self._asked_at + self.engine.poll, self.engine.next_at):
             await self.ask()
@@ -209,10 +210,10 @@ class Jobs:
         self._state.write_again()
 
     async def ask(self) -> None:
-        """Ask the engine for all jobs; who asks meanwhile gets the same answer.
+        """Query the engine for all jobs; callers in the meantime get the same response.
 
         Raises:
-            EngineError: it cannot be asked.
+            EngineError: it cannot be queried.
         """
         if self._asking is None or self._asking.done():
             self._asking = spawn(self._ask_engine())
@@ -250,17 +251,17 @@ class Jobs:
         server.over.set()
         self.changed.set()
 
-    # Ending
+    # Stopping jobs
 
     def end(self, server: StartedServer, why: str) -> None:
-        """End the job of a server that gets no calls. If it is being submitted, that is awaited first."""
+        """Stop the job of a server that gets no calls. If it is being submitted, it is stopped after that."""
         if server.phase is not ServerPhase.ENDING:
             server.phase, server.why = ServerPhase.ENDING, why
             if server.id:
                 self._in_background(self._cancel(server))
 
     async def _cancel(self, server: StartedServer) -> None:
-        """End the job, again and again until the engine says that it is over."""
+        """Stop the job, and repeat that until the engine reports that it has ended."""
         tries = 0
         while not server.over.is_set():
             try:
@@ -282,15 +283,15 @@ class Jobs:
         task.add_done_callback(self._busy.discard)
 
     async def all_over(self) -> None:
-        """Return when no job is left, nor one of an earlier gateway that is being ended."""
+        """Return when all jobs have ended, including jobs of an earlier gateway that are being stopped."""
         while self.servers or self._busy:
             await asyncio.gather(*(each.over.wait() for each in list(self.servers.values())), *self._busy)
         if self._elsewhere:
             await asyncio.wait(self._elsewhere)
 
     async def close(self, *, keep: bool) -> None:
-        """End all jobs, or leave them if they are kept. Returns when they have ended; if that takes too long, the next
-        gateway ends those that are left."""
+        """Stop all jobs, or leave them if they are kept. Return when they have ended; if that takes too long, the next
+        gateway stops the remaining ones."""
         if not keep:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
@@ -299,7 +300,7 @@ class Jobs:
                 left = ", ".join(each.label for each in self.servers.values())
                 text = "backend %r: jobs are left that the next gateway will end: %s (%s)"
                 log.error(text, self.settings.backend, left, error or "no time left")
-        elif self._busy:  # what is being submitted now is kept, too
+        elif self._busy:  # jobs that are being submitted are kept, too
             await asyncio.wait(self._busy, timeout=KEEP_SECONDS)
         tasks = {*self._busy, *self._elsewhere, *([] if self._asking is None else [self._asking])}
         for task in tasks:
@@ -311,7 +312,7 @@ class Jobs:
     async def _end_all(self) -> None:
         failures = 0
         while (self.servers or self._busy) and self.engine.is_open:
-            for each in self.servers.values():  # one that is being submitted is cancelled after that
+            for each in self.servers.values():  # a job that is being submitted is cancelled after that
                 each.phase, each.why = ServerPhase.ENDING, each.why or "the gateway ends"
             ids = [each.id for each in self.servers.values() if each.id]
             try:

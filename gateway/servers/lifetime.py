@@ -1,4 +1,4 @@
-"""When a server stops: pure decisions from its use, its times and what the engine says of its job."""
+"""When a server stops: pure decisions from its use, its times and the engine's report on its job."""
 
 from gateway.core.frozen import frozen
 from gateway.servers.engine import JobReport, JobState
@@ -9,7 +9,8 @@ from gateway.servers.started_server import ServerPhase, StartedServer
 
 @frozen
 class Stop:
-    """A server should not go on: it is drained if it serves, else ended. `failed`: it did not do what it should."""
+    """The decision to stop a server: it is drained if it serves, else stopped immediately. `failed`: it did not work as
+    required."""
 
     why: str
     failed: bool = False
@@ -24,8 +25,8 @@ def stop(
     call_seconds: float | None,
     is_replaced: bool,
 ) -> Stop | None:
-    """Why the server should not go on in its phase; None if it should. `now` is on the fleet's clock, `wall` the same
-    in seconds since 1970. `is_replaced`: nobody needs the fleet any more."""
+    """Return why the server should not continue in its phase; None if it should. `now` is on the fleet's clock; `wall`
+    is the same time in seconds since 1970. `is_replaced`: the fleet is no longer needed."""
     if server.phase not in (ServerPhase.STARTING, ServerPhase.SERVING):
         return None
     if is_replaced:
@@ -41,7 +42,8 @@ def stop(
 
 
 def ends_soon(server: StartedServer, wall: float, call_seconds: float | None) -> bool:
-    """Whether the time of its job is so nearly over, at `wall` (seconds since 1970), that it gets no more calls."""
+    """Return whether the time of its job is nearly over at `wall` (seconds since 1970), so it should get no more
+    calls."""
     ends = server.report.ends
     if ends is None:
         return False
@@ -57,7 +59,7 @@ def _not_started(server: StartedServer, seconds: float) -> str:
 
 
 def why_over(server: StartedServer) -> str:
-    """The reason given for a server whose job has ended by itself, or was ended at the engine."""
+    """Return the reason in messages about a server whose job has ended by itself, or was stopped at the engine."""
     during = "before it served" if server.phase is ServerPhase.STARTING else "while it served"
     fault = f"; its announcement: {server.fault}" if server.fault else ""
     reason = f" ({server.report.reason})" if server.report.reason else ""
@@ -70,15 +72,15 @@ _SAID = {
     JobState.FAILED: "failed",
     JobState.CANCELLED: "was cancelled",
     JobState.TIMED_OUT: "was ended by the engine, its time being over,",
-    JobState.LOST: "is not known to the engine any more",
+    JobState.LOST: "is no longer known to the engine",
 }
 
 
 def is_expected(server: StartedServer) -> bool:
-    """Whether a server whose job is over was of use: then the next one may be started at once."""
+    """Return whether a server whose job has ended was useful: the next one can then start immediately."""
     return server.phase is ServerPhase.DRAINING or (server.phase is ServerPhase.SERVING and server.has_answered)
 
 
 def described(report: JobReport) -> str:
-    """The engine's report on a job, in one phrase."""
+    """Return the engine's report on a job, as a phrase."""
     return report.state.value + (f" ({report.reason})" if report.reason else "")

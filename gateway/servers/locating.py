@@ -1,4 +1,4 @@
-"""Finds out where a server is that starts: by what it announces, or because it answers at the port it was given."""
+"""Finds the address of a starting server: from its announcement, or because it responds at its assigned port."""
 
 import asyncio
 import socket
@@ -13,14 +13,15 @@ from gateway.servers.started_server import StartedServer
 
 @frozen
 class Located:
-    """Where a server is (HOST:PORT), or what is wrong with its announcement; both empty if nothing is known yet."""
+    """The address of a server (HOST:PORT), or the fault in its announcement. Both are empty while the address is
+    unknown."""
 
     address: str = ""
     fault: str = ""
 
 
 async def locate(server: StartedServer, others: Iterable[StartedServer], consumer: Consumer) -> Located:
-    """Look once for a server whose job is at the engine. `others` are the fleet's servers."""
+    """Check once for a server whose job is at the engine. `others` are the fleet's servers."""
     if not server.id or server.report.state is JobState.ENDING:
         return Located()
     found = await asyncio.to_thread(announced, server.folder)
@@ -36,15 +37,15 @@ async def locate(server: StartedServer, others: Iterable[StartedServer], consume
 
 
 def _finished(found: Announcement, before: str) -> str:
-    """The announced address. A line without an end counts when it has stayed the same for a turn."""
+    """Return the announced address. A line without an end counts if it was the same in the previous check."""
     return found.address or (found.unfinished if found.unfinished == before else "")
 
 
 def _not_believed(address: str, server: StartedServer, others: Iterable[StartedServer]) -> str:
-    """Why the server is not where it says; empty if it can be there."""
+    """Return why the server cannot be at the announced address; empty if it can."""
     other = next((each for each in others if each is not server and each.address == address), None)
     if other is not None:
-        return f"it is that of {other.label}"
+        return f"it is the address of {other.label}"
     host = address.rpartition(":")[0].strip("[]")
     here = {"localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname(), socket.getfqdn()}
     if server.report.host in ("127.0.0.1", "::1") and host not in here and not host.startswith("127."):
@@ -53,7 +54,7 @@ def _not_believed(address: str, server: StartedServer, others: Iterable[StartedS
 
 
 def free_port() -> int:
-    """A port that is free on this machine now."""
+    """Return a port that is free on this machine now."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
@@ -61,7 +62,7 @@ def free_port() -> int:
 
 
 async def refuses(address: str) -> bool:
-    """Whether nobody takes connections at HOST:PORT."""
+    """Return whether connections to HOST:PORT are refused."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(1.0):

@@ -14,20 +14,20 @@ class ServersSettings:
     engine: str
     """The name of a module in `gateway.servers.engines`."""
     command: tuple[str, ...]
-    """A program with its arguments; for a job script its absolute path alone."""
+    """A program with its arguments; for a job script, only its absolute path."""
     is_script: bool
     state: Path
-    """The folder of what the gateway has to remember: its jobs, and a folder for each of them."""
+    """The folder for the gateway's persistent data: its jobs, and a folder for each of them."""
     directory: Path | None = None
-    """Where the engine's server is found, for engines that need it."""
+    """The folder of the engine's server, for engines that need it."""
     min: int = 0
     max: int = 1
     idle: float = 300.0
-    """Seconds without a call after which a server is ended."""
+    """Time without a call after which a server is stopped, in seconds."""
     start_timeout: float = 600.0
-    """Seconds that a server may take from its job's submission until it announces itself."""
+    """Maximum time from the submission of a job to the announcement of its server, in seconds."""
     calls_per_server: int = 0
-    """The calls after which a server is replaced; 0: any number."""
+    """The number of calls after which a server is replaced; 0: no limit."""
     resources: Resources = Resources()
     keep: bool = False
-    """The jobs go on when the gateway ends."""
+    """Whether the jobs continue when the gateway stops."""

@@ -4,7 +4,7 @@
         |          |                     ^
         +----------+---------------------+
 
-It leaves the fleet from each of these when the engine says that its job is over.
+It leaves the fleet from any phase when the engine reports that its job has ended.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ from gateway.servers.job_output import JobOutput
 
 
 class ServerPhase(Enum):
-    """The phase that a server is in."""
+    """The phase of a server."""
 
     STARTING = "starting"
     SERVING = "serving"
     DRAINING = "draining"
-    """It gets no new calls; those in flight end."""
+    """The server gets no new calls; calls in flight finish."""
     ENDING = "ending"
-    """Its job is being ended."""
+    """Its job is being stopped."""
 
 
 @frozen
 class JobFailure:
-    """Why a job has ended. `detail`: the end of its output, which may have paths or secrets in it."""
+    """The reason why a job has ended. `detail`: the end of its output, which can contain paths or secrets."""
 
     text: str
     detail: str = ""
@@ -43,25 +43,25 @@ class ServerReport:
 
     name: str
     id: str
-    """The engine's; empty before it has taken the job."""
+    """The engine's id; empty before the engine has accepted the job."""
     phase: str
     state: str
-    """What the engine says of the job."""
+    """The state of the job in the engine's report."""
     reason: str
     address: str
     since: float
-    """Seconds since 1970 at which its job was submitted."""
+    """When its job was submitted, in seconds since 1970."""
     calls: int
 
 
 class StartedServer:
-    """One server and its job. `began`: when it was submitted, on the fleet's clock; `submitted`: the same in seconds
-    since 1970."""
+    """One server and its job. `began`: when it was submitted, on the fleet's clock; `submitted`: the same time in
+    seconds since 1970."""
 
     def __init__(self, name: str, folder: Path, port: int, began: float, submitted: float | None = None) -> None:
         self.name = name
         self.folder = folder
-        """Where it announces itself, and where its output is."""
+        """The folder for its announcement and its output."""
         self.port = port
         self.began = began
         self.submitted = time() if submitted is None else submitted
@@ -69,18 +69,18 @@ class StartedServer:
         self.phase = ServerPhase.STARTING
         self.report = JobReport(JobState.WAITING)
         self.running_since: float | None = None
-        """When the engine was first seen to run it, in seconds since 1970."""
+        """When the engine first reported it as running, in seconds since 1970."""
         self.address = ""
         self.use: Use | None = None
         self.unfinished = ""
-        """An announced address whose line had no end in the last turn."""
+        """An announced address whose line had no end in the last check."""
         self.fault = ""
-        """What is wrong with its announcement."""
+        """The fault in its announcement."""
         self.why = ""
-        """Why it is drained or ended."""
+        """The reason why it is drained or stopped."""
         self.output = JobOutput(folder / "output")
         self.failure: JobFailure | None = None
-        """Why its job is over, if it ended by itself."""
+        """The reason why its job has ended, if it ended by itself."""
         self.over = asyncio.Event()
 
     @property
@@ -95,27 +95,27 @@ class StartedServer:
 
     @property
     def calls(self) -> int:
-        """Calls that it has been given."""
+        """The number of calls that it was given."""
         return 0 if self.use is None else self.use.calls
 
     @property
     def has_answered(self) -> bool:
-        """Whether a call has ended at it."""
+        """Whether it has finished a call."""
         return self.use is not None and self.use.calls > self.use.in_flight
 
     def note(self, report: JobReport) -> None:
-        """Note what the engine says of its job now."""
+        """Record the engine's current report on its job."""
         if report.state is JobState.RUNNING and self.running_since is None:
             self.running_since = time()
         self.report = report
 
     def fails(self, text: str) -> JobFailure:
-        """Note why its job ends or has ended, with the end of its output."""
+        """Record why its job ends or has ended, with the end of its output."""
         self.failure = JobFailure(text, self.output.end())
         return self.failure
 
     def shown(self) -> ServerReport:
-        """The report that operators see."""
+        """Return the report for operators."""
         reason = self.report.reason or self.fault or self.why
         state = self.report.state.value
         return ServerReport(

@@ -1,10 +1,10 @@
-"""The jobs that a gateway has submitted, in a file that the next gateway reads if this one is killed.
+"""The jobs that a gateway has submitted, in a file for the next gateway, in case this one is killed.
 
-No job is forgotten because the file is damaged, or lacks something: each job has a folder, whose name is the job's. A
-job that is known by its folder alone is one that nobody knows the id of, and is ended.
+If the file is damaged or incomplete, no job is lost: each job has a folder with its name. A job that is known only by
+its folder has no known id, and is stopped.
 
-A thread of its own writes the file and removes folders, one thing after the other: that may take long, since nodes of a
-cluster must see them.
+A separate thread writes the file and removes folders, one after the other, because that can take long: the folder must
+be visible to the nodes of a cluster.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from typing import IO, Any
 
 from gateway.servers.engine import EngineError
 
-if sys.platform != "win32":  # where no servers are started
+if sys.platform != "win32":  # no servers are started on Windows
     import fcntl
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*-[0-9a-f]{8}")
-"""Names of jobs. They are names of folders, too, which are removed: no other is believed."""
+"""Names of jobs. The names are also names of folders, which the gateway removes, so other names are rejected."""
 
 
 def name_for(backend: str, number: str) -> str:
-    """The name of a job, which can stand in the names of files and jobs. `number`: eight hexadecimal digits."""
+    """Return the name of a job, which is valid in file names and job names. `number`: eight hexadecimal digits."""
     return f"{_prefix(backend)}-{number}"
 
 
@@ -44,22 +44,22 @@ def _prefix(backend: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SavedJob:
-    """One job as the file has it."""
+    """One job in the file."""
 
     name: str
     id: str = ""
-    """The engine's; empty until the engine has taken the job."""
+    """The engine's id; empty until the engine has accepted the job."""
     backend: str = ""
     engine: str = ""
     directory: str = ""
-    """Where the engine's server is found; empty: where it is by default."""
+    """The folder of the engine's server; empty: the default."""
     fits: str = ""
-    """What it was started from; a gateway that would start another thing does not adopt it."""
+    """The fingerprint of its settings; a gateway with other settings does not adopt it."""
     port: int = 0
     address: str = ""
     """HOST:PORT; empty until the server has announced itself."""
     submitted: float = 0.0
-    """Seconds since 1970."""
+    """In seconds since 1970."""
 
 
 class StateFile:
@@ -70,26 +70,27 @@ class StateFile:
         self._users: set[str] = set()
         self._earlier: dict[str, SavedJob] = {}
         self._jobs: Mapping[str, SavedJob] = {}
-        """What is to be remembered. Each change replaces it as a whole, so that the thread reads one state of it."""
+        """The jobs to save. Each change replaces the whole map, so the thread reads a consistent state."""
         self._written: Mapping[str, SavedJob] = self._jobs
-        """What the file has."""
+        """The jobs in the file."""
         self._is_failing = False
-        """The file could not be written when that was tried last."""
+        """Whether the last attempt to write the file failed."""
         self._thread = ThreadPoolExecutor(1, "state-file")
         self._writing: Future[None] | None = None
         self._lock: IO[str] | None = None
         self._opening = Lock()
 
     def used_by(self, backend: str) -> None:
-        """The backend has its jobs here. To be said of all backends before the file is opened."""
+        """Register a backend with jobs in this file. Call this for all backends before the file is opened."""
         self._users.add(backend)
 
     def job_folder(self, name: str) -> Path:
-        """The folder of one job."""
+        """Return the folder of one job."""
         return self.folder / "jobs" / name
 
     def open(self) -> None:
-        """Lock the folder and read what an earlier gateway has left. Any thread may call it, again and again.
+        """Lock the folder and read the jobs that an earlier gateway has left. Any thread can call this method, also
+        repeatedly.
 
         Raises:
             EngineError: another gateway uses the folder, or it cannot be read or written.
@@ -119,14 +120,14 @@ class StateFile:
         return lock
 
     def _left(self) -> list[SavedJob]:
-        """The jobs of the file, and those that only have a folder."""
+        """Return the jobs in the file, and the jobs that only have a folder."""
         file = self.folder / "jobs.json"
         jobs: list[SavedJob] = []
         try:
             jobs = read(file.read_bytes())
         except FileNotFoundError:
             pass
-        except ValueError as error:  # written by rename only, so somebody else has changed it, or the disk is damaged
+        except ValueError as error:  # written only by rename, so another program has changed it, or the disk is damaged
             aside = file.with_suffix(".json.unreadable")
             self._move(file, aside)
             text = "%s cannot be used (%s): it is kept as %s, and its jobs are ended as far as they have folders here"
@@ -151,8 +152,8 @@ class StateFile:
             raise EngineError(f"{self.folder / 'jobs'} cannot be read: {error.strerror}") from error
 
     def left_for(self, backend: str) -> list[SavedJob]:
-        """The jobs of an earlier gateway that are for `backend` to take: its own, and those of no backend that there
-        is."""
+        """Return the jobs of an earlier gateway that `backend` can adopt: its own, and jobs of backends that no longer
+        exist."""
         return [each for each in self._earlier.values() if self._is_for(backend, each)]
 
     def _is_for(self, backend: str, job: SavedJob) -> bool:
@@ -162,32 +163,32 @@ class StateFile:
         return backend in owners or not owners
 
     def take(self, jobs: Iterable[SavedJob]) -> list[SavedJob]:
-        """Leave these jobs of an earlier gateway to the caller, as far as nobody has taken them. They are remembered
-        until they are removed."""
+        """Hand over these jobs of an earlier gateway to the caller, except jobs that another caller has. They stay in
+        the file until they are removed."""
         return [each for each in jobs if self._earlier.pop(each.name, None) is not None]
 
     async def add(self, job: SavedJob) -> None:
-        """Remember a job that is going to be submitted, and make its folder.
+        """Save a job that is about to be submitted, and create its folder.
 
         Raises:
-            OSError: it cannot be written. Then it must not be submitted.
+            OSError: it cannot be written. The job must not be submitted in that case.
         """
         self._jobs = {**self._jobs, job.name: job}
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write_with_folder, job.name)
 
     def change(self, job: SavedJob) -> None:
-        """Remember more of a job. It is written soon; what cannot be written is written later."""
+        """Save new data of a job. The data is written soon; after an error, the write is repeated later."""
         self._jobs = {**self._jobs, job.name: job}
         self._writing = self._thread.submit(self._try_to_write)
 
     def remove(self, name: str) -> None:
-        """Forget a job that is over, and remove its folder, as soon and as surely as `change` writes."""
+        """Remove an ended job and its folder. The file is written like in `change`."""
         self._jobs = {each: job for each, job in self._jobs.items() if each != name}
         self._writing = self._thread.submit(self._try_to_write)
         self._thread.submit(shutil.rmtree, self.job_folder(name), ignore_errors=True)
 
     def write_again(self) -> None:
-        """Write what could not be written."""
+        """Repeat a failed write."""
         if self._written is not self._jobs and (self._writing is None or self._writing.done()):
             self._writing = self._thread.submit(self._try_to_write)
 
@@ -202,12 +203,12 @@ class StateFile:
             self._write()
         except OSError as error:
             if not self._is_failing:
-                text = "%s cannot be written (%s); it is tried again, and jobs go on meanwhile"
+                text = "%s cannot be written (%s); the gateway tries again; the jobs continue"
                 log.warning(text, self.folder / "jobs.json", error.strerror)
             self._is_failing = True
 
     def _write(self) -> None:
-        """Write what is to be remembered now, unless the file has it."""
+        """Write the current jobs, unless the file has them."""
         jobs = self._jobs
         if self._lock is None or jobs is self._written:
             return
@@ -221,7 +222,7 @@ class StateFile:
         self._written, self._is_failing = jobs, False
 
     def close(self) -> None:
-        """Leave the folder to others when all is written. It blocks."""
+        """Wait until everything is written, and release the folder. This blocks."""
         if self._lock is not None:
             self.write_again()
         self._thread.shutdown()
@@ -231,10 +232,10 @@ class StateFile:
 
 
 def read(content: bytes) -> list[SavedJob]:
-    """The jobs that a file has. One that another version has written may lack members, and have others.
+    """Return the jobs in a file. Jobs that another version has written can lack members, or have additional ones.
 
     Raises:
-        ValueError: it is no list of jobs.
+        ValueError: it is not a list of jobs.
     """
     try:
         found = json.loads(content)

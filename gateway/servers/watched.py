@@ -1,4 +1,4 @@
-"""The gateway's side of a watcher (`gateway.servers.watcher`): what it is told of a job, and what it says of one."""
+"""The gateway's side of a watcher (`gateway.servers.watcher`): the data of a job for it, and its reports."""
 
 import json
 import signal
@@ -10,13 +10,13 @@ from gateway.servers.engine import Job, JobReport, JobState
 from gateway.servers.watcher import ExitReason
 
 GRACE = 5.0
-"""Seconds that a job's processes have to end before they are killed."""
+"""Time for a job's processes to end before they are killed, in seconds."""
 OUTPUT_BYTES = 2**20
-"""The size at which the file with a job's output is begun anew."""
+"""The size at which the file with a job's output is started again, in bytes."""
 
 
 def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:
-    """Write what a watcher reads to `folder`, which exists. `more` replaces what is usual."""
+    """Write the watcher's input to `folder`, which must exist. `more` overrides the defaults."""
     told = {
         "command": job.program,
         "output": str(job.output),
@@ -32,7 +32,7 @@ def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read the file's JSON; None if it is not there, or no JSON."""
+    """Return the file's JSON; None if it does not exist, or is not JSON."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -40,7 +40,7 @@ def read_json(path: Path) -> Any:
 
 
 def how_it_ended(state: Mapping[str, Any]) -> JobReport:
-    """The report of a job that is over by its watcher's `state.json`."""
+    """Return the report of an ended job from its watcher's `state.json`."""
     host, why, code, number = state["host"], state["why"], state["exit_code"], state["signal"]
     if why == ExitReason.CANCELLED:
         return JobReport(JobState.CANCELLED, host=host)

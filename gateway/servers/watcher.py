@@ -1,21 +1,21 @@
-"""Runs a job and ends it, with all its processes, when it is told to.
+"""Runs a job and stops it with all its processes on request.
 
-For engines that cannot do this themselves: the engine `process`, and HyperQueue, whose Python client cannot end a job.
-HyperQueue's nodes get a copy of this file. It needs Linux and Python 3.8, and nothing else. Engine and watcher meet in
-a folder: `python watcher.py FOLDER`. In it are
+The watcher is for engines that cannot do this: the engine `process`, and HyperQueue, whose Python client cannot stop a
+job. HyperQueue's nodes get a copy of this file. The watcher requires only Linux and Python 3.8. Engine and watcher
+communicate through a folder: `python watcher.py FOLDER`. The folder contains:
 
-- `job.json`: `command` (a list), `output` (the file for what it prints), `output_bytes` (the size at which that file is
-  begun anew), `memory` (the bytes that each process may have, or null), `seconds` (its time, or null), `grace` (seconds
-  between SIGTERM and SIGKILL), `stdin` (the job ends when the watcher's standard input does).
-- `lease`: the seconds within which the gateway changes this file (or `keep`, if it need not), and anything that
-  changes. A lease that is removed ends the job at once; one that is not renewed in time ends it because the gateway is
-  dead.
+- `job.json`: `command` (a list), `output` (the file for its output), `output_bytes` (the size at which that file is
+  started again), `memory` (the maximum memory of each process in bytes, or null), `seconds` (its time limit, or null),
+  `grace` (seconds between SIGTERM and SIGKILL), `stdin` (whether the job ends when the watcher's standard input does).
+- `lease`: the number of seconds within which the gateway changes this file (or `keep`, if it does not need to), and a
+  text that changes. The job ends immediately when the lease is removed. If the lease is not renewed in time, the job
+  ends because the gateway is dead.
 - `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (when
-  that was started, in ticks since boot), `ending` (an ExitReason) while it ends the job, and when that is over `ended`
-  (seconds since 1970), `why` (an ExitReason), `exit_code` and `signal`. While the job runs, the file's time changes
-  every few seconds.
+  that was started, in ticks since boot), `ending` (a ExitReason) while it stops the job, and after that `ended` (seconds since
+  1970), `why` (a ExitReason), `exit_code` and `signal`. While the job runs, the file's time changes every few seconds.
 
-A job runs once. If the engine starts it again after its node died, it ends at once: the gateway has replaced it.
+A job runs once. If the engine starts it again after its node has died, it ends immediately, because the gateway has
+replaced it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ENDED = "ended"
 
 
 class ExitReason:
-    """Why a job is over: the values of `why`."""
+    """The reason why a job has ended: the values of `why`."""
 
     ITSELF = "it ended by itself"
     CANCELLED = "cancelled"
@@ -52,13 +52,13 @@ class ExitReason:
 
 
 CHECK = 0.5
-"""Seconds between two looks at the lease."""
+"""The interval between two checks of the lease, in seconds."""
 BEAT = 10.0
-"""Seconds between two signs of life in the time of `state.json`."""
+"""The interval between two updates of the time of `state.json`, in seconds."""
 HURRY = 2.0
-"""Seconds between SIGTERM and SIGKILL where the engine ends the job: it does not wait long."""
+"""The time between SIGTERM and SIGKILL if the engine stops the job, which does not wait long, in seconds."""
 TURN = 0.025
-"""Seconds between two looks at processes that are to end."""
+"""The interval between two checks of processes that should end, in seconds."""
 PR_SET_PDEATHSIG = 1  # prctl(2)
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -70,8 +70,8 @@ class LeaseFile:
         self._changed = time.monotonic()
 
     def lost(self) -> str | None:
-        """Why the job has to end; None while the lease holds. A file system that fails ends no job by itself: only
-        the time since the last change that was seen counts, which needs no clocks that agree."""
+        """Return why the job must end; None while the lease is valid. A file system error alone does not end the job:
+        only the time since the last observed change counts, so the machines' clocks do not need to agree."""
         try:
             text = self._path.read_text("utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -89,7 +89,7 @@ class LeaseFile:
 
 
 def write_state(folder: Path, **state: Any) -> None:
-    """Replace `state.json` as a whole, so that nobody reads half of it."""
+    """Replace `state.json` as a whole, so readers never see a partial file."""
     unfinished = folder / "state.new"
     try:
         unfinished.write_text(json.dumps(state), "utf-8")
@@ -99,7 +99,7 @@ def write_state(folder: Path, **state: Any) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat (proc(5)) from the third on, the state; none if the process is gone."""
+    """Return the fields of /proc/PID/stat (proc(5)) from the third one on, the state; empty if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -107,14 +107,15 @@ def _stat(pid: int) -> list[str]:
 
 
 def start_time(pid: int) -> str:
-    """When the process was started, in ticks since boot, so that a number that is used again is not taken for it; empty
-    if it is gone."""
+    """Return when the process was started, in ticks since boot, to detect a reused process id; empty if the process is
+    gone."""
     fields = _stat(pid)
     return fields[19] if fields and fields[0] not in "ZX" else ""
 
 
 def descendants() -> list[int]:
-    """All processes below this one. As their subreaper it stays above those whose parents are gone."""
+    """Return all processes below this one, including processes whose parents are gone, because this process is their
+    subreaper."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         fields = _stat(int(entry)) if entry.isdecimal() else []
@@ -130,7 +131,7 @@ def descendants() -> list[int]:
 
 
 def signal_all(number: int) -> bool:
-    """Whether there was a process left to signal."""
+    """Signal all descendants. Return whether there was one."""
     left = descendants()
     for process in left:
         with contextlib.suppress(OSError):
@@ -139,14 +140,14 @@ def signal_all(number: int) -> bool:
 
 
 class BoundedOutput:
-    """A file that is begun anew when it is full; what was in it goes to FILE.1."""
+    """A file that is started again when it is full; its previous content goes to FILE.1."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path, self._limit = path, limit
         self._file = path.open("ab", buffering=0)
 
     def write(self, data: bytes) -> None:
-        """Add `data`; a full disk loses it and does not end the job."""
+        """Append `data`. On a full disk, the data is lost but the job continues."""
         try:
             if self._file.tell() > self._limit:
                 self._file.close()
@@ -158,7 +159,7 @@ class BoundedOutput:
 
 
 class WatchedRun:
-    """One run of a command, from its start until none of its processes is left."""
+    """One run of a command, from its start until all its processes have ended."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         """Raises OSError or SubprocessError if it cannot be started."""
@@ -177,17 +178,17 @@ class WatchedRun:
         assert self._process.stdout is not None
         self.pid = self._process.pid
         self.pipe: int | None = self._process.stdout.fileno()
-        """What the job prints; None when nobody can print any more."""
+        """The job's output; None when no process can write to it."""
         os.set_blocking(self.pipe, False)
 
     def _limit(self) -> None:
-        """In the new process: it ends if this watcher is killed, and has no more memory than it may."""
+        """Set up the new process: it ends if this watcher is killed, and its memory is limited."""
         self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if self._memory is not None:
             resource.setrlimit(resource.RLIMIT_AS, (self._memory,) * 2)
 
     def copy_output(self) -> None:
-        """Write what the job has printed to its file."""
+        """Copy the job's output to its file."""
         for _ in range(64):
             if self.pipe is None:
                 return
@@ -200,21 +201,21 @@ class WatchedRun:
             self._output.write(data)
 
     def reap(self) -> int | None:
-        """The exit code of the command (negative for a signal); None while it runs."""
+        """Return the exit code of the command (negative for a signal); None while it runs."""
         code = self._process.poll()
-        if code is not None:  # only now: what it leaves behind is reaped without its Popen
+        if code is not None:  # only now: its remaining children are reaped without its Popen
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
         return code
 
     def end(self, grace: float) -> int | None:
-        """End all processes. Returns the command's exit code."""
+        """Stop all processes. Return the command's exit code."""
         until = time.monotonic() + grace
         number: int = signal.SIGTERM
         while signal_all(number):
             time.sleep(TURN)
-            self.copy_output()  # a job that cannot print might not end
+            self.copy_output()  # a job that cannot write might not end
             self.reap()
             number = signal.SIGKILL if time.monotonic() > until else 0
             if time.monotonic() > until + 2 * grace:
@@ -231,10 +232,10 @@ class JobWatcher:
         self._lease = LeaseFile(folder / "lease")
         self._state: dict[str, Any] = {"host": socket.gethostname(), STARTED: None}
         self._told = False
-        """The engine has told the watcher to end."""
+        """Whether the engine has signaled the watcher to stop."""
 
     def run(self) -> int:
-        """Run the job. Returns the exit code for the engine."""
+        """Run the job. Return the exit code for the engine."""
         if (self._folder / "state.json").exists():
             return self._over(ExitReason.AGAIN, None)
         if self._lease.lost():
@@ -261,7 +262,7 @@ class JobWatcher:
         self._told = True
 
     def _watch(self, run: WatchedRun, job: dict[str, Any], woken: int) -> str:
-        """Why the job has to end, or has ended, as soon as it does."""
+        """Return why the job must end, or has ended, as soon as that happens."""
         began = beat = time.monotonic()
         while True:
             sources = [woken, *([0] if job["stdin"] else []), *([] if run.pipe is None else [run.pipe])]

@@ -1,4 +1,4 @@
-"""Parsing the parts of an endpoint's address that all transports share: host names, IPv6 addresses, ports, socket
+"""Parses the parts of an endpoint's address that all transports share: host names, IPv6 addresses, ports, socket
 paths."""
 
 import re
@@ -10,17 +10,17 @@ from gateway.core.address import Address
 # RFC 1123 labels, with the underscore that container names use
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>[0-9]{1,5})")
-# sockaddr_un holds 108 bytes, the last of them NUL
+# sockaddr_un has 108 bytes, the last of them NUL
 _MAX_SOCKET_PATH = 107
 PORT_RANGE = "its port is not between 1 and 65535"
 
 
 class BadAddressError(ValueError):
-    """A part of an address is wrong; the text says what: "it has no port"."""
+    """A part of an address is invalid; the text describes the fault: "it has no port"."""
 
 
 def refuse(text: str, why: object, expected: str) -> NoReturn:
-    """Raise the ValueError for the address `text`: `why` it is wrong, and which form is `expected`."""
+    """Raise the ValueError for the address `text`: `why` it is invalid, and which form is `expected`."""
     raise ValueError(f"bad address {text!r}: {why}; {expected}")
 
 
@@ -35,7 +35,8 @@ def check_characters(text: str) -> None:
 
 
 def host_and_port(text: str, scheme: str = "") -> Address:
-    """The Address of `host:port` or `[IPv6]:port`; host names in lower case, IPv6 addresses in canonical form.
+    """Return the Address of `host:port` or `[IPv6]:port`, with host names in lower case and IPv6 addresses in canonical
+    form.
 
     Raises:
         BadAddressError: `text` is neither.
@@ -52,7 +53,7 @@ def host_and_port(text: str, scheme: str = "") -> Address:
 
 
 def host_name(text: str) -> str:
-    """The host name or IPv4 address `text`, in lower case.
+    """Return the host name or IPv4 address `text`, in lower case.
 
     Raises:
         BadAddressError: `text` is neither.
@@ -65,7 +66,7 @@ def host_name(text: str) -> str:
 
 
 def ipv6(text: str) -> str:
-    """The IPv6 address `text`, which stood in brackets, in canonical form.
+    """Return the IPv6 address `text`, which was in brackets, in canonical form.
 
     Raises:
         BadAddressError: `text` is not an IPv6 address, or has a zone.
@@ -80,10 +81,10 @@ def ipv6(text: str) -> str:
 
 
 def socket_path(path: str, scheme: str = "") -> Address:
-    """The Address of the unix socket at `path`.
+    """Return the Address of the unix socket at `path`.
 
     Raises:
-        BadAddressError: the path is not absolute, is too long, or holds NUL.
+        BadAddressError: the path is not absolute, is too long, or contains NUL.
     """
     if not path.startswith("/"):
         raise BadAddressError("the path of a unix socket must be absolute")

@@ -1,5 +1,4 @@
-"""The base class of all transports' listeners: where they accept clients, the end of their connections, and what they
-count."""
+"""The base class of all transports' listeners: accepting clients, closing their connections, and counters."""
 
 import asyncio
 
@@ -13,7 +12,7 @@ from gateway.transports.tls import accepting
 
 
 class BaseListener:
-    """A Listener without its wire. None of this is used by requests."""
+    """A Listener without its protocol. Requests use none of this."""
 
     address: str
     """`host:port`, once started."""
@@ -25,13 +24,13 @@ class BaseListener:
         self._accept_with(settings)
 
     def serve(self) -> asyncio.BaseProtocol:
-        """The connection of a new client, after the TLS handshake."""
+        """Return the connection of a new client, after the TLS handshake."""
         raise NotImplementedError
 
     def _accept_with(self, settings: ListenerSettings) -> None:
-        """Serve the clients that connect from now on with these settings."""
+        """Use these settings for clients that connect from now on."""
         self._is_bounded = self._connections.are_bounded(settings.limits)
-        """Whether connections may end, or refuse requests, before their clients want it."""
+        """Whether the gateway can end connections, or refuse requests on them, on its own initiative."""
         self._accept = accepting(settings, self.serve, self._connections, self._timeouts)
 
     def _make_connection(self) -> asyncio.BaseProtocol:
@@ -41,41 +40,41 @@ class BaseListener:
         """Bind, and accept connections.
 
         Raises:
-            OSError: the address is taken, not allowed, or not of this machine.
+            OSError: the address is in use, not allowed, or not an address of this machine.
         """
         self._server = await bound_server(self._make_connection, address)
         self.address = str(replace(address, port=self._server.sockets[0].getsockname()[1]))
         await self._server.start_serving()
 
     async def stop_accepting(self) -> None:
-        """As in every Listener."""
+        """See `Listener.stop_accepting`."""
         self._connections.begin_draining()
         if self._server is not None:
             server, self._server = self._server, None
             await stop_accepting(server, self._make_connection)
 
     async def drain(self, seconds: float) -> int:
-        """Accept no more connections, let those that are open end after their last reply, and terminate them after
-        `seconds`. Returns the number of requests that were not answered."""
+        """Accept no more connections, close the open ones after their last reply, and terminate them after `seconds`.
+        Return the number of unanswered requests."""
         await self.stop_accepting()
         return await self._connections.end(seconds)
 
     @property
     def refused_connections(self) -> int:
-        """As in every Listener."""
+        """See `Listener.refused_connections`."""
         return self._connections.refused
 
     @property
     def unrecognised_connections(self) -> int:
-        """As in every Listener."""
+        """See `Listener.unrecognised_connections`."""
         return self._connections.unrecognised
 
     @property
     def open_connections(self) -> int:
-        """As in every Listener."""
+        """See `Listener.open_connections`."""
         return self._connections.accepted
 
     @property
     def unanswered_requests(self) -> int:
-        """As in every Listener."""
+        """See `Listener.unanswered_requests`."""
         return self._connections.unanswered

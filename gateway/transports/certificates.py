@@ -1,5 +1,5 @@
-"""Contexts for TLS, made of certificate files, with the versions and ciphers of Mozilla's intermediate profile; and why
-handshakes fail, in plain words."""
+"""TLS contexts from certificate files, with the versions and ciphers of Mozilla's intermediate profile; and the reasons
+of failed handshakes in plain words."""
 
 import ssl
 from collections.abc import Sequence
@@ -28,17 +28,18 @@ CIPHERS = ":".join(
         "DHE-RSA-CHACHA20-POLY1305",
     )
 )
-"""Of TLS 1.2, from Mozilla's "Server Side TLS" 5.7, intermediate. TLS 1.3 has its own, all of which are allowed."""
+"""The TLS 1.2 ciphers of Mozilla's "Server Side TLS" 5.7, intermediate. TLS 1.3 has its own ciphers, all of which are
+allowed."""
 
 
 def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """The TLS context for a listener's handshakes.
+    """Return the TLS context for a listener's handshakes.
 
     Raises:
         CertificateError: a file cannot be read or used.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER, alpn)
-    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE  # the profile: clients know best what is fast for them
+    context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE  # like in the profile: clients know their fastest cipher
     _load_pair(context, files)
     if client != "none":
         _load_authorities(context, files.authorities, "client_ca")
@@ -50,7 +51,7 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
 
 
 def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """The TLS context for the handshakes of a backend's connections. Without authorities those of the system are
+    """Return the TLS context for the handshakes of a backend's connections. Without authorities, the system's are
     trusted.
 
     Raises:
@@ -70,7 +71,7 @@ def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Seq
 
 
 def faults(files: TlsFiles, authorities: FileKey) -> list[CertificateError]:
-    """Why files cannot be used, one error for each. `authorities` is the key of the file with the CAs."""
+    """Return why files cannot be used, one error for each file. `authorities` is the key of the file with the CAs."""
     context, found = _context(ssl.PROTOCOL_TLS_SERVER, ()), []
     try:
         if files.certificate:
@@ -104,7 +105,7 @@ def _load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
     text = read(files.certificate, "certificate")
     read(files.key, "key")
     try:
-        # A key with a passphrase would be asked for on the terminal.
+        # OpenSSL would ask for the passphrase of a key on the terminal.
         context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -134,8 +135,8 @@ def _load_authorities(context: ssl.SSLContext, path: str, key: FileKey) -> None:
 
 
 def _check_end(text: str, key: FileKey) -> None:
-    """Check that a file does not end in the line with which a certificate begins, which OpenSSL leaves out: it is still
-    being written, or its disk is full."""
+    """Check that a file does not end inside a certificate: OpenSSL ignores an incomplete one, for example in a file
+    that is still being written or on a full disk."""
     if text.count("-----BEGIN ") != text.count("-----END "):
         raise CertificateError(key, "it ends within a certificate")
 
@@ -143,17 +144,17 @@ def _check_end(text: str, key: FileKey) -> None:
 def _load_revocations(context: ssl.SSLContext, path: str) -> None:
     check_revocations(path)
     try:
-        context.load_verify_locations(cafile=path)  # `cadata` takes no revocation lists
+        context.load_verify_locations(cafile=path)  # `cadata` does not accept revocation lists
     except (ssl.SSLError, OSError) as error:
         raise CertificateError("client_crl", "it has no certificate revocation list that can be read") from error
 
 
 def refusal_text(error: ssl.SSLError, host: str = "") -> str:
-    """Why a handshake failed, in plain words. `host` is the name that the other side should have had."""
+    """Return why a handshake failed, in plain words. `host` is the expected name of the other side."""
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _UNVERIFIED.get(error.verify_code, f"its certificate is not accepted: {error.verify_message}")
         return text.format(host=host)
-    reason: str = getattr(error, "reason", None) or ""  # those that Python itself raises have none
+    reason: str = getattr(error, "reason", None) or ""  # errors that Python itself raises have none
     if reason in _REASONS:
         return _REASONS[reason]
     if "_ALERT_" in reason:

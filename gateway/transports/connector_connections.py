@@ -10,10 +10,10 @@ from gateway.transports.tls import Secured, connect
 
 
 class Abortable(Protocol):
-    """A connection that can be closed at once."""
+    """A connection that can be closed immediately."""
 
     def abort(self) -> None:
-        """Close without sending what is still to be sent."""
+        """Close without sending the remaining data."""
 
 
 C = TypeVar("C", bound=Abortable)
@@ -23,8 +23,9 @@ class ConnectorConnections(Generic[C]):
     """The set of open connections. Each connection calls `opened` once its socket is connected and `lost` once the
     socket is closed.
 
-    A connector that opens a connection by itself calls `lost` where that fails or is cancelled: `opened` may have been
-    called by then, and uvloop closes the socket of an opening that is cancelled without a word to the connection."""
+    A connector that opens a connection by itself calls `lost` if that fails or is cancelled: `opened` might have been
+    called before, and uvloop closes the socket of a cancelled connection attempt without notifying the connection.
+    """
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -38,7 +39,7 @@ class ConnectorConnections(Generic[C]):
         return iter(self._open)
 
     async def open(self, connection: C, place: Address, secured: Secured | None) -> None:
-        """Connect it to a TCP address or a unix socket, over TLS if it is `secured`. Raises as `tls.connect`."""
+        """Connect it to a TCP address or a unix socket, over TLS if it is `secured`. Raises like `tls.connect`."""
         loop, protocol = asyncio.get_running_loop(), cast(asyncio.BaseProtocol, connection)
         try:
             if place.path:
@@ -52,19 +53,19 @@ class ConnectorConnections(Generic[C]):
             raise
 
     def opened(self, connection: C) -> None:
-        """Add a connection; after `abort_all` it is aborted instead of kept."""
+        """Add a connection; after `abort_all`, abort it instead."""
         self._open.add(connection)
         if self.is_closed:
             connection.abort()
 
     def lost(self, connection: C) -> None:
-        """Remove a connection whose socket is closed; nothing happens if it is not there."""
+        """Remove a connection whose socket is closed. Does nothing if it is not in the set."""
         self._open.discard(connection)
         if self.is_closed and not self._open:
             self._emptied.set()
 
     def abort_all(self) -> None:
-        """Abort every connection, and from now on each that is still being opened."""
+        """Abort every connection, and from now on every connection that is still being opened."""
         self.is_closed = True
         for connection in list(self._open):
             with log_and_continue("closing a connection to an endpoint"):

@@ -1,4 +1,4 @@
-"""The errors of endpoints that cannot be reached, or do not answer in time, with the same texts in every transport."""
+"""The errors of endpoints that are unreachable, or do not respond in time, with the same texts in every transport."""
 
 import os
 import re
@@ -10,26 +10,26 @@ from gateway.transports.certificates import refusal_text
 
 
 def unreachable(text: str, *, sent: bool = False) -> TransportError:
-    """There is no connection to the endpoint, or it has ended."""
+    """Return the error for a connection that cannot be made, or has ended."""
     return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=sent)
 
 
 def connector_closed(*, sent: bool = False) -> TransportError:
-    """The gateway has closed the connector."""
+    """Return the error after the gateway has closed the connector."""
     return unreachable("the connector is closed", sent=sent)
 
 
 def deadline_passed(*, sent: bool = False) -> TransportError:
-    """The deadline passed before the reply came, or before the request was sent."""
+    """Return the error after the deadline has passed, before the reply arrived or before the request was sent."""
     text = "no reply before the deadline" if sent else "the deadline passed before the request was sent"
     return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=sent)
 
 
 def seconds_left(deadline: float | None, now: float) -> float | None:
-    """Seconds until `deadline`, None without one. Both arguments are times of the event loop's clock.
+    """Return the seconds until `deadline`; None without a deadline. Both arguments are on the event loop's clock.
 
     Raises:
-        TransportError: DEADLINE_EXCEEDED, the deadline has passed.
+        TransportError: DEADLINE_EXCEEDED if the deadline has passed.
     """
     if deadline is None:
         return None
@@ -41,11 +41,12 @@ def seconds_left(deadline: float | None, now: float) -> float | None:
 def not_connected(
     error: OSError, host: str, seconds: float, limit: float | None = None, server_name: str = ""
 ) -> TransportError:
-    """Connecting to `host` failed with `error`; it was allowed to take `seconds`. `server_name` is the name that its
-    TLS certificate should have had, if that is not `host`.
+    """Return the error after connecting to `host` failed with `error`, with a limit of `seconds`. `server_name` is the
+    expected name in its TLS certificate, if that is not `host`.
 
-    Where `seconds` is less than the connect timeout `limit`, the call's deadline shortened it. A timeout is
-    DEADLINE_EXCEEDED then, not UNAVAILABLE: a short deadline does not mean that the endpoint is unreachable.
+    If `seconds` is less than the connect timeout `limit`, the call's deadline has shortened it. A timeout is
+    DEADLINE_EXCEEDED in that case, not UNAVAILABLE, because a short deadline does not mean that the endpoint is
+    unreachable.
     """
     if isinstance(error, TimeoutError):
         text = f"no connection within {seconds:.3g} s"
@@ -63,20 +64,20 @@ def not_connected(
 
 
 def how_lost(error: Exception | None) -> str:
-    """How a connection ended, for texts such as "the connection was reset without a reply". A server that wants another
-    client certificate often says so by an alert after the handshake only."""
+    """Return how a connection ended, for texts such as "the connection was reset without a reply". A server that
+    requires another client certificate often reports this only by an alert after the handshake."""
     if isinstance(error, ssl.SSLError):
         return f"ended by TLS ({refusal_text(error)})"
     return "closed" if error is None else "reset"
 
 
 def not_resolved(host: str, error: socket.gaierror) -> TransportError:
-    """The host name has no address."""
+    """Return the error for a host name without an address."""
     return unreachable(f"host name {host!r} not resolved: {error.strerror}")
 
 
 def _system_text(error: OSError) -> str:
-    """The system's text without the event loop's: `connection refused`."""
-    # Where a name has several addresses (localhost), asyncio joins their errors into one text without an errno.
+    """Return the system's text without the event loop's prefix: `connection refused`."""
+    # If a name has several addresses (localhost), asyncio joins their errors into one text without an errno.
     numbers = [error.errno] if error.errno else re.findall(r"\[Errno (\d+)\]", str(error))
     return os.strerror(int(numbers[0])).lower() if numbers else str(error)

@@ -1,4 +1,4 @@
-"""The first bytes of a connection to an address that several transports share. They tell which one the client speaks:
+"""The first bytes of a connection to an address that several transports share. They identify the client's transport:
 
     first bytes                        transport
     PRI * HTTP/2.0 CR LF CR LF SM ...  gRPC: the preface of HTTP/2 (RFC 9113, section 3.4)
@@ -6,8 +6,8 @@
     a character of an HTTP method      HTTP/1.1 (RFC 9112, section 3.1), also after an empty line
     anything else                      none: the connection is refused
 
-Over TLS the client and the gateway may have agreed on HTTP/1.1 or HTTP/2 in the handshake (ALPN); then no byte is
-waited for. Once it is known, the transport's own connection takes over, and nothing is left of this one.
+Over TLS, the client and the gateway might have agreed on HTTP/1.1 or HTTP/2 in the handshake (ALPN); the gateway then
+does not wait for bytes. Once the transport is known, its own connection takes over and replaces this one.
 """
 
 import asyncio
@@ -21,26 +21,27 @@ from gateway.transports.lifecycle import ConnectionContext, Lifecycle, Phase
 from gateway.transports.listener_connections import AcceptedConnection
 
 SCRATCH_BYTES = 64 * 2**10
-"""Bytes received at a time. Every transport's own buffer holds as many."""
+"""The number of bytes received at a time. Every transport's own buffer is at least as large."""
 
-# RFC 9110 section 5.6.2: `tchar`, which methods consist of; and an empty line, which may come before.
+# RFC 9110, section 5.6.2: `tchar`, the characters of methods; and an empty line, which can come before.
 _HTTP1 = frozenset(b"!#$%&'*+-.^_`|~\r\n") | frozenset(range(0x30, 0x3A)) | frozenset(range(0x41, 0x5B))
 _HTTP1 |= frozenset(range(0x61, 0x7B))
 _LONGEST = 24
-"""Bytes of the longest magic, which is HTTP/2's preface."""
+"""The length of the longest magic, HTTP/2's preface, in bytes."""
 
 
 @frozen
 class Opening:
-    """How connections of one transport begin. `magic` is empty for HTTP/1.1, which begins with any method; `alpn` is
-    what both sides announce over TLS, empty if nothing."""
+    """The beginning of connections of one transport. `magic` is empty for HTTP/1.1, which begins with any method;
+    `alpn` is the name that both sides announce over TLS, or empty."""
 
     magic: bytes = b""
     alpn: str = ""
 
 
 def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
-    """The index of the opening that `data`, all that the client has sent, begins with; None if more bytes are needed.
+    """Return the index of the opening at the beginning of `data`, which is everything that the client has sent; None if
+    more bytes are needed.
 
     Raises:
         DecodeError: it is none of them.
@@ -58,28 +59,28 @@ def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
 
 
 class Served(AcceptedConnection, typing.Protocol):
-    """The connection of a transport, which takes over. It is an asyncio.Protocol or an asyncio.BufferedProtocol."""
+    """The connection of a transport, which takes over: an asyncio.Protocol or an asyncio.BufferedProtocol."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As of every asyncio protocol."""
+        """Handle the new connection, like every asyncio protocol."""
 
 
 @frozen
 class SharedContext(ConnectionContext):
-    """The data that all connections of one shared address use until they are recognised."""
+    """The data that all connections of one shared address use until they are recognized."""
 
     openings: Sequence[Opening]
     serve: Sequence[Callable[[], Served]]
-    """For each opening what makes the connection that takes over."""
+    """For each opening, the function that creates the connection to take over."""
     names: str
     """The protocols that are served, for error texts: `v2-rest, v2-grpc`."""
     scratch: memoryview
 
 
 class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
-    """A connection that is not recognised yet. It counts as a connection of the listener, may be silent for as long as
-    an idle one, and has `Timeouts.head` seconds from its first byte on. A connection that is one too many is told so by
-    the transport that it turns out to speak; for that it has `Timeouts.grace` seconds in place of both."""
+    """A connection that is not recognized yet. The connection counts for the listener, can be silent for the same time
+    as an idle one, and has `Timeouts.head` seconds from its first byte. If it exceeds the connection limit, the
+    transport that it turns out to use sends the error; in that case both times are `Timeouts.grace` seconds."""
 
     HEAD_NAME = "the bytes that tell the protocol"
 
@@ -88,21 +89,21 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
     def __init__(self, context: SharedContext) -> None:
         super().__init__(context)
         self._early = b""
-        """Bytes that have arrived: not more than the longest magic."""
+        """The bytes that have arrived, at most the length of the longest magic."""
         self._head_seconds = context.timeouts.head
-        """The time from the first byte until it is recognised."""
+        """The maximum time from the first byte until it is recognized, in seconds."""
 
     @property
     def unanswered(self) -> int:
-        """1 while a request may have begun to arrive."""
+        """1 while a request might have begun to arrive."""
         return int(self._phase is Phase.HEAD)
 
     def renew(self, context: SharedContext) -> None:
-        """Recognise with `context` from now on."""
+        """Use `context` from now on."""
         self._context = context
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected, and the TLS handshake, if there is one, is over."""
+        """Handle a new client, after the TLS handshake if there is one."""
         super().connection_made(transport)
         tls = transport.get_extra_info("ssl_object")
         agreed = None if tls is None else tls.selected_alpn_protocol()
@@ -114,13 +115,13 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
                 return
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive the next bytes: behind those that have arrived."""
+        """Return the buffer for the next bytes, after the bytes that have arrived."""
         scratch, early = self._context.scratch, self._early
         scratch[: len(early)] = early
         return scratch[len(early) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The client sent something."""
+        """Handle bytes from the client."""
         if self._phase not in (Phase.IDLE, Phase.HEAD):
             self._drop(nbytes)
             return
@@ -140,7 +141,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
             self._alarm.set(self._head_seconds)
 
     def eof_received(self) -> None:
-        """The client has closed, or will send nothing more: the connection is closed."""
+        """Close the connection, because the client has closed it, or will send no more."""
         self._close()
 
     def _hand_over(self, at: int, received: memoryview | bytes) -> None:
@@ -148,7 +149,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         transport, served = self._transport, self._context.serve[at]()
         self._hand_over_to(served)
         protocol = typing.cast(asyncio.BaseProtocol, served)
-        # uvloop reads in another way for a BufferedProtocol, and asks which one it is when reading begins.
+        # uvloop reads a BufferedProtocol in another way, and checks the type when reading begins.
         transport.pause_reading()
         transport.set_protocol(protocol)
         transport.resume_reading()
@@ -170,18 +171,18 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self._reject(refusal(Reason.INVALID_INPUT, f"this port speaks {self._context.names}"))
 
     def _reject_connection(self, error: GatewayError) -> None:
-        """Nobody knows yet in which words to refuse it. A client that says nothing is not waited for."""
+        """The protocol of the error is not known yet. The gateway does not wait long for a silent client."""
         self._idle_seconds = self._head_seconds = self._context.timeouts.grace
         self._alarm.set(self._idle_seconds)
 
     def _reject(self, error: GatewayError) -> None:
-        """Tell it to a client that sends text, which may be HTTP; close the connection of any other."""
+        """Send the error to a client that sends text, which might be HTTP; close the connection of any other client."""
         if self._early[:1].isalpha():
             self._transport.write(_http_reply(error))
         self._linger()
 
     def _proceed(self) -> None:
-        """Nothing waits for the client to read."""
+        """Do nothing: nothing waits for the client to read."""
 
 
 def _http_reply(error: GatewayError) -> bytes:

@@ -1,4 +1,4 @@
-"""Inflating bodies: counted in a Memory, and in a thread where it would block the loop for long."""
+"""Decompresses bodies: counted in a Memory, and in a thread if it would block the loop for long."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,15 +11,16 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 IN_THREAD = 256 * 2**10
-"""Content larger than this, compressed or not, is processed in a thread. So many bytes take 1 ms."""
+"""The maximum size of content, compressed or not, that is processed without a thread. This number of bytes takes 1
+ms."""
 
 
 def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY) -> Buffer:
-    """`data` inflated; `coding` is one of inflation.WINDOWS.
+    """Return `data` decompressed; `coding` is one of inflation.WINDOWS.
 
     Raises:
-        DecodeError, GatewayError: as `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded), the process has no memory
-            left for it.
+        DecodeError, GatewayError: like `inflation.inflated`; RESOURCE_EXHAUSTED (overloaded) if the process has no
+            memory left for it.
     """
     arriving = ArrivingBody(inflation.max_inflated_size(len(data), limits), memory)
     for piece in inflation.inflated(data, coding, limits, what):
@@ -30,7 +31,7 @@ def inflate(data: Buffer, coding: str, limits: Limits, what: str, memory: Memory
 def inflate_small(
     data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
 ) -> Buffer | None:
-    """As `inflate`; None if the content is too large to be inflated without a thread."""
+    """Like `inflate`; None if the content is too large to be decompressed without a thread."""
     if len(data) > IN_THREAD:
         return None
     try:
@@ -44,27 +45,27 @@ def inflate_small(
 async def inflate_in_thread(
     data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
 ) -> Buffer:
-    """As `inflate`, in a thread."""
+    """Like `inflate`, in a thread."""
     return await asyncio.to_thread(inflate, data, coding, limits, what, memory)
 
 
 async def inflate_anywhere(
     data: Buffer, coding: str, limits: Limits, what: str, memory: Memory = PROCESS_MEMORY
 ) -> Buffer:
-    """As `inflate`, in a thread if the content is large."""
+    """Like `inflate`, in a thread if the content is large."""
     found = inflate_small(data, coding, limits, what, memory)
     return await inflate_in_thread(data, coding, limits, what, memory) if found is None else found
 
 
 def is_compressed(message: Message, framing: Framing) -> bool:
-    """Whether `message` has content to inflate."""
+    """Return whether `message` has content to decompress."""
     return framing.is_compressed is not None and framing.is_compressed(message)
 
 
 async def inflate_message(
     message: Message, framing: Framing, limits: Limits, memory: Memory = PROCESS_MEMORY
 ) -> Message:
-    """The message with its content inflated. Raises what the framing's `inflate` raises."""
+    """Return the message with its content decompressed. Raises the exceptions of the framing's `inflate`."""
     assert framing.inflate is not None
     if len(message.parts[1]) <= IN_THREAD:
         try:

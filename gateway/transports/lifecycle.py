@@ -1,14 +1,13 @@
-"""The phases of a client's connection, how long each may last, and how the connection ends.
+"""The phases of a client's connection, the time limits of each, and how the connection ends.
 
             first byte         head read            body read            reply being read by the client
       IDLE ────────────→ HEAD ───────────→ BODY ───────────→ ANSWERING ────────────────→ FLUSHING
        ↑                                                         │                           │
        └───────── the reply is written, the connection kept ─────┴───────────────────────────┘
-
       any phase ── last reply, or error reply ──→ LINGERING ──→ CLOSED
       any phase ── the client closed ───────────→ CLOSED
 
-A message without a body goes from HEAD to ANSWERING; one that came in one piece goes from IDLE to ANSWERING.
+A message without a body goes from HEAD to ANSWERING; a message that arrives in one piece goes from IDLE to ANSWERING.
 
     phase      waits for                         at most (Timeouts)                          then
     IDLE       the first byte of a message       `first_byte`, later `idle`; `grace` while   close
@@ -24,8 +23,8 @@ A message without a body goes from HEAD to ANSWERING; one that came in one piece
     LINGERING  the client to close               `linger`, and `limits.message` bytes        abort, or close
     CLOSED     the last bytes to be sent         `write`                                     abort
 
-gRPC multiplexes its requests, so its connections use only HEAD, IDLE, ANSWERING and the last two, and watch each stream
-on their own.
+gRPC multiplexes its requests, so its connections use only HEAD, IDLE, ANSWERING and the last two, and check each stream
+separately.
 """
 
 import asyncio
@@ -47,7 +46,7 @@ from gateway.transports.tls import CLIENT_HELLO_TEXT, HELLO, IDENTITY
 
 
 class Phase(Enum):
-    """The phase of a connection, by what it waits for; the module's docstring draws which phase follows which."""
+    """The phase of a connection, by what it waits for; the module docstring shows their order."""
 
     IDLE = "waiting for the next message"
     HEAD = "receiving a message's head"
@@ -72,26 +71,27 @@ class ConnectionContext:
 
 class Lifecycle(asyncio.BaseProtocol, ABC):
     """The part of a client's connection that is the same in every transport: admission, timeouts, memory of unread
-    replies, closing.
+    replies, and closing.
 
-    A subclass receives and answers messages. It sets `_phase`, and sets `_alarm` to the time limit of the new phase.
+    A subclass receives messages and sends replies. It sets `_phase`, and sets `_alarm` to the time limit of the new
+    phase.
     """
 
     HEAD_NAME = "the message's head"
     BODY_NAME = "the message"
-    """The two parts of a message in error texts."""
+    """The names of the two parts of a message in error texts."""
 
     _transport: asyncio.Transport
     _peer: str
     """`host:port`; empty on a unix socket."""
     _identity: str = ""
-    """The identity in the client's certificate; empty without one."""
+    """The identity in the client's certificate; empty without a certificate."""
 
     memory: Memory
     """Counts the client's messages, and its unread replies."""
 
     connection_memory: ConnectionMemory
-    """Counts the connection's memory beside its bodies."""
+    """Counts the connection's memory other than its bodies."""
 
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
@@ -99,51 +99,52 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm = Alarm(self._loop, self._expire)
         self._phase = Phase.IDLE
         self._idle_seconds = context.timeouts.idle
-        """How long the connection may stay IDLE."""
+        """How long the connection can stay IDLE, in seconds."""
         self._body_begun: float | None = None
         """When the connection began to wait for the rest of the message; None before that."""
         self._body_bytes = 0
-        """How much of the rest has arrived."""
+        """The number of bytes of the rest that have arrived."""
         self._writable = True
         self._progress: ReplyProgress | None = None
-        """The client's progress in reading what was written, since it was last waited for."""
+        """The client's progress in reading the written data, since the beginning of the wait."""
         self._read: asyncio.Future[None] | None = None
-        """What `_until_read` waits for."""
+        """The future that `_until_read` waits for."""
         self._counted = 0
-        """Bytes of unread replies that are counted in `memory`."""
+        """The number of bytes of unread replies that are counted in `memory`."""
         self._is_yielding = False
-        """Whether others have their turn before this connection receives more."""
+        """Whether other connections have their turn before this one receives more."""
 
     @property
     def awaits_client(self) -> bool:
         """Whether nothing happens until the client sends or reads something."""
         return self._phase is not Phase.ANSWERING
 
-    # What a subclass provides.
+    # For subclasses to implement.
 
     @property
     @abstractmethod
     def unanswered(self) -> int:
-        """Requests that have begun to arrive and whose replies are not handed to the system in full."""
+        """The number of requests that have begun to arrive and whose replies are not completely handed to the
+        system."""
 
     @abstractmethod
     def _reject(self, error: GatewayError) -> None:
-        """Refuse the message that is arriving, since its end cannot be found or is not worth waiting for: write an
+        """Refuse the message that is arriving, because its end cannot be found or is not worth waiting for: write an
         error reply, then linger."""
 
     @abstractmethod
     def _proceed(self) -> None:
-        """Go on after the client has read most of its replies."""
+        """Continue after the client has read most of its replies."""
 
     def _take_turn(self) -> None:
-        """Go on receiving after `_yield`."""
+        """Continue to receive after `_yield`."""
         self._is_yielding = False
 
     def _reject_connection(self, error: GatewayError) -> None:
-        """Refuse the whole connection, which is one too many: write an error reply, then linger."""
+        """Refuse the connection, because it exceeds the limit: write an error reply, then linger."""
         self._reject(error)
 
-    # What the listener calls.
+    # Called by the listener.
 
     def drain(self) -> None:
         """Close after the last reply; an idle connection is closed after `Timeouts.grace`."""
@@ -156,13 +157,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self.abort()
 
     def abort(self) -> None:
-        """Close at once, without sending what is still to be sent."""
+        """Close immediately, without sending the remaining data."""
         self._transport.abort()
 
-    # What the event loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Handle a new client."""
         self._transport = transport  # type: ignore[assignment]
         self._peer = peer_address(transport.get_extra_info("peername"))
         self._identity = transport.get_extra_info(IDENTITY) or ""
@@ -179,7 +180,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
                 pass
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is closed, by either side."""
+        """Handle a connection that either side has closed."""
         self._phase = Phase.CLOSED
         self._context.connections.discard(self)
         self._alarm.stop()
@@ -188,13 +189,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self.connection_memory.clear()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than replies are written."""
+        """Pause writing, because the client reads more slowly than replies are written."""
         self._writable = False
         self._count_unread()
-        self._loop.call_soon(self._count_unread)  # more of the reply may be written in this turn of the loop
+        self._loop.call_soon(self._count_unread)  # more of the reply can be written in this turn of the loop
 
     def resume_writing(self) -> None:
-        """The client has read most of what was written."""
+        """Resume writing after the client has read most of the written data."""
         self._writable = True
         self._count_unread()
         if self._read is not None and not self._read.done():
@@ -202,7 +203,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._proceed()
 
     def _tls_mistake(self, received: Buffer) -> str:
-        """The error for a client that began a TLS handshake, though the listener has no TLS; empty for any other."""
+        """Return the error for a client that began a TLS handshake on a listener without TLS; empty for any other
+        client."""
         if bytes(received[: len(HELLO)]) != HELLO:
             return ""
         self._context.connections.log_mistake("hello", self._peer, CLIENT_HELLO_TEXT)
@@ -238,13 +240,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         return _too_slow(f"{self.BODY_NAME} came at less than {timeouts.rate:g} bytes a second")
 
     def _await_progress(self) -> None:
-        """Wait for the client to read what was written."""
+        """Wait for the client to read the written data."""
         self._count_unread()
         self._progress = ReplyProgress(self._transport.get_write_buffer_size(), self._loop.time())
         self._alarm.set(self._context.timeouts.write)
 
     async def _until_read(self) -> None:
-        """Wait until the client has read most of what was written; always let the loop run other tasks once."""
+        """Wait until the client has read most of the written data; always give other tasks of the loop one turn."""
         await asyncio.sleep(0)
         if not self._writable:
             self._read = self._loop.create_future()
@@ -259,7 +261,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         return not self._progress.is_too_slow(unread, self._loop.time(), timeouts)
 
     def _expire(self) -> None:
-        """The time limit of the phase is over."""
+        """Handle the end of the phase's time limit."""
         match self._phase:
             case Phase.IDLE:
                 self._close_idle()
@@ -277,8 +279,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     @property
     def _unread_bytes(self) -> int:
-        """Bytes of replies that wait because the client reads too slowly. While it keeps up they are few, and count as
-        none."""
+        """The number of bytes of replies that wait because the client reads too slowly. While it keeps up, there are
+        few, and they count as 0."""
         return 0 if self._writable else self._transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
@@ -294,15 +296,16 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     # Ends.
 
     def _hand_over_to(self, after: AcceptedConnection) -> None:
-        """Let `after` serve the client from now on."""
+        """Hand over the client to `after`."""
         self._alarm.stop()
         self._phase = Phase.CLOSED
         self._context.connections.hand_over(self, after)
 
     def _linger(self) -> None:
-        """Half-close, and drop what the client still sends until it closes too, for `Timeouts.linger` at most. Closing
-        at once would make the system send a reset, which takes the reply from a client that is still sending (RFC 9112
-        section 9.6). TLS connections cannot be half-closed: there the loop drops what still arrives."""
+        """Half-close, and drop the data that the client still sends until it closes, too, for at most
+        `Timeouts.linger`. If the gateway closed the connection immediately, the system would send a reset, and a client
+        that is still sending would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed:
+        there, the loop drops the remaining data."""
         self._phase = Phase.LINGERING
         self._droppable_bytes = self._context.limits.message
         self._alarm.set(self._context.timeouts.linger)
@@ -310,13 +313,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             return
         try:
             self._transport.write_eof()
-        except OSError:  # asyncio's own loop raises it where the client has reset the connection
+        except OSError:  # asyncio's own loop raises it if the client has reset the connection
             self._transport.abort()
         else:
             self._transport.resume_reading()
 
     def _drop(self, size: int) -> None:
-        """`size` bytes arrived while lingering."""
+        """Handle `size` bytes that arrived while lingering."""
         self._droppable_bytes -= size
         if self._droppable_bytes < 0:
             self._close()

@@ -1,4 +1,4 @@
-"""When a connection that works ends nevertheless, so that its client connects anew, maybe to another replica."""
+"""The end of a working connection, after which its client connects again, maybe to another replica."""
 
 import asyncio
 import math
@@ -8,7 +8,7 @@ from random import uniform
 from gateway.core.protocol import Limits
 
 _JITTER = 0.1
-"""The share by which ages differ, so that clients that connected together do not come back together."""
+"""The share by which ages are randomly different: clients that connected together should not return together."""
 
 
 class Lifespan:
@@ -25,16 +25,17 @@ class Lifespan:
         self._timer: asyncio.TimerHandle | None = None
 
     def is_last(self, now: float) -> bool:
-        """Whether the request that is answered or begun now is the connection's last one. Call it once for each."""
+        """Return whether the request that is answered or begun now is the connection's last one. Call this once for
+        each request."""
         self._requests_left -= 1
         return self._requests_left <= 0 or now >= self.ends_at
 
     def call_at(self, loop: asyncio.AbstractEventLoop, when: float, end: Callable[[], None]) -> None:
-        """Call `end` at this time instead of what was to be called before, unless the time is infinite."""
+        """Call `end` at this time, unless the time is infinite. This cancels the previous schedule."""
         self.stop()
         self._timer = loop.call_at(when, end) if when < math.inf else None
 
     def stop(self) -> None:
-        """Call nothing any more."""
+        """Cancel the scheduled call."""
         if self._timer is not None:
             self._timer.cancel()

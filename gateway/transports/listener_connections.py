@@ -2,10 +2,10 @@
 
     serving ──announce_end──→ ending ──drain──→ draining ──all closed, or time over──→ no connections
 
-While `ending`, every request is answered, and replies announce that the connection will close where the protocol can
-say so. While `draining`, the listener accepts no connection, and each connection closes after its last reply. An idle
-connection stays open for `Timeouts.grace`: its client may have sent a request that has not arrived yet and that closing
-at once would lose.
+While `ending`, every request is served, and replies announce that the connection will close, if the protocol can
+express that. While `draining`, the listener accepts no connections, and each connection closes after its last reply. An
+idle connection stays open for `Timeouts.grace`: its client might have sent a request that has not arrived yet and would
+be lost if the connection closed immediately.
 """
 
 import asyncio
@@ -23,41 +23,43 @@ from gateway.core.protocol import Limits, ListenerSettings
 from gateway.core.surviving import log_and_continue
 from gateway.transports.shedding import Shedding
 
-if sys.platform != "win32":  # where only the client runs
+if sys.platform != "win32":  # only the client runs on Windows
     import resource
 
 log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 10_000
 DEFAULT_HANDSHAKES = 500
-"""TLS handshakes at once: they take 50 MiB together, and end within a second unless their clients stall."""
+"""The maximum number of parallel TLS handshakes: they take 50 MiB together, and end within a second unless their
+clients stall."""
 _MIN_RESERVED = 64
 _RESERVED_SHARE = 10
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the process' limit of open files to the highest that the system allows it."""
+    """Raise the process's limit of open files to the maximum that the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (ValueError, OSError):  # macOS: `hard` is more than its kernel has
+    except (ValueError, OSError):  # macOS: `hard` exceeds its kernel's limit
         log.warning("the limit of open files stays at %d", soft)
 
 
 def descriptors() -> int:
-    """How many files and sockets the process may have open."""
+    """Return the maximum number of open files and sockets of the process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**31 if soft == resource.RLIM_INFINITY else soft
 
 
 def reserve(available: int) -> int:
-    """How many of the `available` descriptors are kept for backends, the health and status ports, and files."""
+    """Return how many of the `available` descriptors are reserved for backends, the health and status ports, and
+    files."""
     return max(_MIN_RESERVED, available // _RESERVED_SHARE)
 
 
 class ClientConnections:
-    """How many connections each client has open: at most `limit`. Without a limit (None) nothing is counted, and
-    clients without an address never are. A client is forgotten with its last connection."""
+    """The number of open connections of each client, at most `limit`. Without a limit (None), nothing is counted;
+    clients without an address are never counted. A client is forgotten with its last connection."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
@@ -67,7 +69,7 @@ class ClientConnections:
         return len(self._open)
 
     def is_full(self, client: str) -> bool:
-        """Whether `client` may open no further connection."""
+        """Return whether `client` has reached its limit."""
         return self.limit is not None and self._open.get(client, 0) >= self.limit
 
     def add(self, client: str) -> None:
@@ -76,15 +78,16 @@ class ClientConnections:
             self._open[client] = self._open.get(client, 0) + 1
 
     def remove(self, client: str) -> None:
-        """Count one less. Connections that were opened when there was no limit were not counted."""
+        """Count one less. Connections that were opened while there was no limit were not counted."""
         left = self._open.pop(client, 0) - 1
         if left > 0:
             self._open[client] = left
 
 
 class Handshakes:
-    """At most `limit` TLS handshakes under way at once; others wait for their turn, first come, first served. Each
-    takes about 100 KiB, and is given up after `Timeouts.handshake`, which begins when the client connects."""
+    """Limits TLS handshakes to `limit` in parallel. The other handshakes wait for their turn, first come, first served.
+    A handshake takes about 100 KiB, and is cancelled after `Timeouts.handshake`, which begins when the client
+    connects."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -92,16 +95,16 @@ class Handshakes:
         self._waiting: dict[Callable[[], None], None] = {}
 
     def enter(self, begin: Callable[[], None]) -> None:
-        """Call `begin` when its turn has come: now, or once others have ended. It is followed by `end`."""
+        """Call `begin` when its turn has come: now, or after others have ended. It must be followed by `end`."""
         self._waiting[begin] = None
         self._begin_waiting()
 
     def leave(self, begin: Callable[[], None]) -> None:
-        """Its turn has not come yet, and is not wanted any more."""
+        """Remove a `begin` that is no longer needed before its turn."""
         self._waiting.pop(begin, None)
 
     def end(self) -> None:
-        """A handshake that had its turn is over."""
+        """Handle the end of a handshake that had its turn."""
         self.under_way -= 1
         self._begin_waiting()
 
@@ -114,23 +117,23 @@ class Handshakes:
 
 
 class ConnectionLimit:
-    """At most `limit` client connections, and `per_client` of each client, shared by several listeners. With
-    `makes_room` a new connection takes the place of the oldest one that waits for its client, if there is one."""
+    """The limits of client connections that several listeners share: `limit` in total, and `per_client` for each
+    client. With `makes_room`, a new connection replaces the oldest one that waits for its client, if there is one."""
 
     def __init__(self, limit: int, per_client: int | None = None, *, makes_room: bool = False) -> None:
         self.limit = limit
         self.makes_room = makes_room
         self.clients = ClientConnections(per_client)
         self.shedding: Shedding | None = None
-        """What refuses work while the process is overloaded; set before the listeners are made."""
+        """Refuses work while the process is overloaded. Set it before the listeners are created."""
         self.handshakes = Handshakes(DEFAULT_HANDSHAKES)
         self.open = 0
         self.being_refused = 0
-        """Refused connections that stay open until their clients have read the error."""
+        """The number of refused connections that stay open until their clients have read the error."""
 
     def fit(self, configured: int) -> None:
-        """Set the limit to `configured`, or to what the system's limit of descriptors allows, with a warning in the
-        log."""
+        """Set the limit to `configured`, or to the number that the system's limit of descriptors allows, with a warning
+        in the log."""
         available = descriptors()
         self.limit = min(configured, max(1, available - reserve(available)))
         if self.limit < configured:
@@ -143,7 +146,7 @@ class ConnectionLimit:
 
     @property
     def max_being_refused(self) -> int:
-        """How many refused connections may stay open at once: a quarter of the reserved descriptors."""
+        """The maximum number of refused connections that can stay open: a quarter of the reserved descriptors."""
         return reserve(descriptors()) // 4
 
 
@@ -164,7 +167,8 @@ class AcceptedConnection(typing.Protocol):
 
     @property
     def unanswered(self) -> int:
-        """Requests that have begun to arrive and whose replies are not handed to the system in full."""
+        """The number of requests that have begun to arrive and whose replies are not completely handed to the
+        system."""
 
     @property
     def awaits_client(self) -> bool:
@@ -174,12 +178,12 @@ class AcceptedConnection(typing.Protocol):
         """Close after the last reply."""
 
     def terminate(self) -> None:
-        """End all requests in flight, and close: at once, or once the client has been told."""
+        """End all requests in flight, and close: immediately, or after the client has received the error."""
 
 
 class ListenerConnections:
-    """The open connections of the listener `name`: at most `limit` of them and `per_client` of each client (None: no
-    limit of its own), and together with those of other listeners at most `shared_limit`."""
+    """The open connections of the listener `name`: at most `limit`, and `per_client` of each client (None: no own
+    limit), and together with other listeners at most `shared_limit`."""
 
     def __init__(
         self,
@@ -189,9 +193,9 @@ class ListenerConnections:
         per_client: int | None = None,
     ) -> None:
         self.refused = 0
-        """How many connections were refused or dropped since the start."""
+        """The number of refused or dropped connections since the start."""
         self.unrecognised = 0
-        """How many connections to a shared address spoke none of its protocols."""
+        """The number of connections to a shared address that used none of its protocols."""
         self.ending = False
         """Whether replies announce that their connection will close."""
         self.draining = False
@@ -201,9 +205,9 @@ class ListenerConnections:
         self._shared_limit = shared_limit
         self._clients = ClientConnections(per_client)
         self._open: dict[AcceptedConnection, GatewayError | None] = {}
-        """The open connections; those that were refused with the reason."""
+        """The open connections; for refused ones, the reason."""
         self._accepted: dict[AcceptedConnection, str] = {}
-        """Those that were accepted, and their clients as limits per client count them; empty without such limits."""
+        """The accepted connections, with their clients for limits per client; empty without such limits."""
         self._limited_log = LogLimit(log, lines=1)
         self._emptied = asyncio.Event()
 
@@ -212,29 +216,30 @@ class ListenerConnections:
 
     @property
     def accepted(self) -> int:
-        """The number of open connections that were accepted. May be read from any thread."""
+        """The number of accepted connections that are open. Any thread can read this number."""
         return len(self._accepted)
 
     @property
     def unanswered(self) -> int:
-        """Requests in flight on all connections. May be read from any thread."""
+        """The number of requests in flight on all connections. Any thread can read this number."""
         return sum(each.unanswered for each in tuple(self._accepted))
 
     def renew(self, settings: ListenerSettings) -> tuple[AcceptedConnection, ...]:
-        """Change the listener's name and limits. Returns the open connections; those beyond a lower limit stay open."""
+        """Change the listener's name and limits. Return the open connections; connections beyond a lower limit stay
+        open."""
         limits = settings.limits
         self._name, self._limit, self._clients.limit = settings.name, limits.connections, limits.connections_per_client
         return tuple(self._open)
 
     @classmethod
     def of(cls, settings: ListenerSettings, shared_limit: ConnectionLimit = PROCESS_CONNECTIONS) -> Self:
-        """The connections of a listener with these settings."""
+        """Return the ListenerConnections of a listener with these settings."""
         limits = settings.limits
         return cls(settings.name, limits.connections, shared_limit, limits.connections_per_client)
 
     def are_bounded(self, limits: Limits) -> bool:
-        """Whether connections of a listener with these limits may end, or refuse requests, before their clients want
-        it."""
+        """Return whether the gateway can end connections of a listener with these limits, or refuse requests on them,
+        on its own initiative."""
         return limits.ends_connections or self.shedding is not None
 
     @property
@@ -244,13 +249,13 @@ class ListenerConnections:
 
     @property
     def shedding(self) -> Shedding | None:
-        """The load shedding, if it is configured."""
+        """The load shedding; None if it is not configured."""
         return self._shared_limit.shedding
 
     def admit(self, connection: AcceptedConnection, peer: str = "") -> Admission:
         """Count a new connection from `peer` (`host:port`, empty on unix sockets), and decide what happens to it. The
-        caller calls `discard` once it is closed, whatever was decided. For a connection that was handed over, it was
-        decided before."""
+        caller must call `discard` after the connection is closed, for every decision. For a connection that was handed
+        over, return the previous decision."""
         if connection in self._open:
             return self._admitted(connection)
         shared, client = self._shared_limit, ""
@@ -270,7 +275,7 @@ class ListenerConnections:
         return Admission.REFUSED if shared.being_refused <= shared.max_being_refused else Admission.DROPPED
 
     def hand_over(self, before: AcceptedConnection, after: AcceptedConnection) -> None:
-        """From now on `after` is the connection that `before` was. What was decided about it holds."""
+        """Replace the connection `before` by `after`. The decision about it stays valid."""
         self._open[after] = self._open.pop(before)
         if before in self._accepted:
             self._accepted[after] = self._accepted.pop(before)
@@ -283,13 +288,13 @@ class ListenerConnections:
         return Admission.ACCEPTED
 
     def why_refused(self, connection: AcceptedConnection) -> GatewayError:
-        """The error for the client of a refused connection."""
+        """Return the error for the client of a refused connection."""
         refused = self._open[connection]
         assert refused is not None
         return refused
 
     def _refused(self, client: str) -> GatewayError | None:
-        """Why a new connection of `client` is refused; None if it is not."""
+        """Return why a new connection of `client` is refused; None if it is accepted."""
         shared = self._shared_limit
         if self._limit is not None and len(self._accepted) >= self._limit:
             return self._too_many(f"limits.connections of the listener ({self._limit})")
@@ -302,7 +307,7 @@ class ListenerConnections:
         return None if shared.shedding is None else shared.shedding.connection_refusal()
 
     def _has_made_room(self) -> bool:
-        """Whether the oldest connection that waits for its client was closed."""
+        """Close the oldest connection that waits for its client. Return whether there was one."""
         oldest = next((each for each in self._accepted if each.awaits_client), None)
         if oldest is None:
             return False
@@ -323,11 +328,11 @@ class ListenerConnections:
         return refusal(Reason.NOT_READY, "this client has too many connections open; close some, or try again later")
 
     def log_mistake(self, kind: str, peer: str, why: str) -> None:
-        """Log what a client did wrong with TLS: one line a minute for each `kind`."""
+        """Log a client's mistake with TLS: one line a minute for each `kind`."""
         self._limited_log.write(kind, logging.WARNING, "listener %r: TLS with %s failed: %s", self._name, peer, why)
 
     def log_unrecognised(self, peer: str, why: str) -> None:
-        """Log that a client of a shared address speaks none of its protocols: one line a minute."""
+        """Log that a client of a shared address uses none of its protocols: one line a minute."""
         text = "listener %r refuses a connection of %s: %s"
         self._limited_log.write("unrecognised", logging.WARNING, text, self._name, peer or "a unix socket", why)
 
@@ -347,15 +352,15 @@ class ListenerConnections:
             self._emptied.set()
 
     def begin_draining(self) -> None:
-        """Let every connection, also one that is accepted later, close after its last reply."""
+        """Close every connection after its last reply, including connections that are accepted later."""
         self.ending = self.draining = True
         for connection in list(self._open):
             with log_and_continue("draining a client's connection"):
                 connection.drain()
 
     async def end(self, seconds: float) -> int:
-        """Wait at most `seconds` for all connections to close, then terminate the rest. Returns the number of requests
-        that were not answered."""
+        """Wait up to `seconds` for all connections to close, then terminate the remaining ones. Return the number of
+        unanswered requests."""
         try:
             async with asyncio.timeout(seconds):
                 await self._until_empty()
@@ -366,7 +371,7 @@ class ListenerConnections:
             with log_and_continue("closing a client's connection"):
                 connection.terminate()
         await self._until_empty()
-        await asyncio.sleep(0)  # exchanges that were cancelled with their connections run to their end
+        await asyncio.sleep(0)  # lets exchanges that were cancelled with their connections end
         return unanswered
 
     async def _until_empty(self) -> None:

@@ -1,17 +1,17 @@
-"""The memory that message bodies hold in this process, and buffers that grow with what arrives.
+"""The memory that message bodies use in this process, and buffers that grow with the received data.
 
-What is counted against `limits.memory`:
+These count against `limits.memory`:
 
-- a body of MIN_COUNTED bytes or more, of a request or a reply, compressed or inflated: each byte from its arrival until
-  the last view of the body is gone;
-- a written reply as long as the client does not read it;
-- what else a client's connection holds (ConnectionMemory): heads, messages that wait for their turn, and calls with
-  their small bodies, beyond UNCOUNTED bytes for each connection.
+- a body of at least MIN_COUNTED bytes, of a request or a reply, compressed or decompressed: each byte from its arrival
+  until the last view of the body is freed;
+- a written reply until the client reads it;
+- the other memory of a client's connection (`ConnectionMemory`): heads, messages that wait for their turn, and calls with their
+  small bodies, beyond UNCOUNTED bytes for each connection.
 
-What comes from one client is also counted against `limits.memory_per_client`, if that is set.
+Memory for one client's messages also counts against `limits.memory_per_client`, if that is set.
 
-What connections may hold uncounted is bounded by `limits.connections`. A size that a peer announces costs nothing
-before the bytes arrive.
+`limits.connections` limits the uncounted memory of connections. A size that a peer announces costs nothing before the
+bytes arrive.
 """
 
 import asyncio
@@ -36,38 +36,42 @@ from gateway.core.log_limit import LogLimit
 from gateway.core.surviving import log_and_continue
 from gateway.core.types import Buffer
 
-if sys.platform != "win32":  # where only the client runs
+if sys.platform != "win32":  # only the client runs on Windows
     import resource
 
 log = logging.getLogger(__name__)
 
 MIN_COUNTED = 16 * 2**10
-"""Bytes of the smallest body that is counted. Counting costs about 1 us, too much for a smaller one."""
+"""The minimum size of a body that is counted, in bytes. Counting costs about 1 us, which is too much for smaller
+bodies."""
 UNCOUNTED = 64 * 2**10
-"""Bytes that each connection can hold before they are counted: one small call at a time costs nothing."""
+"""The size of a connection's `ConnectionMemory` up to which they are not counted, in bytes: one small call at a time costs
+nothing."""
 FIELD_BYTES = 200
-"""Bytes that a header field takes beside its text: two byte strings, a pair, places in a list and in a dictionary."""
+"""The memory of a header field in addition to its text, in bytes: two byte strings, a pair, places in a list and in a
+dictionary."""
 CALL_BYTES = 32 * 2**10
-"""What a call that waits takes with a body below MIN_COUNTED: its task, the request in the forms of both sides, and its
-part of a connection to a model server."""
+"""The memory of a waiting call with a body below MIN_COUNTED, in bytes: its task, the request in the forms of both
+sides, and its part of a connection to a model server."""
 _WAITING_BYTES = 512
-"""Bytes that a message takes beside its content while it waits for its turn."""
+"""The memory of a waiting message in addition to its content, in bytes."""
 FIRST_BUFFER = 2**20
-"""Bytes of the first buffer of a larger body; the second buffer has the body's full size. The kernel allocates pages
-only when they are written, but for arrays of 4 MiB and more it allocates 2 MiB at a time: so the large array is made
-once 1 MiB has arrived."""
+"""The size of the first buffer of a larger body, in bytes; the second buffer has the body's full size. The kernel
+allocates pages only when they are written, but for arrays of 4 MiB and more it allocates 2 MiB at a time, so the large
+array is created after 1 MiB has arrived."""
 STEP = 64 * 2**10
-"""An arriving body is counted in steps of so many bytes."""
+"""An arriving body is counted in steps of this number of bytes."""
 
 TRIM_SECONDS = 5.0
 WORTH_TRIMMING = 32 * 2**20
-"""Bytes that must have been freed before free memory is returned to the system."""
+"""The number of freed bytes after which free memory is returned to the system."""
 
 FROM_KERNEL = 4 * 2**20
-"""Bytes from which on an array has pages of its own, which are returned to the kernel as soon as it is freed."""
+"""The minimum size of an array with its own pages, which are returned to the kernel as soon as it is freed, in
+bytes."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-"""The numbers of malloc.h."""
+"""The constants of malloc.h."""
 
 _STATM = Path("/proc/self/statm")
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -76,27 +80,27 @@ _Bytes: TypeAlias = "np.ndarray[Any, np.dtype[np.uint8]]"
 
 
 class Memory:
-    """Counts the bytes that message bodies hold, and refuses a body that would exceed `limit` bytes. Thread-safe."""
+    """Counts the memory of message bodies, and refuses a body that would exceed `limit` bytes. Thread-safe."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.per_client: int | None = None
-        """The most bytes that messages of one client may hold; None: as many as those of all."""
+        """The maximum number of bytes of one client's messages; None: only the total limit."""
         self._clients: weakref.WeakValueDictionary[str, ClientMemory] = weakref.WeakValueDictionary()
         self._limited_log = LogLimit(log, lines=1)
         self.peak = 0
-        """The most bytes that were held since `give_back` last looked."""
+        """The maximum number of bytes in use since the last check of `give_back`."""
         self.freed = 0
-        """Bytes that were freed without having been counted since `give_back` last returned any."""
+        """The number of freed bytes that were never counted, since `give_back` last returned memory."""
         self._used = 0
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
-        """Sizes that were freed and are not subtracted yet. A finalizer may run anywhere, also while this thread holds
-        the lock, so it only appends here."""
+        """Sizes that were freed and are not subtracted yet. A finalizer can run anywhere, even while this thread holds
+        the lock, so it only appends to this deque."""
 
     def of_client(self, peer: str) -> "Memory":
-        """The counter for messages of the client at `peer` (`host:port`): a ClientMemory, which all connections of the
-        client share, if there is a limit per client and the client has an address."""
+        """Return the counter for messages of the client at `peer` (`host:port`): a ClientMemory, which all connections
+        of the client share, if there is a limit per client and the client has an address."""
         client = client_of(peer) if self.per_client is not None else ""
         if self.per_client is None or not client:
             return self
@@ -111,15 +115,15 @@ class Memory:
 
     @property
     def used(self) -> int:
-        """Bytes that are held now."""
+        """The number of bytes in use now."""
         with self._lock:
             return self._settle()
 
     def check(self, size: int) -> None:
-        """Check that a body of `size` bytes has room, before any of it is read.
+        """Check that there is space for a body of `size` bytes, before any of it is read.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), it would exceed the limit.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if it would exceed the limit.
         """
         if size >= MIN_COUNTED:
             with self._lock:
@@ -127,10 +131,10 @@ class Memory:
                     raise self._refusal(size)
 
     def add(self, size: int) -> None:
-        """Count `size` bytes more.
+        """Count `size` more bytes.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), they would exceed the limit.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if they would exceed the limit.
         """
         with self._lock:
             used = self._settle() + size
@@ -139,7 +143,7 @@ class Memory:
             self._set_used(used)
 
     def count(self, size: int) -> None:
-        """Count `size` bytes that are in memory already. They are never refused; later ones may be."""
+        """Count `size` bytes that are already in memory, without refusing them. Later bytes can be refused."""
         with self._lock:
             self._set_used(self._settle() + size)
 
@@ -148,11 +152,11 @@ class Memory:
         self._freed.append(size)
 
     def freed_uncounted(self, size: int) -> None:
-        """`size` bytes were freed that were never counted: `give_back` looks at them too."""
+        """Record that `size` bytes were freed that were never counted, for `give_back`."""
         self.freed += size
 
     def track(self, data: Buffer) -> Buffer:
-        """The same bytes, counted until their last view is gone. They are never refused."""
+        """Return the same bytes, counted until their last view is freed. These bytes are never refused."""
         if len(data) < MIN_COUNTED:
             return data
         array = np.frombuffer(data, np.uint8)
@@ -185,8 +189,8 @@ class Memory:
 
 
 class ClientMemory(Memory):
-    """Counts the bytes that the messages of one `client` hold, both against its own `limit` and in `whole`. It exists
-    as long as the client has a connection, or any of its messages is in memory."""
+    """Counts the memory of the messages of one `client`, both against its own `limit` and in `whole`. It exists as long
+    as the client has a connection, or one of its messages is in memory."""
 
     def __init__(self, whole: Memory, client: str, limit: int) -> None:
         super().__init__(limit)
@@ -194,12 +198,12 @@ class ClientMemory(Memory):
         self._client = client
 
     def check(self, size: int) -> None:
-        """As of any Memory."""
+        """See `Memory.check`."""
         super().check(size)
         self._whole.check(size)
 
     def add(self, size: int) -> None:
-        """As of any Memory."""
+        """See `Memory.add`."""
         super().add(size)
         try:
             self._whole.add(size)
@@ -208,12 +212,12 @@ class ClientMemory(Memory):
             raise
 
     def count(self, size: int) -> None:
-        """As of any Memory."""
+        """See `Memory.count`."""
         super().count(size)
         self._whole.count(size)
 
     def free(self, size: int) -> None:
-        """As of any Memory."""
+        """See `Memory.free`."""
         super().free(size)
         self._whole.free(size)
 
@@ -233,14 +237,14 @@ class ClientMemory(Memory):
 
 
 class _End(weakref.ref["_Bytes"]):
-    """Calls `then` when its array is collected. `weakref.finalize` does the same in 2.6 us, this in 0.8."""
+    """Calls `then` when its array is freed. `weakref.finalize` takes 2.6 us for the same, this takes 0.8 us."""
 
     __slots__ = ("then",)
     then: Callable[[], None]
 
 
 _ends: dict[int, _End] = {}
-"""Keeps the references alive: one that is collected before its array does not call back."""
+"""Keeps the references alive: a reference that is freed before its array does not call back."""
 
 
 def _at_the_end_of(array: _Bytes, then: Callable[[], None]) -> None:
@@ -254,13 +258,13 @@ def _ended(end: "weakref.ref[_Bytes]") -> None:
 
 
 def cgroup_memory() -> int | None:
-    """The limit of the process' cgroup, in bytes; None if it has none below the machine's memory."""
+    """Return the memory limit of the process's cgroup, in bytes; None if it has no limit below the machine's memory."""
     limit = machine_memory()
     return limit if limit < physical_memory() else None
 
 
 def resident_memory() -> int:
-    """Bytes of memory that the process has now; without /proc, the most that it had so far."""
+    """Return the memory that the process uses now, in bytes; without /proc, its maximum so far."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -268,28 +272,28 @@ def resident_memory() -> int:
 
 
 def physical_memory() -> int:
-    """Bytes of memory that the machine has."""
-    if not hasattr(os, "sysconf"):  # Windows: what every machine that it runs on has
+    """Return the memory of the machine, in bytes."""
+    if not hasattr(os, "sysconf"):  # Windows: a size that every machine has
         return 4 << 30
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def machine_memory() -> int:
-    """Bytes of memory that this process may use: the limit of its cgroup, else the machine's memory."""
+    """Return the memory that this process can use, in bytes: the limit of its cgroup, else the machine's memory."""
     found = [physical_memory()]
     for path in _CGROUP_LIMITS:
         try:
             text = Path(path).read_text().strip()
         except OSError:
             continue
-        if text.isdecimal():  # `max` is no limit
+        if text.isdecimal():  # `max` means no limit
             found.append(int(text))
     return min(found)
 
 
 def default_limit() -> int:
-    """The default of `limits.memory`: half of what this process may use, because a body is copied at most once on its
-    way through."""
+    """Return the default of `limits.memory`: half of the memory that this process can use, because a body is copied at
+    most once on its way through."""
     return machine_memory() // 2
 
 
@@ -298,14 +302,14 @@ PROCESS_MEMORY = Memory(default_limit())
 
 
 def set_allocator() -> None:
-    """Set how glibc's allocator keeps what is freed; other allocators stay as they are.
+    """Set how glibc's allocator keeps freed memory; other allocators are not changed.
 
-    - What messages below FROM_KERNEL leave free is kept for the next ones, until `give_back`. By itself the allocator
-      returns the top of its heap as soon as a message is done, and the kernel clears those pages for the next one: 0.6
-      ms for 1.6 MB.
-    - Threads that start from now on allocate where the loop does. Otherwise each has an arena of its own, and
-      `malloc_trim` does not return the free end of an arena: six threads that had inflated 17 MiB each left 120 MiB.
-      Python runs one thread at a time, so they hardly wait for one another.
+    - Memory freed by messages below FROM_KERNEL is kept for the next ones, until `give_back`. By default, the allocator
+      returns the top of its heap after each message, and the kernel clears those pages for the next one: 0.6 ms for 1.6
+      MB.
+    - Threads that start from now on share the loop's arena. By default, each thread has its own arena, and
+      `malloc_trim` does not return the free end of an arena: six threads that had decompressed 17 MiB each left 120
+      MiB. Python runs one thread at a time, so they rarely wait for one another.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -315,8 +319,8 @@ def set_allocator() -> None:
 
 
 async def give_back(memory: Memory) -> None:
-    """Return free memory to the system after large messages and many connections, for ever. glibc would keep it: 6
-    requests of 40 MiB left 280 MiB."""
+    """Return free memory to the system after large messages and many connections, in an endless loop. glibc would keep
+    it: 6 requests of 40 MiB left 280 MiB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     while trim is not None:
         await asyncio.sleep(TRIM_SECONDS)
@@ -328,8 +332,8 @@ async def give_back(memory: Memory) -> None:
 
 
 class ConnectionMemory:
-    """The memory that one connection holds beside bodies that are counted byte by byte: `size` bytes. They are counted
-    in `memory` in steps, so that most calls add two numbers and no more. Of one event loop."""
+    """The memory of one connection other than bodies that are counted byte by byte: `size` bytes. These bytes are
+    counted in `memory` in steps, so most calls only add two numbers. Use it in one event loop only."""
 
     __slots__ = ("_floor", "_memory", "_room", "size")
 
@@ -337,15 +341,15 @@ class ConnectionMemory:
         self._memory = memory
         self.size = 0
         self._room = UNCOUNTED
-        """How large `size` may become before more is counted: what is counted, and UNCOUNTED."""
+        """The `size` up to which nothing more is counted: the counted bytes plus UNCOUNTED."""
         self._floor = -math.inf
-        """How small `size` may become before less is counted."""
+        """The `size` below which less is counted."""
 
     def add(self, size: int) -> None:
-        """Hold `size` bytes more.
+        """Add `size` bytes.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), `memory` has no room for them.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if `memory` has no space for them.
         """
         if self.size + size > self._room:
             more = _steps(self.size + size - self._room)
@@ -354,7 +358,7 @@ class ConnectionMemory:
         self.size += size
 
     def free(self, size: int) -> None:
-        """Hold `size` bytes less."""
+        """Remove `size` bytes."""
         self.size -= size
         if self.size < self._floor:
             room = UNCOUNTED + _steps(max(0, self.size - UNCOUNTED))
@@ -362,7 +366,7 @@ class ConnectionMemory:
             self._set_room(room)
 
     def clear(self) -> None:
-        """Hold nothing any more: the connection is closed."""
+        """Remove all bytes, because the connection is closed."""
         self.free(self.size)
 
     def _set_room(self, room: int) -> None:
@@ -371,7 +375,7 @@ class ConnectionMemory:
 
 
 def waiting_bytes(size: int) -> int:
-    """The memory that a message of `size` bytes takes while it waits for its turn; a large body is counted byte by
+    """Return the memory of a message of `size` bytes while it waits for its turn; a large body is counted byte by
     byte."""
     return _WAITING_BYTES + size if size < MIN_COUNTED else _WAITING_BYTES
 
@@ -391,7 +395,7 @@ class _Share:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Raises GatewayError as Memory.add does."""
+        """Raises GatewayError like `Memory.add`."""
         self._memory.add(size)
         self.size += size
 
@@ -409,7 +413,7 @@ class _Share:
 
 
 class ArrivingBody:
-    """One body as it arrives. `size` is its size, at least 1, or the most that it may have.
+    """One body as it arrives. `size` is its size, at least 1, or its maximum size.
 
     Bytes are added with `append`; or they are received into `unfilled`, reported with `filled`, and `reserve` makes
     more space. A body of known size is complete once `missing` is 0. Bodies of fewer than `least` bytes are not
@@ -423,17 +427,17 @@ class ArrivingBody:
         self._is_counted = size >= least
         self.filled_bytes = 0
         self._share = _Share(memory)
-        # A view, because making one for each use costs more; it keeps its array alive.
+        # A view, because creating one for each use costs more; it keeps its array alive.
         self._buffer = self._share.buffer(min(size, FIRST_BUFFER)).data
 
     @property
     def missing(self) -> int:
-        """How many bytes are still to arrive, at most."""
+        """The maximum number of bytes that are still to arrive."""
         return self.size - self.filled_bytes
 
     @property
     def unfilled(self) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         return self._buffer[self.filled_bytes :]
 
     @property
@@ -442,10 +446,10 @@ class ArrivingBody:
         return self._buffer[: self.filled_bytes].toreadonly()
 
     def filled(self, count: int) -> None:
-        """`count` bytes were received into `unfilled`.
+        """Handle `count` bytes that were received into `unfilled`.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), the process has no memory left for them.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the process has no memory left for them.
         """
         self.filled_bytes += count
         more = self.filled_bytes - self._share.size
@@ -458,10 +462,10 @@ class ArrivingBody:
             self._grow()
 
     def append(self, data: Buffer) -> None:
-        """Add the next bytes, no more than are missing.
+        """Add the next bytes, at most `missing`.
 
         Raises:
-            GatewayError: as `filled`.
+            GatewayError: like `filled`.
         """
         start, end = self.filled_bytes, self.filled_bytes + len(data)
         if end > len(self._buffer):

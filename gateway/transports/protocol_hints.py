@@ -1,42 +1,45 @@
-"""Recognise the protocol of an endpoint whose first bytes are not of the expected transport, and say what to configure.
+"""Recognizes the protocol of an endpoint whose first bytes do not belong to the expected transport, and describes what
+to configure.
 
-A wrong `protocol` or port shows only in these bytes, so this is the one file of the transports that names wire forms.
+A wrong `protocol` or port is visible only in these bytes, so this is the only file of the transports that names
+protocols.
 """
 
 _HTTP = "it seems to be an HTTP/1.1 server, for the protocols v2-rest, v1-rest, umbridge, graphpipe and grps-rest"
-_OR_TLS = "; or, since it answers 400, one with TLS, which needs `tls` or an address that says so"
+_OR_TLS = "; or, because it answers 400, a server with TLS, which needs `tls` or an address such as grpcs://"
 _GRPC = "it seems to be an HTTP/2 (gRPC) server, for the protocols v2-grpc, grps-grpc and tfs-grpc"
 _BRPC = "it seems to be a server of Apache brpc's baidu_std, for the protocol grps-brpc"
 _MIP = "it seems to be a server of KubeMo's MIP, for the protocol mip"
 _TLS = "it seems to be a server with TLS, which needs `tls` or an address such as https://"
 
 _HTML = (b"<!doctype html", b"<html")
-"""Some HTTP/1.1 servers answer what they do not understand with a page alone, as HTTP/0.9 has it."""
+"""Some HTTP/1.1 servers respond to unknown input with only a page, like HTTP/0.9."""
 
 FIRST_BYTES = 16
-"""So many bytes are enough to recognise a server."""
+"""The number of bytes that is enough to recognize a server."""
 
 _SETTINGS = 4
-"""The type of the frame that begins every HTTP/2 connection (RFC 9113 section 3.4)."""
+"""The type of the frame that begins every HTTP/2 connection (RFC 9113, section 3.4)."""
 _SETTING_SIZE = 6
 _MIP_ERRORS = 5
-"""MIP answers what it does not understand with version 0, kind 0, one of these codes and 0, and the size of a text."""
+"""MIP responds to unknown input with version 0, kind 0, a code up to this number, 0, and the size of a text."""
 
 
 def foreign(first: bytes, expected: str = "") -> str:
-    """The protocol that seems to answer, by the `first` bytes of a connection that begins as no reply should, in words
-    for the end of an error. Empty if these say nothing, or are of the `expected` transport, `http` or `grpc`."""
+    """Return the protocol that the server seems to use, from the `first` bytes of a connection that does not begin like
+    a valid reply, as text for the end of an error. Empty if it is unknown, or is the `expected` transport, `http` or
+    `grpc`."""
     transport, found = _of_another_transport(first)
     if expected and transport == expected:
         return ""
-    if expected == "grpc" and found == _HTTP and first[8:12] == b" 400":  # as servers with TLS answer those without
+    if expected == "grpc" and found == _HTTP and first[8:12] == b" 400":  # typical of TLS servers
         found += _OR_TLS
     found = found or _of_a_byte_stream(first)
     return f"; {found}" if found else ""
 
 
 def foreign_to_byte_streams(first: bytes) -> str:
-    """The same for the first bytes of any connection of a byte stream, also where they could be taken for a reply: an
+    """Return the same for the first bytes of any connection of a byte stream, even if they could be a valid reply: an
     HTTP/2 server's could be a MIP error."""
     _, found = _of_another_transport(first)
     return f"; {found}" if found else ""
@@ -53,7 +56,7 @@ def _of_another_transport(first: bytes) -> tuple[str, str]:
 
 
 def _is_settings(first: bytes) -> bool:
-    """Whether `first` is the header of a SETTINGS frame: its length u24, type u8, flags u8, stream u32."""
+    """Return whether `first` is the header of a SETTINGS frame: its length u24, type u8, flags u8, stream u32."""
     if len(first) < 9:
         return False
     return first[3] == _SETTINGS and not any(first[4:9]) and int.from_bytes(first[:3]) % _SETTING_SIZE == 0

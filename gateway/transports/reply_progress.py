@@ -1,11 +1,11 @@
-"""Whether a client takes a reply fast enough: the limits that a request's body has, for the other direction. Pure."""
+"""Whether a client reads a reply fast enough: the limits of a request's body, for the other direction. Pure."""
 
 from gateway.transports.timeouts import Timeouts
 
 
 class ReplyProgress:
-    """A reply of which a client has `unread` bytes to take at the time `now`, and how it goes on. More replies may join
-    those that are unread. Times are seconds of any clock."""
+    """The client's progress in reading a reply with `unread` bytes left at the time `now`. More replies can be added to
+    the unread bytes. Times are in seconds, on any clock."""
 
     __slots__ = ("_begun", "_moved", "_taken", "_unread")
 
@@ -15,8 +15,9 @@ class ReplyProgress:
         self._taken = 0
 
     def is_too_slow(self, unread: int, now: float, timeouts: Timeouts) -> bool:
-        """Whether the client, with `unread` bytes left, took nothing for `Timeouts.write` seconds, or on average less
-        than `Timeouts.rate` after them, or needs more than `Timeouts.message` in all."""
+        """Return whether the client, with `unread` bytes left, is too slow: it read nothing for `Timeouts.write`
+        seconds, read less than `Timeouts.rate` on average after them, or needs more than `Timeouts.message` in
+        total."""
         if unread < self._unread:
             self._taken += self._unread - unread
             self._moved = now
@@ -26,6 +27,6 @@ class ReplyProgress:
         return now - self._moved > timeouts.write or waited > allowed
 
     def excuse(self, seconds: float) -> None:
-        """Do not count these seconds, in which the client could not have taken anything."""
+        """Do not count these seconds, in which the client could not read anything."""
         self._begun += seconds
         self._moved += seconds

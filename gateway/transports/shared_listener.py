@@ -1,8 +1,8 @@
 """The listener of several transports at one address: accepts connections, and hands each to the listener of the
-transport that its first bytes tell (`first_bytes`). These listeners, its parts, bind nothing themselves. They share one
-set of connections, so that limits, counts and the end of connections are those of one listener.
+transport that its first bytes identify (`first_bytes`). These listeners, its parts, bind no address. They share one set
+of connections, so limits, counts and the end of connections work like in one listener.
 
-A connection costs about 15 us more than at an address of one transport; its requests cost the same.
+A connection costs about 15 us more than at an address with one transport; its requests cost the same.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ Rows: typing.TypeAlias = Sequence[tuple[Protocol, str]]
 
 
 class Part(Listener, typing.Protocol):
-    """The listener of one transport, as a part of a shared one: it is never started."""
+    """The listener of one transport, as a part of a shared listener: it is never started."""
 
     @property
     def opening(self) -> Opening:
-        """How its connections begin."""
+        """The beginning of its connections."""
 
     def serve(self) -> Served:
-        """The connection that serves a client, after the TLS handshake."""
+        """Return the connection that serves a client, after the TLS handshake."""
 
 
 def parts(rows: Rows) -> dict[str, Rows]:
-    """The rows of each part by its name: the transport, or the protocol where that is served on byte streams, which do
+    """Return the rows of each part by name: the transport, or the protocol if it is served on byte streams, which do
     not name their protocol."""
     found: dict[str, list[tuple[Protocol, str]]] = {}
     for protocol, prefix in rows:
@@ -42,13 +42,14 @@ def parts(rows: Rows) -> dict[str, Rows]:
 
 
 def settings_of_parts(settings: ListenerSettings, names: Collection[str]) -> ListenerSettings:
-    """The settings of each part, of which there are these: the TLS handshake is over when a part takes over."""
+    """Return the settings of the parts with these names: without TLS, because the handshake is over when a part takes
+    over."""
     return replace(settings, tls=None, shares_http1="http" in names)
 
 
 class SharedListener(BaseListener):
-    """Accepts the clients of `listeners`, its parts by name. They have `settings_of_parts`: the TLS handshake, which
-    comes before the first bytes, is this listener's; and they all have `connections`."""
+    """Accepts the clients of `listeners`, its parts by name. The parts have `settings_of_parts`, because this listener
+    makes the TLS handshake before the first bytes; and they all have `connections`."""
 
     def __init__(
         self,
@@ -72,14 +73,15 @@ class SharedListener(BaseListener):
         )
 
     def why_not_renewed(self, protocols: Rows) -> str:
-        """Its parts cannot change, since open connections belong to them; their protocols can."""
+        """Return why it cannot be renewed: its parts cannot change, because open connections belong to them; their
+        protocols can."""
         wanted, own = parts(protocols), self._listeners
         if set(wanted) != set(own):
-            return f"what shares the address cannot change from {', '.join(own)} to {', '.join(wanted)}"
+            return f"the parts of the address cannot change from {', '.join(own)} to {', '.join(wanted)}"
         return next((why for name, each in own.items() if (why := each.why_not_renewed(wanted[name]))), "")
 
     def renew(self, settings: ListenerSettings, protocols: Rows, exchanges: Exchanges) -> list[asyncio.Task[None]]:
-        """As in every Listener."""
+        """See `Listener.renew`."""
         wanted, inner = parts(protocols), settings_of_parts(settings, self._listeners)
         tasks = [task for name, each in self._listeners.items() for task in each.renew(inner, wanted[name], exchanges)]
         self._context = context = replace(self._context, limits=settings.limits, names=_names(protocols))
@@ -90,18 +92,18 @@ class SharedListener(BaseListener):
         return tasks
 
     def announce_end(self) -> None:
-        """Tell the clients of each part in its own way."""
+        """Announce the end to the clients of each part, in its protocol."""
         for each in self._listeners.values():
             each.announce_end()
 
     async def stop_accepting(self) -> None:
-        """As in every Listener."""
+        """See `Listener.stop_accepting`."""
         for each in self._listeners.values():
             await each.stop_accepting()
         await super().stop_accepting()
 
     def serve(self) -> FirstBytes:
-        """The connection of a new client until it is known what it speaks."""
+        """Return the connection of a new client until its transport is known."""
         return FirstBytes(self._context)
 
 

@@ -1,12 +1,12 @@
 """Load shedding: while the process is overloaded, the gateway refuses new work early, before it has a high cost.
 
-Every LOOK_SECONDS a look measures the load: by how much the event loop was late for the look, and how full the memory
-is. After UP_LOOKS looks in a row over a limit one more kind of work is refused, the cheapest to refuse first:
+Every LOOK_SECONDS it measures the load: how late the event loop was for the measurement, and how full the memory is.
+After UP_LOOKS measurements in a row over a limit, it refuses one more kind of work, the cheapest to refuse first:
 
     NOTHING → CONNECTIONS → LARGE → ALL
 
-After DOWN_LOOKS looks in a row clearly below the limits one kind less. So a single long turn of the loop sheds nothing.
-Requests without a body (health, readiness, metadata over HTTP, MIP's pings) are never refused.
+After DOWN_LOOKS measurements in a row clearly below the limits, it refuses one kind less. So a single long turn of the
+loop sheds nothing. Requests without a body (health, readiness, metadata over HTTP, MIP's pings) are never refused.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ LOOK_SECONDS = 0.05
 UP_LOOKS = 4
 DOWN_LOOKS = 10
 LARGE_BYTES = 64 * 2**10
-"""Bytes of the smallest body that counts as large."""
+"""The minimum size of a large body, in bytes."""
 RETRY_AFTER = 1.0
-"""Seconds after which clients are told to try again."""
+"""The retry delay in responses to clients, in seconds."""
 
 _CALM_LAG, _CALM_MEMORY = 0.5, 0.9
-"""The shares of the limits below which the load is clearly below them."""
+"""Below these shares of the limits, the load is clearly below them."""
 
 
 class Level(IntEnum):
-    """The levels of load shedding; each includes those before it."""
+    """The levels of load shedding; each includes the previous ones."""
 
     NOTHING = 0
     CONNECTIONS = 1
@@ -51,15 +51,15 @@ _REFUSED = {
 
 
 class Shedding:
-    """The load shedding of the process. `lag`: seconds by which the event loop may be late. `memory`: the share of
-    `limits.memory` that messages may hold, and of the cgroup's limit that the process may have."""
+    """The load shedding of the process. `lag`: the maximum lateness of the event loop, in seconds. `memory`: the
+    maximum share of `limits.memory` for messages, and of the cgroup's limit for the process."""
 
     def __init__(self, lag: float, memory: float) -> None:
         self.level = Level.NOTHING
         self.since: datetime | None = None
         """When it began; None while nothing is refused."""
         self.refused = 0
-        """Connections and requests that were refused since the start."""
+        """The number of refused connections and requests since the start."""
         self._lag = lag
         self._memory = memory
         self._over = self._calm = 0
@@ -69,7 +69,7 @@ class Shedding:
         self._timer: asyncio.TimerHandle | None = None
 
     def refusal(self, size: int | None) -> GatewayError | None:
-        """The error for a new request with a body of `size` bytes (None: unknown); None if it is served."""
+        """Return the error for a new request with a body of `size` bytes (None: unknown); None if it is served."""
         level = self.level
         if level < Level.LARGE or size == 0:
             return None
@@ -78,16 +78,16 @@ class Shedding:
         return self._refuse()
 
     def connection_refusal(self) -> GatewayError | None:
-        """The error for a new connection; None if it is accepted."""
+        """Return the error for a new connection; None if it is accepted."""
         return self._refuse() if self.level else None
 
     def look(self, lag: float, memory: float) -> None:
-        """Take a measurement: the loop is `lag` seconds late, the share `memory` is used."""
+        """Process a measurement: the loop is `lag` seconds late, and the share `memory` is used."""
         is_late = lag > self._lag
         self._over = self._over + 1 if is_late or memory > self._memory else 0
         is_calm = lag < self._lag * _CALM_LAG and memory < self._memory * _CALM_MEMORY
         self._calm = self._calm + 1 if is_calm else 0
-        # Refusing small requests gives no memory back, and would never end where the process itself is too large.
+        # Refusing small requests frees no memory, and would never end if the process itself is too large.
         highest = Level.ALL if is_late else Level.LARGE
         if self._over >= UP_LOOKS and self.level < highest:
             self._over = 0
@@ -97,7 +97,7 @@ class Shedding:
             self._lower()
 
     def start(self) -> None:
-        """Look regularly at the event loop that runs."""
+        """Start regular measurements in the running event loop."""
         loop = asyncio.get_running_loop()
         limit = cgroup_memory()
 
@@ -115,7 +115,7 @@ class Shedding:
         wait()
 
     def stop(self) -> None:
-        """Look no more, and refuse nothing."""
+        """Stop the measurements, and refuse nothing."""
         self.level = Level.NOTHING
         if self._timer is not None:
             self._timer.cancel()
@@ -149,7 +149,7 @@ class Shedding:
         self._lines.write(
             Level.NOTHING,
             logging.WARNING,
-            "not overloaded any more: %d connections and requests were refused in %.1f s",
+            "no longer overloaded: %d connections and requests were refused in %.1f s",
             self.refused - self._refused_before,
             monotonic() - self._began,
         )

@@ -16,12 +16,13 @@ from typing import Any, Protocol
 
 from gateway.core.address import Address
 
-if sys.platform != "win32":  # where only the client runs
+if sys.platform != "win32":  # only the client runs on Windows
     import fcntl
     import termios
 
 BACKLOG = 2048
-"""Connections that the kernel may complete before the gateway accepts them; Linux caps it at net.core.somaxconn."""
+"""The number of connections that the kernel can complete before the gateway accepts them; Linux limits it to
+net.core.somaxconn."""
 
 _SO_ATTACH_FILTER = 26
 
@@ -39,12 +40,12 @@ _KEEPALIVE = [
 _HAS_UNCONFIRMED = sys.platform == "linux"
 _UNIX = getattr(socket, "AF_UNIX", None)
 _DONT_WAIT = getattr(socket, "MSG_DONTWAIT", 0)
-"""Windows lacks it; there as everywhere the loop's sockets do not block anyway."""
+"""Windows lacks it, but the loop's sockets never block anyway."""
 
 
 def keep_probing(sock: socket.socket | TransportSocket) -> None:
-    """Switch on TCP keepalive, so that the kernel notices a peer that has disappeared. Accepted sockets inherit it from
-    the listening one. TCP_NODELAY is the event loops' default."""
+    """Enable TCP keepalive: the kernel then notices a peer that has disappeared. Accepted sockets inherit it from the
+    listening one. TCP_NODELAY is the event loops' default."""
     if sock.family == _UNIX:
         return
     # uvloop's socket duplicates its descriptor for each option, which takes 3 us
@@ -55,7 +56,7 @@ def keep_probing(sock: socket.socket | TransportSocket) -> None:
 
 
 def has_unread(sock: socket.socket | TransportSocket) -> bool:
-    """Whether the peer has closed, or has sent something that the loop has not read yet."""
+    """Return whether the peer has closed, or has sent something that the loop has not read yet."""
     try:
         _peek(sock, 1)
     except OSError as error:
@@ -64,7 +65,7 @@ def has_unread(sock: socket.socket | TransportSocket) -> bool:
 
 
 def unread(sock: socket.socket | TransportSocket, size: int) -> bytes:
-    """The first `size` bytes that the peer has sent and the loop has not read yet; they stay unread."""
+    """Return the first `size` bytes that the peer has sent and the loop has not read yet; they stay unread."""
     try:
         return _peek(sock, size)
     except OSError:
@@ -80,15 +81,15 @@ def _peek(sock: socket.socket | TransportSocket, size: int) -> bytes:
 
 
 class Polled(Protocol):
-    """Tells whether a connection is quiet."""
+    """Checks whether a connection is quiet."""
 
     def poll(self, timeout: float, /) -> list[Any]:
-        """Empty while the peer has neither closed nor sent anything that is not read yet; with a `timeout` of 0 it
-        does not wait."""
+        """Return an empty list while the peer has neither closed nor sent anything that is unread; with a `timeout` of
+        0, do not wait."""
 
 
 def listening_to(descriptor: int) -> Polled:
-    """A poll of the connection with this descriptor."""
+    """Return a poll of the connection with this descriptor."""
     if not hasattr(select, "poll"):
         return _Selected(descriptor)
     poll = select.poll()
@@ -97,7 +98,7 @@ def listening_to(descriptor: int) -> Polled:
 
 
 class _Selected:
-    """`poll` by `select`, which is all that Windows has."""
+    """`poll` based on `select`, which is all that Windows has."""
 
     __slots__ = ("_descriptors",)
 
@@ -109,7 +110,7 @@ class _Selected:
 
 
 class Unconfirmed:
-    """How many of the bytes that were sent over TCP the peer's system has not acknowledged. A reply acknowledges all
+    """The number of bytes sent over TCP that the peer's system has not acknowledged. A reply acknowledges everything
     that its sender had received by then."""
 
     __slots__ = ("_answer", "_ask")
@@ -119,16 +120,16 @@ class Unconfirmed:
         self._ask = partial(fcntl.ioctl, descriptor, termios.TIOCOUTQ, self._answer) if _HAS_UNCONFIRMED else int
 
     def count(self) -> int:
-        """The number of bytes now; 0 on systems that cannot say."""
+        """Return the current number of bytes; 0 on systems that do not report it."""
         self._ask()
         return self._answer[0]
 
 
 async def bound_server(protocol: Callable[[], asyncio.BaseProtocol], address: Address) -> asyncio.Server:
-    """A server bound to a TCP address, which accepts no connections yet.
+    """Return a server bound to a TCP address, which accepts no connections yet.
 
     Raises:
-        OSError: the address is taken, not allowed, or not of this machine.
+        OSError: the address is in use, not allowed, or not an address of this machine.
     """
     server = await asyncio.get_running_loop().create_server(
         protocol, address.host, address.port, backlog=BACKLOG, reuse_port=address.shared, start_serving=False
@@ -139,15 +140,15 @@ async def bound_server(protocol: Callable[[], asyncio.BaseProtocol], address: Ad
 
 
 async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
-    """Accept the connections that wait in the queues of the server's sockets, then close these. To its client a waiting
-    connection is established; closing the socket would reset it. When this returns, `protocol` has been called and
-    `connection_made` has run for every accepted connection."""
+    """Accept the connections that wait in the queues of the server's sockets, then close these sockets. For its client,
+    a waiting connection is established; closing the socket would reset it. When this returns, `protocol` has been
+    called and `connection_made` has run for every accepted connection."""
     loop = asyncio.get_running_loop()
     copies = [socket.socket(each.family, each.type, 0, os.dup(each.fileno())) for each in server.sockets]
     for each in copies:
         _refuse_handshakes(each)
-    # asyncio hands over accepted connections in later turns of the loop, and fails to once the server is closed. uvloop
-    # has no readers to remove, and hands over in the next turn, also after the server is closed.
+    # asyncio hands over accepted connections in later turns of the loop, and fails to after the server is closed.
+    # uvloop has no readers to remove, and hands over in the next turn, even after the server is closed.
     for each in server.sockets:
         loop.remove_reader(each.fileno())
     await _run_scheduled()
@@ -163,8 +164,8 @@ async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.
 
 
 def _refuse_handshakes(listening: socket.socket) -> None:
-    """Have the kernel drop new SYNs (Linux): a connection that is established between the last `accept` and `close`
-    would be reset. The client repeats its SYN after a second, and is refused then. Handshakes that are under way are
+    """Make the kernel drop new SYNs (Linux): a connection that is established between the last `accept` and `close`
+    would be reset. The client repeats its SYN after a second, and is then refused. Handshakes in progress are
     completed."""
     if sys.platform != "linux" or listening.family == _UNIX:
         return
@@ -177,14 +178,14 @@ def _refuse_handshakes(listening: socket.socket) -> None:
         (0x06, 0, 0, 0x40000),  # accept
     )
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in program))
-    with suppress(OSError):  # without the filter, stopping is as on other systems
+    with suppress(OSError):  # without the filter, stopping works like on other systems
         listening.setsockopt(
             socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(program), ctypes.addressof(code))
         )
 
 
 async def _run_scheduled() -> None:
-    """Let the loop run what is scheduled by now, and what that schedules."""
+    """Run the callbacks that are scheduled now, and the callbacks that these schedule."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -193,7 +194,7 @@ def _accept_queued(listening: socket.socket) -> Iterator[socket.socket]:
     while True:
         try:
             connection, _ = listening.accept()
-        except ConnectionAbortedError:  # the client left while it waited
+        except ConnectionAbortedError:  # the client disconnected while it waited
             continue
         except OSError:  # none is left, or there are too many open files
             return

@@ -1,15 +1,15 @@
-"""TLS on a connection: the handshake, and the transport that its protocol has afterwards.
+"""TLS on a connection: the handshake, and the transport that its protocol uses afterwards.
 
-The event loop does TLS itself (`loop.start_tls`). Its transport differs from that of a plain socket in ways that the
-protocols here depend on, so they get a TlsTransport instead, which stands between the two:
+The event loop does the TLS (`loop.start_tls`). Its transport differs from the transport of a plain socket in ways that
+the protocols depend on, so they get a TlsTransport instead, which is between the two:
 
-- The loop encrypts all that it is given at once, also 64 MiB for a client that does not read. TlsTransport hands it
-  PIECE bytes at a time, only as fast as the peer reads, and counts all that is unread in `get_write_buffer_size`.
-- What a peer sends right behind its handshake reaches the loop's protocol before `connection_made`.
-- TLS connections of the loop cannot be half-closed. `write_eof` ends the stream: what was written is sent, then
-  close_notify, and what still arrives is dropped until the peer closes too, or `abort`.
-- The loop waits 30 s for the peer's close_notify. `close` sends the gateway's own and closes the socket, as RFC 8446
-  section 6.1 allows: idle clients answer only when they use the connection again.
+- The loop encrypts all data immediately, even 64 MiB for a client that does not read. TlsTransport hands it PIECE bytes
+  at a time, only as fast as the peer reads, and counts all unread data in `get_write_buffer_size`.
+- Data that a peer sends directly after its handshake reaches the loop's protocol before `connection_made`.
+- TLS connections of the loop cannot be half-closed. `write_eof` ends the stream: the written data is sent, then
+  close_notify, and data that still arrives is dropped until the peer closes, too, or until `abort`.
+- The loop waits 30 s for the peer's close_notify. `close` sends the gateway's own and closes the socket, which RFC
+  8446, section 6.1, allows: idle clients respond only when they use the connection again.
 
     accepted ── ServerHandshake ──→ TlsTransport ── connection_made ──→ the listener's protocol
     connected ─ connect ──────────→ TlsTransport ── connection_made ──→ the connector's protocol
@@ -38,20 +38,21 @@ from gateway.transports.timeouts import Timeouts
 log = logging.getLogger(__name__)
 
 PIECE = 64 * 2**10
-"""Bytes that the loop is given to encrypt at a time."""
+"""The number of bytes that the loop gets to encrypt at a time."""
 SCRATCH_BYTES = 64 * 2**10
 _RECORD_BYTES = 16 * 2**10
-"""The most that one record of TLS holds."""
+"""The maximum size of one TLS record, in bytes."""
 _MOST_EARLY = 2 * _RECORD_BYTES
-"""The most that a client may send before the handshake begins: its first message, which is one record."""
+"""The maximum number of bytes that a client can send before the handshake begins: its first message, which is one
+record."""
 HANDSHAKE_BYTES = 100 * 2**10
-"""About what a handshake takes, and a connection with TLS after it."""
+"""The approximate memory of a handshake, and of a connection with TLS after it, in bytes."""
 
 IDENTITY = "identity"
 """The extra info of a TlsTransport with the identity of the client's certificate."""
 
 HELLO = b"\x16"
-"""How a TLS client begins: the type of a record with a handshake. No other protocol here begins with it."""
+"""The first byte of a TLS client: the type of a record with a handshake. No other supported protocol begins with it."""
 
 _HTTP_TEXT = b"This port is served over TLS: use https\n"
 _HTTP_REPLY = (
@@ -64,8 +65,8 @@ CLIENT_HELLO_TEXT = "this port is served without TLS, and the client began a TLS
 
 @frozen
 class ClientTls:
-    """TLS towards an endpoint. `context` makes the context of the next handshake, so that it follows changes of the
-    files; `server_name` is the name that the endpoint's certificate must have, if it is not the endpoint's host."""
+    """TLS to an endpoint. `context` returns the context of the next handshake, and follows changes of the files;
+    `server_name` is the required name in the endpoint's certificate, if it is not the endpoint's host."""
 
     context: Callable[[], ssl.SSLContext]
     server_name: str = ""
@@ -73,7 +74,7 @@ class ClientTls:
 
 @frozen
 class Secured:
-    """TLS towards the endpoint that is called `host`, which must offer `alpn` over it, unless that is empty."""
+    """TLS to the endpoint with the name `host`, which must support `alpn` over it, unless that is empty."""
 
     tls: ClientTls
     host: str
@@ -81,35 +82,34 @@ class Secured:
 
     @property
     def server_name(self) -> str:
-        """The name that the endpoint's certificate must have."""
+        """The required name in the endpoint's certificate."""
         return self.tls.server_name or self.host
 
 
 @cache
 def default_tls(alpn: str = "") -> ClientTls:
-    """TLS with the certificates of the system, made once: reading them takes 10 ms."""
+    """Return TLS with the certificates of the system, created once, because reading them takes 10 ms."""
     context = client_context(alpn=(alpn,) if alpn else ())
     return ClientTls(lambda: context)
 
 
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
-    """The transport of one of our protocols, over TLS. Towards the loop it is the protocol of the connection `raw`.
+    """The transport of a gateway protocol, over TLS. For the loop, it is the protocol of the connection `raw`.
 
-    `scratch` is where bytes are received for protocols that take them as `bytes`. All connections of a loop may share
-    it.
+    `scratch` is the buffer for protocols that take `bytes`. All connections of a loop can share it.
     """
 
     def __init__(self, raw: asyncio.Transport, scratch: memoryview) -> None:
         super().__init__()
         self.identity = ""
-        """The identity in the client's certificate, if one was asked for and verified."""
+        """The identity in the client's certificate, if one was requested and verified."""
         self._raw = raw
         self._tls: asyncio.Transport | None = None
         self._protocol: Any = None
         self._takes_bytes = False
         self._scratch = scratch
         self._early = bytearray()
-        """Bytes that arrived before the protocol was there, or while it did not want to read."""
+        """Bytes that arrived before the protocol was set, or while it had paused reading."""
         self._early_end = False
         self._is_reading = True
         self._is_closing = False
@@ -119,12 +119,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._unwritten: deque[memoryview] = deque()
         self._unwritten_bytes = 0
         self._is_full = False
-        """Whether the loop wants no more bytes for now."""
+        """Whether the loop accepts no more bytes for now."""
         self._is_paused = False
-        """Whether the protocol was told so."""
+        """Whether the protocol was notified of that."""
 
     def open(self, tls: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
-        """The handshake is over: `tls` is the loop's transport, and `protocol` is served from now on."""
+        """Serve `protocol` from now on, after the handshake; `tls` is the loop's transport."""
         if self._is_lost:
             return
         tls.set_write_buffer_limits(high=PIECE)
@@ -134,17 +134,17 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         protocol.connection_made(self)
         self._deliver_early()
 
-    # What the loop calls.
+    # Callbacks of the event loop.
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive the next bytes."""
+        """Return the buffer for the next bytes."""
         if self._takes_bytes or self._early or self._tls is None:
             return self._scratch
         buffer: memoryview = self._protocol.get_buffer(sizehint)
         return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The peer sent something."""
+        """Handle bytes from the peer."""
         if self._early or self._tls is None:
             self._early += self._scratch[:nbytes]
             self._deliver_early()
@@ -154,12 +154,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._protocol.buffer_updated(nbytes)
 
     def eof_received(self) -> None:
-        """The peer has ended its stream. The loop closes the connection."""
+        """Handle the end of the peer's stream. The loop closes the connection."""
         self._early_end = True
         self._deliver_end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed."""
+        """Handle a closed connection."""
         self._is_lost = self._is_closing = True
         PROCESS_MEMORY.freed_uncounted(HANDSHAKE_BYTES)
         self._early.clear()
@@ -168,24 +168,24 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
             self._protocol = None
-        # The loop's objects refer to this one for ever: without this they would wait for the garbage collector.
+        # The loop's objects keep references to this one: without this, they would stay until garbage collection.
         self._tls = None
 
     def pause_writing(self) -> None:
-        """The peer reads more slowly than is written."""
+        """Pause writing, because the peer reads too slowly."""
         self._is_full = True
         self._tell_protocol()
 
     def resume_writing(self) -> None:
-        """The peer has read most of what was written."""
+        """Resume writing after the peer has read most of the written data."""
         self._is_full = False
         self._write_on()
         self._end_raw()
 
-    # What the protocol calls.
+    # Calls of the protocol.
 
     def write(self, data: Buffer) -> None:
-        """Send `data`. It is not copied, and must not be changed until it is sent."""
+        """Send `data`, which is not copied, and must not be changed until it is sent."""
         if self._is_closing or not len(data):
             return
         view = memoryview(data)
@@ -213,24 +213,24 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 self._tls.close()
 
     def can_write_eof(self) -> bool:
-        """False, as of the loop's transport."""
+        """Return False, like the loop's transport."""
         return False
 
     def close(self) -> None:
-        """Close after what was written is sent; also after `write_eof`."""
+        """Close after the written data is sent; also after `write_eof`."""
         self._ends_raw = True
         self.write_eof()
         self._end_raw()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self._is_closing = True
         self._unwritten.clear()
         self._unwritten_bytes = 0
         (self._tls or self._raw).abort()
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or will be once everything is sent."""
+        """Return whether it is closed, or will be once everything is sent."""
         return self._is_closing or self._tls is None or self._tls.is_closing()
 
     def pause_reading(self) -> None:
@@ -249,35 +249,36 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._tls.resume_reading()
 
     def is_reading(self) -> bool:
-        """Whether bytes are received."""
+        """Return whether bytes are received."""
         return self._is_reading
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that were written and that the system has not taken: here, in TLS, and at the socket."""
+        """Return the number of written bytes that the system has not accepted: in this object, in TLS, and at the
+        socket."""
         if self._tls is None:
             return 0
         return self._unwritten_bytes + self._tls.get_write_buffer_size() + self._raw.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """As the loop's transport, and IDENTITY."""
+        """Return the extra info like the loop's transport, and IDENTITY."""
         if name == IDENTITY:
             return self.identity
         return (self._tls or self._raw).get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let another protocol take over. Its `connection_made` is the caller's business."""
+        """Hand over to another protocol. The caller must call its `connection_made`."""
         self._protocol = protocol
         self._takes_bytes = not isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that is served."""
+        """Return the protocol that is served."""
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
     # Bytes.
 
     def _write_on(self) -> None:
-        """Hand on pieces until the loop wants no more."""
+        """Hand on pieces until the loop accepts no more."""
         tls, unwritten = self._tls, self._unwritten
         if tls is None:
             return
@@ -290,7 +291,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._unwritten_bytes -= len(view)
             if (
                 tls.is_closing()
-            ):  # the peer has left, which the protocol hears later; the loop would log what is written
+            ):  # the peer has disconnected, which the protocol learns later; the loop would log the written data
                 continue
             tls.write(view)
         if self._is_closing and not unwritten and not self._is_lost:
@@ -298,8 +299,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._tell_protocol()
 
     def _end_raw(self) -> None:
-        """Close the socket, if the protocol closes and all that was written is encrypted. In the loop's next turn,
-        since close_notify is written in this one."""
+        """Close the socket, if the protocol closes and all written data is encrypted. This happens in the loop's next
+        turn, because close_notify is written in this one."""
         tls = self._tls
         if not self._ends_raw or self._unwritten or self._is_lost or tls is None:
             return
@@ -319,7 +320,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._protocol.resume_writing()
 
     def _deliver_early(self) -> None:
-        """Hand on what arrived early, as far as the protocol reads."""
+        """Hand on the data that arrived early, as far as the protocol reads."""
         early = self._early
         while early and self._is_reading and self._protocol is not None and not self._is_closing:
             if self._takes_bytes:
@@ -341,8 +342,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
 
 class ServerHandshake(asyncio.Protocol):
-    """An accepted connection, until its TLS handshake is over: then `protocol()` serves it. It counts as a connection
-    of the listener from the beginning; beyond the limits it is closed before the handshake, which costs far more than a
+    """An accepted connection, until its TLS handshake is over: then `protocol()` serves it. The connection counts for
+    the listener from the beginning; beyond the limits it is closed before the handshake, which costs far more than a
     refusal."""
 
     unanswered = 0
@@ -367,8 +368,8 @@ class ServerHandshake(asyncio.Protocol):
         self._alarm = Alarm(asyncio.get_running_loop(), self._too_late)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
-        self._raw = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        """Handle a new client."""
+        self._raw = cast(asyncio.Transport, transport)  # uvloop's is one, but not a subclass
         self._peer = peer_address(transport.get_extra_info("peername"))
         if self._connections.admit(self, self._peer) is Admission.ACCEPTED:
             self._alarm.set(self._timeouts.handshake)
@@ -376,7 +377,7 @@ class ServerHandshake(asyncio.Protocol):
             self._raw.abort()
 
     def data_received(self, data: bytes) -> None:
-        """The client has begun: a handshake, or by mistake something else."""
+        """Handle the client's first bytes: a handshake, or by mistake something else."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -392,20 +393,20 @@ class ServerHandshake(asyncio.Protocol):
         self._raw.write_eof()
 
     def _begin(self) -> None:
-        """Its turn has come."""
+        """Begin the handshake when it is its turn."""
         spawn(self._run())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It was closed before a handshake began."""
+        """Handle a connection that was closed before a handshake began."""
         self._connections.handshakes.leave(self._begin)
         self._ended()
 
     def drain(self) -> None:
-        """The listener ends: a client that says nothing is not waited for."""
+        """Limit the wait for a silent client, because the listener is stopping."""
         self._alarm.set(self._timeouts.grace)
 
     def terminate(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self._raw.abort()
 
     async def _run(self) -> None:
@@ -415,7 +416,7 @@ class ServerHandshake(asyncio.Protocol):
         except ssl.SSLError as error:
             self._failed(refusal_text(error))
             return
-        except OSError:  # The client has left, or it was too late.
+        except OSError:  # The client has disconnected, or it was too late.
             return
         finally:
             self._ended()
@@ -442,7 +443,7 @@ def accepting(
     connections: ListenerConnections,
     timeouts: Timeouts,
 ) -> Callable[[], asyncio.BaseProtocol]:
-    """The factory of the protocol for each connection that it accepts: its `protocol`, or the TLS handshake before
+    """Return the factory of the protocol for each accepted connection: its `protocol`, or the TLS handshake before
     it."""
     tls = settings.tls
     if tls is None:
@@ -464,19 +465,20 @@ class Connecting(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.early = bytearray()
-        """Bytes that the endpoint sent by then; one that speaks TLS sends none."""
+        """Bytes that the endpoint has sent so far; a TLS endpoint sends none."""
 
     def data_received(self, data: bytes) -> None:
-        """The endpoint sent something."""
+        """Handle bytes from the endpoint."""
         self.early += data
 
 
 async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
-    """Connect to an endpoint, and make the handshake; then `protocol` uses the connection. The caller bounds the time.
+    """Connect to an endpoint, and make the handshake; then `protocol` uses the connection. The caller limits the time.
 
     Raises:
-        ssl.SSLError: the peer's certificate is not accepted, the peer does not speak TLS, or not the `alpn` over it.
-        OSError: there is no connection, or it broke.
+        ssl.SSLError: the peer's certificate is not accepted, or the peer does not use TLS, or does not support the
+            `alpn`.
+        OSError: a connection could not be made, or was lost.
     """
     raw, connecting = await asyncio.get_running_loop().create_connection(Connecting, host, port)
     transport = TlsTransport(raw, memoryview(bytearray(_RECORD_BYTES)))
@@ -497,23 +499,23 @@ async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
 async def _start(
     raw: asyncio.Transport, transport: TlsTransport, early: bytearray, context: ssl.SSLContext, **side: Any
 ) -> asyncio.Transport:
-    """Make the handshake on `raw`; `early` is what the peer has sent. Raises as `connect`.
+    """Make the handshake on `raw`; `early` is the data that the peer has sent. Raises like `connect`.
 
     The loop has no place for `early`, so it is handed to the protocol that the loop sets on `raw`. The order of the
-    calls puts it before all that is still to be received: `start_tls` begins, and schedules that its protocol is
-    connected and that `raw` reads on; `_feed` is scheduled behind these, for the same turn of the loop.
+    calls puts it before all data that is still to be received: `start_tls` begins, and schedules the connection of its
+    protocol and the resumption of reading on `raw`; `_feed` is scheduled after these, for the same turn of the loop.
     """
     loop = asyncio.get_running_loop()
     handshake = spawn(loop.start_tls(raw, transport, context, **side))
     loop.call_soon(loop.call_soon, _feed, raw, early)
     secured = await handshake
-    if secured is None or raw.is_closing():  # where the connection is lost during a handshake, uvloop raises nothing
+    if secured is None or raw.is_closing():  # uvloop raises nothing if the connection is lost during a handshake
         raise ConnectionResetError
     return secured
 
 
 def _feed(raw: asyncio.Transport, early: bytearray) -> None:
-    protocol: Any = raw.get_protocol()  # a BufferedProtocol, though uvloop's is none by its type
+    protocol: Any = raw.get_protocol()  # a BufferedProtocol, though uvloop's has another type
     while early and not raw.is_closing():
         buffer = protocol.get_buffer(len(early))
         size = min(len(buffer), len(early))

@@ -203,7 +203,7 @@ MODES: dict[str, Mode] = {
     "no calls allowed": hangs(good, settings(MAX_CONCURRENT_STREAMS=0)),
     "no room for a request": hangs(good, settings(INITIAL_WINDOW_SIZE=0)),
     "nothing first": Mode(speaking(good, b""), "within 0.", hangs=True, stays=True),
-    "GOAWAY first": begins(BEGIN + go_away(0), "the connection was closed at once"),
+    "GOAWAY first": begins(BEGIN + go_away(0), "the connection was closed immediately"),
     "closes at once": Mode(closes_at_once, "without a reply"),
     # frames where they do not belong
     "DATA of no stream": refuses(instead(frame(DATA, 0, 0, b"x")), "DATA of stream 0, which was never opened"),

@@ -341,6 +341,6 @@ async def test_a_server_that_is_not_ready_yet_is_asked_again() -> None:
 async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_bound() -> None:
     endpoint = Endpoint("host:0", Wire())
     hanging = Targets(Target("lab"), FLAVORED, [endpoint], seconds=0)
-    with pytest.raises(TransportError, match="did not tell within 0 s what server it is; `flavor`") as refused:
+    with pytest.raises(TransportError, match="did not report its server type within 0 s; `flavor`") as refused:
         await hanging.find(endpoint)
     assert (refused.value.reason, refused.value.sent) == (Reason.UNREACHABLE, False)

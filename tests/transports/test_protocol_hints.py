@@ -59,7 +59,7 @@ def test_what_seems_to_answer(first: bytes, said: str) -> None:
 
 
 def test_a_client_of_grpc_without_tls_is_told_that_a_400_may_mean_tls() -> None:
-    assert "; or, since it answers 400, one with TLS" in foreign(b"HTTP/1.1 400 Bad", "grpc")
+    assert "; or, because it answers 400, a server with TLS" in foreign(b"HTTP/1.1 400 Bad", "grpc")
     assert "with TLS" not in foreign(b"HTTP/1.1 404 Not", "grpc")
 
 

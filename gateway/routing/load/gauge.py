@@ -1,4 +1,4 @@
-"""The load in any Prometheus page: the sum of one metric's samples that have the wanted labels. Pure."""
+"""The load in any Prometheus page: the sum of one metric's samples that have the given labels. Pure."""
 
 from collections.abc import Generator, Mapping
 
@@ -7,11 +7,11 @@ from gateway.routing.load.prometheus import is_counter, samples
 
 
 def read(page: bytes, metric: str, labels: Mapping[str, str]) -> Generator[None, None, float]:
-    """The load in `page`, in steps; at least 0.
+    """Return the load in `page`, at least 0, in steps.
 
     Raises:
-        DecodeError: as `prometheus.samples`; the page has no such sample, the metric is a counter, which only grows, or
-            the sum is below 0.
+        DecodeError: like `prometheus.samples`; or the page has no such sample, the metric is a counter, which only
+            grows, or the sum is below 0.
     """
     if is_counter(page, metric):
         raise DecodeError(f"{metric} is a counter, which only grows; a gauge is wanted")

@@ -7,7 +7,7 @@
 | gRPC, trailing metadata `endpoint-load-metrics-bin` | the protobuf message `xds.data.orca.v3.OrcaLoadReport` |
 
 Triton and vLLM send the header if a request has `endpoint-load-metrics-format: text` (or `json`). A report is read as
-one flat map: those of its fields that are maps have their names before the keys, as in the text form.
+one flat map: keys of nested maps get the name of their field as a prefix, like in the text form.
 """  # noqa: E501
 
 import base64
@@ -23,10 +23,10 @@ from gateway.core.protobuf.wire import I64, LENGTH, VARINT, fields, read_varint
 from gateway.core.types import Buffer, Headers
 
 REQUEST_HEADER = (b"endpoint-load-metrics-format", b"text")
-"""Asks a server over HTTP for a report in its reply."""
+"""The header that requests a report in an HTTP reply."""
 HEADER, BINARY_HEADER = "endpoint-load-metrics", "endpoint-load-metrics-bin"
 LONGEST = 8192
-"""Bytes of a report."""
+"""The maximum length of a report, in bytes."""
 
 # xds/data/orca/v3/orca_load_report.proto
 _DOUBLES = {1: "cpu_utilization", 2: "mem_utilization", 6: "rps_fractional", 7: "eps", 9: "application_utilization"}
@@ -37,13 +37,13 @@ _SNAKE = {
     "applicationUtilization": "application_utilization", "requestCost": "request_cost",
     "namedMetrics": "named_metrics",
 }  # fmt: skip
-"""The names that protobuf's own JSON has."""
+"""The field names in protobuf's JSON mapping."""
 _PREFERRED = ("application_utilization", "cpu_utilization", "named_metrics.kv_cache_utilization")
 
 
 def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
-    """The report in the headers of a reply, or in the trailing metadata of one `over_grpc`, whose values are bytes
-    already; by the names of the text form, empty if there is none.
+    """Return the report in the headers of a reply, or in the trailing metadata of a reply `over_grpc`, whose values are
+    already bytes. The keys are the same as in the text form; the map is empty if the reply has no report.
 
     Raises:
         DecodeError: it is malformed, has a key twice, or has more than LONGEST bytes.
@@ -68,9 +68,9 @@ def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
 
 
 def load(found: Mapping[str, float], metric: str) -> float | None:
-    """The load in a report: the value of `metric`; without one the application's own measure of its use, else that of
-    its processors (gRFC A58), else that of the cache of a language model (Triton). None if it is not there, or 0 in
-    place of not there, as protobuf has it."""
+    """Return the load in a report: the value of `metric`. If `metric` is empty, return the first value above 0 of: the
+    application's utilization, its CPU utilization (gRFC A58), the cache utilization of a language model (Triton). None
+    if there is no such value. (Protobuf does not distinguish 0 from a missing value.)"""
     if metric:
         value = found.get(metric)
     else:
@@ -111,7 +111,7 @@ def _json(text: str) -> Mapping[str, float]:
 
 
 class _Object(list[tuple[str, object]]):
-    """A JSON object with all its members, those with the same key too."""
+    """A JSON object with all its members, including duplicate keys."""
 
 
 def _flat(document: _Object, prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -133,7 +133,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 def _message(message: Buffer) -> Iterator[tuple[str, float]]:
-    """The fields of an OrcaLoadReport; unknown ones are passed over."""
+    """Yield the fields of an OrcaLoadReport; unknown ones are skipped."""
     for number, kind, _, value, end in fields(message):
         if number in _DOUBLES and kind == I64:
             yield _DOUBLES[number], _double(message, value)
@@ -145,7 +145,7 @@ def _message(message: Buffer) -> Iterator[tuple[str, float]]:
 
 
 def _entry(entry: Buffer) -> tuple[str, float]:
-    """The key and the value of a map's entry; what is not there is empty, or 0."""
+    """Return the key and the value of a map entry; missing parts are empty or 0."""
     name, amount = "", 0.0
     for number, kind, _, value, end in fields(entry):
         if number == 1 and kind == LENGTH:

@@ -1,8 +1,8 @@
-"""Asks the servers of a backend for their pages of metrics, at an interval, and notes the loads in them.
+"""Fetches the metrics pages of a backend's servers at an interval, and records the loads in them.
 
-A page takes no slot, passes no policies, and says nothing of the health of its server. One that cannot be had, or read,
-is told in the log once, until it can be again; its server is then asked less and less often (MOST_SECONDS). Meanwhile
-the strategy goes by the calls in flight.
+Fetching a page takes no slot, passes no policies, and does not affect the health of its server. If a page cannot be
+fetched or read, the gateway logs this once per outage and fetches it less and less often (MOST_SECONDS). During this
+time the strategy uses the calls in flight.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from gateway.routing.load.reported import Measure, ReportedLoads
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 4 * 2**20
-"""Bytes of a page: that of a Triton with five thousand models."""
+"""The maximum size of a page, in bytes: enough for a Triton server with five thousand models."""
 MOST_SECONDS = 60.0
-"""Between two tries to get a page that could not be had."""
+"""The maximum time between two attempts to fetch a page after failures, in seconds."""
 JITTER = 0.1
-"""The share of the interval by which each wait is shorter or longer."""
+"""The share of the interval by which each wait is randomly shorter or longer."""
 
 _HEADERS = Headers(((b"accept", b"text/plain"),))
 
 
 @frozen
 class Asked:
-    """An endpoint whose page came at the time `at`, and the calls that were in flight there meanwhile: the mean of
-    before and after."""
+    """An endpoint whose page arrived at the time `at`, and the calls in flight there during the fetch: the mean of the
+    numbers before and after."""
 
     endpoint: Endpoint
     at: float
@@ -48,7 +48,7 @@ class PageMeter(typing.Protocol):
     """Finds the load of one server in its pages."""
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
-        """Note the load of an endpoint by a page, in short steps. Raises DecodeError."""
+        """Record the load of an endpoint from a page, in short steps. Raises DecodeError."""
 
 
 class TritonPageMeter:
@@ -58,7 +58,7 @@ class TritonPageMeter:
         self._meter = triton.TritonMeter()
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
-        """As PageMeter's."""
+        """See `PageMeter.steps`."""
         found = yield from triton.read(page)
         if found.answered is None:
             raise DecodeError(f"the page has no metric {triton.ANSWERED}: it is not Triton's")
@@ -67,7 +67,7 @@ class TritonPageMeter:
 
 
 class GaugePageMeter:
-    """The PageMeter of a server that tells its load in one metric."""
+    """The PageMeter of a server that reports its load in one metric."""
 
     def __init__(self, metric: str, labels: typing.Mapping[str, str], measure: Measure) -> None:
         self._metric = metric
@@ -75,14 +75,14 @@ class GaugePageMeter:
         self._measure = measure
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
-        """As PageMeter's."""
+        """See `PageMeter.steps`."""
         found = yield from gauge.read(page, self._metric, self._labels)
         loads.note(asked.endpoint, found, self._measure)
 
 
 @frozen
 class Page:
-    """Where the page of one server is."""
+    """The location of one server's page."""
 
     connector: Connector
     path: str
@@ -91,8 +91,9 @@ class Page:
 
 @frozen
 class Asking:
-    """How pages are asked for: `page` finds that of an endpoint and raises ValueError if it has none, `meter` makes its
-    PageMeter, `interval` are the seconds between two questions and `timeout` those that an answer may take."""
+    """Settings for fetching pages: `page` returns the Page of an endpoint, or raises ValueError if it has none; `meter`
+    creates its PageMeter; `interval` is the time between two fetches, and `timeout` the limit of one, both in
+    seconds."""
 
     page: Callable[[Endpoint], Page]
     meter: Callable[[], PageMeter]
@@ -101,7 +102,7 @@ class Asking:
 
 
 class _Server:
-    """One server: its page and its meter, when it is asked next, and how often in a row that failed."""
+    """One server: its page and its meter, the time of the next fetch, and the number of failed fetches in a row."""
 
     def __init__(self, page: Page, meter: PageMeter, next_at: float) -> None:
         self.page = page
@@ -112,8 +113,8 @@ class _Server:
 
 
 class LoadPages:
-    """Asks the endpoints of one backend, whichever it has at the time, and notes their loads. No endpoint is asked
-    twice at once. `randomly` returns numbers from 0 to 1."""
+    """Fetches the pages of the backend's current endpoints, and records their loads. Each endpoint has at most one
+    fetch in progress. `randomly` returns numbers from 0 to 1."""
 
     def __init__(
         self,
@@ -133,33 +134,33 @@ class LoadPages:
         self._loop: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start asking, in a task of its own."""
+        """Start fetching, in its own task."""
         self._loop = spawn(self._run())
 
     def cancel(self) -> None:
-        """Ask no more; give up the questions that are on their way."""
+        """Stop fetching, and cancel the fetches in progress."""
         if self._loop is not None:
             self._loop.cancel()
         for endpoint in list(self._servers):
             self._leave(endpoint)
 
     async def stop(self) -> None:
-        """As `cancel`, and return when the connections are closed."""
+        """Like `cancel`, and return when the connections are closed."""
         self.cancel()
         loop = [] if self._loop is None else [self._loop]
         await asyncio.gather(*loop, *self._closing, return_exceptions=True)
 
     @property
     def running(self) -> "list[asyncio.Task[None]]":
-        """The questions that are on their way."""
+        """The fetches in progress."""
         return [each.task for each in self._servers.values() if each.task is not None]
 
     async def _run(self) -> None:
-        while True:  # noqa: ASYNC110 - time is what it waits for
+        while True:  # noqa: ASYNC110 - it waits for time to pass
             await asyncio.sleep(self.round())
 
     def round(self) -> float:
-        """Ask the endpoints whose turn it is. Returns the seconds until the next round."""
+        """Fetch the pages that are due. Return the seconds until the next round."""
         now, following = self._clock(), self._clock() + self._asking.interval
         endpoints = self._backend.endpoints
         for gone in self._servers.keys() - set(endpoints):
@@ -174,7 +175,7 @@ class LoadPages:
         return following - now
 
     def _begun(self, endpoint: Endpoint, now: float) -> _Server:
-        """An endpoint that is new. They are all asked at once: calls wait for nobody's load."""
+        """Add a new endpoint. New endpoints are all fetched immediately, because no call waits for a load."""
         server = self._servers[endpoint] = _Server(self._asking.page(endpoint), self._asking.meter(), now)
         return server
 
@@ -201,7 +202,7 @@ class LoadPages:
             server.task = None
 
     async def _why_not(self, endpoint: Endpoint, server: _Server) -> str:
-        """Ask once. Returns why there is no load; empty if it is noted."""
+        """Fetch once. Return the reason why there is no load; empty if the load was recorded."""
         page, before = server.page, endpoint.in_flight
         try:
             async with asyncio.timeout(self._asking.timeout):
@@ -221,7 +222,7 @@ class LoadPages:
     def _told(self, endpoint: Endpoint, server: _Server, why_not: str) -> None:
         name, place = self._backend.name, endpoint.address
         if why_not and not server.failures:
-            text = "backend %r at %s: its load is not known, calls in flight count in its place: %s"
+            text = "backend %r at %s: its load is unknown, its calls in flight count instead: %s"
             log.warning(text, name, place, why_not)
         elif not why_not and server.failures:
             log.info("backend %r at %s: its load is known again", name, place)

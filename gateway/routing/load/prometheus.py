@@ -1,10 +1,10 @@
-"""The samples of a Prometheus page: text format 0.0.4, and OpenMetrics as far as it is the same. Pure.
+"""The samples of a Prometheus page: text format 0.0.4, and the part of OpenMetrics that is identical. Pure.
 
     # TYPE nv_gpu_utilization gauge
     nv_gpu_utilization{gpu_uuid="GPU-1"} 0.25 1700000000000
 
-Only the lines of the wanted metrics are read; the others are jumped over, so that a page of a megabyte costs what its
-wanted lines cost.
+Only the lines of the given metrics are parsed; the others are skipped, so the cost of a page of a megabyte depends only
+on the number of these lines.
 """
 
 import math
@@ -15,11 +15,12 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
 
 LONGEST_LINE = 8192
-"""Bytes of a line that is wanted."""
+"""The maximum length of a parsed line, in bytes."""
 MOST_SAMPLES = 50_000
-"""Samples of the wanted metrics in one page: those of five thousand models have thirty thousand."""
+"""The maximum number of samples of the given metrics in one page. Five thousand models have thirty thousand."""
 
-# The labels, the value, a timestamp, and OpenMetrics' exemplar. Go's ParseFloat takes values that no exporter writes.
+# The labels, the value, a timestamp, and OpenMetrics' exemplar. Go's ParseFloat also accepts forms that no exporter
+# writes.
 _REST = re.compile(
     rb'(?:\{((?:[^"{}]|"(?:[^"\\]|\\.)*")*)\})?\s*'
     rb"([-+]?(?:[0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+|[Ii]nf|[Nn]a[Nn]))(?:\s.*)?"
@@ -32,7 +33,7 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 @frozen
 class PageSample:
-    """One line: a metric with its labels, and its value, which is no NaN and not infinite."""
+    """One line: a metric with its labels, and its value, which is finite and not NaN."""
 
     name: str
     labels: Mapping[str, str]
@@ -40,24 +41,24 @@ class PageSample:
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can be the name of a metric."""
+    """Return whether `text` is a valid metric name."""
     return _NAME.fullmatch(text) is not None
 
 
 def is_counter(page: bytes, name: str) -> bool:
-    """Whether the page says that the metric `name` is a counter."""
+    """Return whether the page declares the metric `name` as a counter."""
     line = f"# TYPE {name} counter".encode()
     at = page.find(line)
     return at >= 0 and (at == 0 or page[at - 1] == 0x0A)
 
 
 def samples(page: bytes, names: Iterable[str]) -> Iterator[PageSample]:
-    """The samples of the metrics with these `names`, those of one name after the other. Between two of them the caller
-    can let others work: each takes microseconds.
+    """Yield the samples of the metrics with these `names`, one name after the other. The caller can let other tasks run
+    between two samples: each takes microseconds.
 
     Raises:
-        DecodeError: a wanted line is malformed, longer than LONGEST_LINE, or not finite; or they are more than
-            MOST_SAMPLES.
+        DecodeError: a line of these metrics is malformed, longer than LONGEST_LINE, or not finite; or there are more
+            than MOST_SAMPLES.
     """
     left = MOST_SAMPLES
     for name in names:
@@ -69,7 +70,7 @@ def samples(page: bytes, names: Iterable[str]) -> Iterator[PageSample]:
 
 
 def _lines(page: bytes, name: bytes) -> Iterator[bytes]:
-    """The rest of each line that begins with `name`."""
+    """Yield the rest of each line that begins with `name`."""
     at, size = page.find(name), len(name)
     while at >= 0:
         after = at + size

@@ -1,4 +1,4 @@
-"""Reads the load reports in the replies of a backend's servers, as they pass."""
+"""Reads the load reports in the replies of a backend's servers."""
 
 import logging
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from gateway.routing.load.reported import Measure, ReportedLoads
 log = logging.getLogger(__name__)
 
 PAUSE = 60.0
-"""Seconds for which no reports of a server are read after a malformed one."""
+"""How long a server's reports are ignored after a malformed one, in seconds."""
 
 
 class LoadReports:
-    """Notes the loads in the replies of all endpoints that `choice` has at the time: the `metric` of each report, or
-    without one what `orca.load` prefers."""
+    """Records the loads in the replies of all current endpoints of `choice`: the `metric` of each report, or if that is
+    empty the value that `orca.load` prefers."""
 
     def __init__(
         self,
@@ -38,20 +38,20 @@ class LoadReports:
         self._clock = clock
         self._endpoints: tuple[Endpoint, ...] = ()
         self._paused: dict[Endpoint, float] = {}
-        """Until when no reports are read."""
+        """The time until which an endpoint's reports are ignored."""
 
     def start(self) -> None:
-        """Read them from now on."""
+        """Start reading reports."""
         self._choice.on_change = self._among
         self._among((*self._choice.endpoints, *self._choice.drained))
 
     def cancel(self) -> None:
-        """Read no more."""
+        """Stop reading reports."""
         self._choice.on_change = None
         self._among(())
 
     async def stop(self) -> None:
-        """As `cancel`."""
+        """See `cancel`."""
         self.cancel()
 
     def _among(self, endpoints: tuple[Endpoint, ...]) -> None:
@@ -65,14 +65,14 @@ class LoadReports:
             self._loads.forget(endpoint)
 
     def note(self, endpoint: Endpoint, reply: Message) -> None:
-        """Note the load in a reply of `endpoint`, if there is one. A malformed report is told, and passed over."""
+        """Record the load in a reply of `endpoint`, if it has one. A malformed report is logged and ignored."""
         if self._paused and self._paused.get(endpoint, 0.0) > self._clock():
             return
         try:
             load = orca.load(orca.report(reply.headers, over_grpc=self._over_grpc), self._metric)
         except DecodeError as error:
             if endpoint not in self._paused:
-                text = "backend %r at %s: its load is not known, calls in flight count in its place: %s"
+                text = "backend %r at %s: its load is unknown, its calls in flight count instead: %s"
                 log.warning(text, self._choice.name, endpoint.address, error)
             self._paused[endpoint] = self._clock() + PAUSE
             return

@@ -1,15 +1,16 @@
-"""The loads that the servers of one backend have told, each with its age and the calls that were in flight then.
+"""The loads that the servers of one backend have reported, with their ages and the numbers of calls in flight at the
+time.
 
-Servers tell different things. Each becomes three numbers, which `ReportedLoad.with_call` puts together:
+Servers report different measures. Each becomes three numbers, which `ReportedLoad.with_call` combines:
 
-| told | load | per_call | alone |
+| reported | load | per_call | alone |
 |---|---|---|---|
-| time: calls that are there, seconds of a call, calls that run at once | calls * per_call | seconds / at once | seconds |
-| calls: how many are there, waiting or running | the same, at least our own | 1 | 1 |
-| use: the share of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered in a second | per_call |
+| time: number of calls, seconds per call, number of calls that run in parallel | calls * per_call | seconds / parallel calls | seconds |
+| calls: the number of waiting or running calls | the same, at least our own | 1 | 1 |
+| use: the share of a processor, a GPU or a cache that is in use | calls in flight * per_call | use / calls answered per second | per_call |
 
-A use cannot show a queue: a server with a hundred waiting calls is as busy as one with two. So it says how much of the
-server one call a second takes (as gRFC A58 has it), and the calls in flight say how many there are.
+A use cannot show a queue: a server with a hundred waiting calls is as busy as a server with two. So the use gives the
+share of the server that one call per second takes (like gRFC A58), and the calls in flight give their number.
 """  # noqa: E501
 
 import typing
@@ -20,24 +21,24 @@ from typing import Literal, TypeAlias
 from gateway.core.frozen import frozen
 
 DOUBT = 20.0
-"""The time of a call at one server counts as if so many calls of the mean of all servers were among its own: a server
-that has answered three calls is not slow because they were long ones."""
+"""The time of a call at one server is averaged with this number of calls that take the mean of all servers: a server
+that has answered three calls does not count as slow because these calls were long."""
 HALF_SECONDS = 3.0
-"""After so long what was told of a server's use counts half."""
+"""The half-life of the reported uses of a server, in seconds."""
 
 
 Measure: TypeAlias = Literal["calls", "use"]
-"""The meaning of a number that a server tells, in the table above."""
+"""The meaning of a number that a server reports, see the table above."""
 
 
 class Answers(typing.Protocol):
-    """The health of an endpoint, as far as it counts."""
+    """The part of an endpoint's health that this module needs."""
 
     answers: int
 
 
 class Loaded(Hashable, typing.Protocol):
-    """An endpoint, with its calls in flight now, and the calls that it has answered so far."""
+    """An endpoint, with its calls in flight now, and the number of calls that it has answered so far."""
 
     in_flight: int
 
@@ -49,9 +50,9 @@ class Loaded(Hashable, typing.Protocol):
 class ReportedLoad:
     """The load that a server reports.
 
-    `load` is in a unit that all servers of a backend share, `per_call` is how much one more call adds, and `alone` is
-    the load of a call that has the server for itself. `in_flight` are the calls that this gateway had there then, `at`
-    the time.
+    `load` is in a unit that all servers of a backend share, `per_call` is the load that one more call adds, and `alone`
+    is the load of a call that has the server to itself. `in_flight` is the number of this gateway's calls there at that
+    time, and `at` is the time.
     """
 
     load: float
@@ -61,14 +62,14 @@ class ReportedLoad:
     at: float
 
     def with_call(self, in_flight: int, weight: float = 1.0) -> float:
-        """The load with one more call, where `in_flight` calls of this gateway are there now: `alone`, and by `weight`
-        what goes beyond it."""
+        """Return the load with one more call, if `in_flight` calls of this gateway are there now: `alone`, plus the
+        part beyond it divided by `weight`."""
         beyond = self.load + self.per_call * (in_flight - self.in_flight + 1) - self.alone
         return self.alone + beyond / weight if beyond > 0 else self.alone
 
 
 class ReportedLoads:
-    """The last ReportedLoad of each endpoint; it does not count any more when it is `stale` seconds old."""
+    """The last load report of each endpoint. Reports older than `stale` seconds are ignored."""
 
     def __init__(self, stale: float, clock: Callable[[], float] = monotonic) -> None:
         self._stale = stale
@@ -76,34 +77,35 @@ class ReportedLoads:
         self._told: dict[Hashable, ReportedLoad] = {}
         self._uses: dict[Hashable, _Use] = {}
         self._sum = 0.0
-        """Of what a call adds, over all endpoints."""
+        """The sum of `per_call` over all endpoints."""
         self._times: dict[Hashable, tuple[float, float]] = {}
-        """For how many calls of each endpoint how many seconds are known."""
+        """For each endpoint: the number of calls with a known time, and their total time in seconds."""
         self._calls, self._seconds = 0.0, 0.0
-        """Their sums."""
+        """The sums of `_times` over all endpoints."""
 
     @property
     def oldest(self) -> float:
-        """The time before which a load is stale."""
+        """Reports older than this time are stale."""
         return self._clock() - self._stale
 
     @property
     def usual_call(self) -> float:
-        """The load of a call where nothing is known of the server: the mean of the others; 1 if there are none."""
+        """The load of a call at a server without a report: the mean of the other servers; 1 if there are none."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
     def last(self, endpoint: Hashable) -> ReportedLoad | None:
-        """The load that it told last, stale or not."""
+        """Return the last reported load, stale or not."""
         return self._told.get(endpoint)
 
     def now(self, endpoint: Hashable) -> ReportedLoad | None:
-        """The load that it told last, unless that is stale."""
+        """Return the last reported load, or None if it is stale."""
         told = self._told.get(endpoint)
         return None if told is None or told.at < self.oldest else told
 
     def note_time(self, endpoint: Loaded, calls: float, at_once: float, answered: float, seconds: float) -> None:
-        """It has so many `calls`, of which so many run `at_once` (1 or more); those that it has `answered` took so many
-        `seconds` together, without the time that they waited. Nothing is known before one server has answered one."""
+        """Record that the server has `calls` calls, of which `at_once` (1 or more) run in parallel. Its `answered`
+        calls took `seconds` seconds in total, without the time that they waited. The load is unknown until one server
+        has answered a call."""
         self._count(endpoint, answered, seconds)
         if self._calls <= 0 or self._seconds <= 0:
             return
@@ -111,18 +113,18 @@ class ReportedLoads:
         self._note(endpoint, calls * alone / at_once, alone / at_once, alone)
 
     def note(self, endpoint: Loaded, load: float, measure: Measure) -> None:
-        """It tells a number, which is of this measure."""
+        """Record a reported number with this measure."""
         if measure == "calls":
             self.note_calls(endpoint, load)
         else:
             self.note_use(endpoint, load)
 
     def note_calls(self, endpoint: Loaded, calls: float) -> None:
-        """It has so many calls, of any client."""
+        """Record the number of calls that the server has, from all clients."""
         self._note(endpoint, max(calls, endpoint.in_flight), 1.0, 1.0)
 
     def note_use(self, endpoint: Loaded, use: float) -> None:
-        """It is used so far, 0 or more, on any scale. Nothing is known before it has answered calls."""
+        """Record the server's use: 0 or more, on any scale. The load is unknown until the server has answered calls."""
         known = self._uses.get(endpoint)
         if known is None:
             self._uses[endpoint] = _Use(endpoint.health.answers, self._clock())
@@ -132,7 +134,7 @@ class ReportedLoads:
             self._note(endpoint, endpoint.in_flight * per_call, per_call, per_call)
 
     def forget(self, endpoint: Hashable) -> None:
-        """Forget an endpoint that is not the backend's any more."""
+        """Forget an endpoint that the backend no longer has."""
         told = self._told.pop(endpoint, None)
         if told is not None:
             self._sum -= told.per_call
@@ -153,7 +155,7 @@ class ReportedLoads:
 
 
 class _Use:
-    """The use of one server over time, and the calls that it answered, as sums in which old ones fade."""
+    """The use of one server over time, and the calls that it answered, as exponentially decaying sums."""
 
     __slots__ = ("_answers", "_at", "_calls", "_used")
 
@@ -163,7 +165,7 @@ class _Use:
         self._used, self._calls = 0.0, 0.0
 
     def add(self, use: float, answers: int, at: float) -> float | None:
-        """Add the time until now. Returns the use of one call a second; None while that is not known."""
+        """Add the time until now. Return the use of one call per second, or None while it is unknown."""
         passed = at - self._at
         if passed > 0:
             kept = 0.5 ** (passed / HALF_SECONDS)

@@ -1,21 +1,22 @@
 """The load of a Triton server, from two of its metrics pages. Pure.
 
-Read from the page (Triton's user guide, "Metrics"), the sums over all models and versions:
+It uses these metrics (Triton's user guide, "Metrics"), summed over all models and versions:
 
 | metric | kind | meaning |
 |---|---|---|
 | `nv_inference_pending_request_count` | gauge | requests that wait for a model instance |
 | `nv_inference_request_success` | counter | requests answered |
-| `nv_inference_request_duration_us` | counter | microseconds that these took |
-| `nv_inference_queue_duration_us` | counter | microseconds of them that they waited |
-| `nv_gpu_utilization` | gauge, of every GPU there is | the share of the time in which it was busy, 0 to 1 |
+| `nv_inference_request_duration_us` | counter | total duration of these requests, in microseconds |
+| `nv_inference_queue_duration_us` | counter | the part of it spent in the queue, in microseconds |
+| `nv_gpu_utilization` | gauge, for every GPU | the share of time in which it was busy, 0 to 1 |
 
-Microseconds that did not go by in the queue are work. Between two pages the work divided by the requests answered is
-the time of a call, and the work divided by the time that went by is how many calls ran at once (Little's law).
+The duration without the queue is work. Between two pages, the work divided by the requests answered is the time of a
+call, and the work divided by the elapsed time is the number of calls that ran in parallel (Little's law).
 
-The server has the pending calls and those that run, which are the most of: the calls of this gateway that do not wait,
-those that ran at once, and the busy share of the GPUs, on which other processes may compute. As many as run while
-others wait are what the server can do at once, on average: it does not tell how many instances its models have.
+The load is the number of pending calls plus running calls. The number of running calls is the maximum of three values:
+this gateway's calls that do not wait, the calls that ran in parallel, and the busy share of the GPUs (other processes
+might compute on them, too). The mean number of calls that run while others wait is the server's capacity, because the
+server does not report the number of its model instances.
 """
 
 from collections.abc import Generator
@@ -34,18 +35,18 @@ METRICS = (PENDING, ANSWERED, TOOK, WAITED, GPU)
 
 MICRO = 1e-6
 CALLS = 500.0
-"""The time of a call is the mean of about so many, the last ones: of fewer it depends on which they were by chance."""
+"""The time of a call is the mean over about this number of recent calls. Fewer would depend too much on chance."""
 FADING_SECONDS = 170.0
-"""What is known of it fades with time as well, in so many seconds to 37 percent: a server that gets no calls, because
-its last ones took long, is taken to be like the others again in the end."""
+"""The call times also decay with time, to 37 percent in this number of seconds: a server that gets no calls, because
+its last ones took long, eventually counts like the others again."""
 LEARNED = 0.2
-"""The share of what is known of the calls that run at once which is new at each page."""
+"""The share of new data at each page in the estimate of the calls that run in parallel."""
 
 
 @dataclass
 class TritonPage:
-    """One page: requests that wait, requests answered with their seconds of work, and the share of the time in which
-    the GPUs were busy (their mean). `answered` is None if the page has no such metric."""
+    """One page: requests that wait, requests answered with their seconds of work, and the share of time in which the
+    GPUs were busy (their mean). `answered` is None if the page lacks this metric."""
 
     pending: float = 0.0
     answered: float | None = None
@@ -54,7 +55,7 @@ class TritonPage:
 
 
 def read(page: bytes) -> Generator[None, None, TritonPage]:
-    """The TritonPage in `page`, in steps. Raises DecodeError as `prometheus.samples`."""
+    """Return the TritonPage in `page`, in steps. Raises DecodeError like `prometheus.samples`."""
     sums = dict.fromkeys(METRICS, 0.0)
     counts = dict.fromkeys(METRICS, 0)
     for sample in samples(page, METRICS):
@@ -71,8 +72,8 @@ def read(page: bytes) -> Generator[None, None, TritonPage]:
 
 @frozen
 class TritonLoad:
-    """How many calls a server has, how many run at once (1 or more), and as sums in which old ones fade: the calls that
-    it answered, and their seconds of work."""
+    """The number of calls that a server has, the number that run in parallel (1 or more), and, as decaying sums, the
+    calls that it answered and their seconds of work."""
 
     calls: float
     at_once: float
@@ -85,26 +86,26 @@ class TritonMeter:
 
     def __init__(self) -> None:
         self._before: tuple[float, float, float] | None = None
-        """The requests answered, their seconds of work, and when that was."""
+        """The requests answered, their seconds of work, and the time of the last page."""
         self._answered, self._work = 0.0, 0.0
         self._busy, self._passed = 0.0, 0.0
-        """The seconds of work since the first page, and the seconds that went by; old ones fade."""
+        """The seconds of work since the first page, and the seconds elapsed; both decay."""
         self._at_once = 1.0
 
     def load(self, page: TritonPage, at: float, in_flight: float) -> TritonLoad:
-        """The load by a page that came at the time `at`, when this gateway had `in_flight` calls there."""
+        """Return the load from a page that arrived at the time `at`, when this gateway had `in_flight` calls there."""
         self._add(page, at)
-        # over a long time: a call of ten seconds counts as a whole in the second in which it ends
+        # averaged over a long time: a call of ten seconds counts fully in the second in which it ends
         ran = self._busy / self._passed if self._passed else 0.0
         running = max(in_flight - page.pending, ran, page.gpu)
-        # If nothing waits there is room for more, and of the calls of others it is not known how many wait.
+        # If nothing waits, the server has spare capacity. The number of other clients' waiting calls is unknown.
         is_full = page.pending > 0 and in_flight - page.pending >= ran
         if is_full or running > self._at_once:
             self._at_once = max(self._at_once + LEARNED * (running - self._at_once), 1.0)
         return TritonLoad(page.pending + running, self._at_once, self._answered, self._work)
 
     def _add(self, page: TritonPage, at: float) -> None:
-        """Add what was done since the page before."""
+        """Add the work done since the previous page."""
         answered, work = page.answered or 0.0, page.work
         before, self._before = self._before, (answered, work, at)
         if before is None:
@@ -112,7 +113,7 @@ class TritonMeter:
             self._answered, self._work = answered * share, work * share
             return
         calls, seconds, passed = answered - before[0], work - before[1], at - before[2]
-        if calls < 0 or seconds < 0 or passed <= 0:  # a server that was started again, or has unloaded models
+        if calls < 0 or seconds < 0 or passed <= 0:  # a server that has restarted, or has unloaded models
             return
         kept = exp(-calls / CALLS - passed / FADING_SECONDS)
         self._answered, self._work = kept * self._answered + calls, kept * self._work + seconds

@@ -1,8 +1,8 @@
-"""How several gateways in front of one fleet agree where a model is loaded.
+"""Coordination of several gateways in front of the same servers: which server loads a model.
 
-Without any store they do so by rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase hit
-rates"): each gateway orders the servers for a model by a hash of both names, so that all of them come to the same
-order, and a server that joins or leaves changes it for a small share of the models only.
+Without a store they use rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase hit rates"):
+each gateway orders the servers for a model by a hash of both names, so all gateways get the same order. A server that
+joins or leaves changes the order only for a small share of the models.
 """
 
 from hashlib import blake2b
@@ -10,41 +10,43 @@ from typing import Protocol
 
 
 def rendezvous(model: str, address: str) -> int:
-    """The weight of a server for a model. Among equally good servers the one with the largest has the model."""
+    """Return the weight of a server for a model. The server with the largest weight gets the model, among equally good
+    ones."""
     joined = f"{model}\0{address}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
 
 class LoadCoordinator(Protocol):
-    """Coordinates the gateways of one fleet: decides which gateway loads a model."""
+    """Coordinates the gateways in front of the same servers: decides which gateway loads a model."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether others claim, too: one of them may have loaded a model just before it was claimed here."""
+        """Whether other gateways claim, too: another gateway might have loaded a model just before this gateway claimed
+        it."""
 
     async def claim(self, model: str, address: str) -> bool:
-        """Whether this gateway may load the model on the server at `address` now. No other gateway loads it anywhere
-        until `release`."""
+        """Return whether this gateway is allowed to load the model on the server at `address` now. If so, no other
+        gateway loads it anywhere until `release`."""
 
     async def release(self, model: str, address: str) -> None:
-        """The load has ended."""
+        """Release the claim after the load has ended."""
 
     async def close(self) -> None:
-        """Nothing is claimed any more."""
+        """Close the LoadCoordinator; nothing is claimed afterwards."""
 
 
 class LocalCoordinator:
-    """A LoadCoordinator without a store: a gateway loads what its clients ask for. Two gateways that load a model at
-    the same time choose the same server by `rendezvous`, as far as they know the same of the fleet."""
+    """An LoadCoordinator without a store: a gateway loads the models that its clients request. Two gateways that load a model
+    at the same time choose the same server by `rendezvous`, if they have the same information about the servers."""
 
     is_shared = False
 
     async def claim(self, model: str, address: str) -> bool:
-        """As LoadCoordinator's: always."""
+        """See `LoadCoordinator.claim`: always True."""
         return True
 
     async def release(self, model: str, address: str) -> None:
-        """As LoadCoordinator's."""
+        """See `LoadCoordinator.release`."""
 
     async def close(self) -> None:
-        """As LoadCoordinator's."""
+        """See `LoadCoordinator.close`."""

@@ -1,4 +1,4 @@
-"""Asks servers to load and to unload models, and whether they have done it."""
+"""Requests to servers to load and unload models, and checks that they have done it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,12 +11,13 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.inventory import Inventory
 
 FIRST_LOOK = 0.05
-"""Seconds after which a server is asked again whether a model is unloaded. They double, up to LONGEST_LOOK."""
+"""The delay before the first check whether a model is unloaded, in seconds. It doubles each time, up to
+LONGEST_LOOK."""
 LONGEST_LOOK = 1.0
 
 
 class ModelControl:
-    """The control of the models of one backend's servers. `timeout`: the seconds that a server may take."""
+    """Controls the models of one backend's servers. `timeout`: how long a server can take, in seconds."""
 
     def __init__(self, protocol: Protocol, inventory: Inventory, timeout: float, clock: Callable[[], float]) -> None:
         self._protocol = protocol
@@ -25,10 +26,10 @@ class ModelControl:
         self._clock = clock
 
     async def ask(self, request: ControlRequest, endpoint: Endpoint) -> None:
-        """Ask a server to load or unload a model.
+        """Request a server to load or unload a model.
 
         Raises:
-            GatewayError: the server's own; DEADLINE_EXCEEDED, it does not answer in time.
+            GatewayError: the server's error; DEADLINE_EXCEEDED if it does not respond in time.
         """
         endpoint.enter()
         try:
@@ -42,10 +43,10 @@ class ModelControl:
             endpoint.leave()
 
     async def until_gone(self, model: str, endpoint: Endpoint, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Wait until a server lists a model as unloaded: it may answer first, and unload then.
+        """Wait until a server lists a model as unloaded: a server can respond before it has unloaded the model.
 
         Raises:
-            GatewayError: as `Inventory.of`; DEADLINE_EXCEEDED, the server still has it.
+            GatewayError: like `Inventory.of`; DEADLINE_EXCEEDED if the server still has the model.
         """
         wait, until = FIRST_LOOK, self._clock() + self._timeout
         while True:
@@ -59,7 +60,8 @@ class ModelControl:
             wait = min(2 * wait, LONGEST_LOOK)
 
     async def holders(self, model: str, endpoints: Sequence[Endpoint]) -> set[Endpoint]:
-        """The endpoints, of these, that say now that they hold a model. One that does not answer is not among them."""
+        """Return the endpoints, among `endpoints`, that currently report the model. Endpoints that do not respond are
+        left out."""
         held = await asyncio.gather(*(self._holds(each, model) for each in endpoints))
         return {each for each, holds in zip(endpoints, held, strict=True) if holds}
 

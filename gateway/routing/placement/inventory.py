@@ -1,7 +1,7 @@
-"""Asks servers which models they have, each in its own protocol.
+"""Queries servers for their models, in each server's protocol.
 
-A server that lists its models is asked for the list. Of one that does not (TensorFlow Serving), each of the models that
-routes name is asked for. A server with a single model (GraphPipe's) is asked for the name of that.
+A server that can list its models is queried for the list. A server that cannot (TensorFlow Serving) is queried for each
+model that routes name. A server with a single model (GraphPipe) is queried for the name of that model.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.table import ReplicaState, ServerInventory
 
 SECONDS_WAITED = 10.0
-"""How long a server may take to answer one question."""
+"""How long a server can take for one response, in seconds."""
 ASKED_AT_ONCE = 8
-"""The number of models that one server is asked for at the same time."""
+"""The maximum number of models for which one server is queried in parallel."""
 
 _CHANGING = {"LOADING": ReplicaState.LOADING, "UNLOADING": ReplicaState.UNLOADING}
 _LOADED = "READY"
 
 
 class Inventory:
-    """The questions to the servers of one backend. `target` finds the Target of an endpoint; `names` are the models
-    that servers without a list are asked for."""
+    """Queries the servers of one backend. `target` returns the Target of an endpoint; `names` are the models to query
+    at servers without a list."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class Inventory:
         self._seconds = seconds
 
     async def of(self, endpoint: Endpoint) -> ServerInventory:
-        """The models of the server at `endpoint`.
+        """Return the models of the server at `endpoint`.
 
         Raises:
-            GatewayError: it cannot be reached, does not answer in time, or its answer is malformed; UNIMPLEMENTED if it
+            GatewayError: it is unreachable, does not respond in time, or its response is malformed; UNIMPLEMENTED if it
                 lists no models and no route names one.
         """
         target = await self.target(endpoint)
@@ -57,11 +57,11 @@ class Inventory:
             endpoint.leave()
 
     async def has(self, endpoint: Endpoint, model: str) -> bool:
-        """Whether the server at `endpoint` says that this model is ready. Raises GatewayError as `of`."""
+        """Return whether the server at `endpoint` reports this model as ready. Raises GatewayError like `of`."""
         return await self._is_ready(endpoint, await self.target(endpoint), model)
 
     async def signature(self, endpoint: Endpoint, model: str) -> Signature:
-        """The signature of a model, as the server at `endpoint` tells it. Raises GatewayError as `of`."""
+        """Return the signature of a model, as the server at `endpoint` reports it. Raises GatewayError like `of`."""
         target = await self.target(endpoint)
         parts = []
         for part in self.protocol.traits.models.metadata_parts:
@@ -111,12 +111,13 @@ class Inventory:
             async with asyncio.timeout(self._seconds):
                 return await ask(request, self.protocol, endpoint, target)
         except TimeoutError as error:
-            text = f"the server at {endpoint.address} did not tell within {self._seconds:g} s which models it has"
+            text = f"the server at {endpoint.address} did not report its models within {self._seconds:g} s"
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
 
 
 def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInventory:
-    """The ServerInventory of a server that lists these models. `tells_states`: one without a state is not loaded."""
+    """Return the ServerInventory of a server that lists these models. `tells_states`: the server reports states, so a model
+    without a state is not loaded."""
     held: dict[str, list[str]] = {}
     changing: dict[str, ReplicaState] = {}
     listed = set()
@@ -138,5 +139,5 @@ def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInve
 
 @lru_cache(1024)
 def _shared(versions: tuple[str, ...]) -> tuple[str, ...]:
-    """The same object for equal versions: most models have one version, and many the same."""
+    """Return the same object for equal versions, to save memory: most models have one version, often the same one."""
     return versions

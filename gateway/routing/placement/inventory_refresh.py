@@ -1,4 +1,4 @@
-"""Asks the endpoints of one backend what they have: when they join or come back, at an interval, and when told to."""
+"""Queries the endpoints of one backend for their models: when they join or return, at an interval, and on request."""
 
 import asyncio
 import logging
@@ -16,17 +16,17 @@ from gateway.routing.placement.table import Placements, ServerInventory
 _lines = LogLimit(logging.getLogger(__name__))
 
 FIRST_WAIT = 1.0
-"""Seconds until an endpoint that did not answer is asked again; they double with each further time, up to the
-interval."""
+"""Time until an endpoint that did not respond is queried again, in seconds. It doubles with each further failure, up to
+the interval."""
 JITTER = 0.1
-"""The share of the interval by which each wait may be longer or shorter."""
+"""The share of the interval by which each wait is randomly longer or shorter."""
 
 
 class InventoryRefresher:
-    """Keeps `placements` up to date. No endpoint is asked twice at once.
+    """Keeps `placements` up to date. Each endpoint has at most one query in progress.
 
-    - `ask`: what an endpoint has; raises GatewayError.
-    - `is_busy`: whether an endpoint cannot answer now, because it runs a call.
+    - `ask`: returns the models of an endpoint; raises GatewayError.
+    - `is_busy`: returns whether an endpoint cannot respond now, because it runs a call.
     - `randomly`: returns numbers from 0 to 1.
     """
 
@@ -49,27 +49,27 @@ class InventoryRefresher:
         self._due: dict[Endpoint, float] = {}
         self._asking: dict[Endpoint, asyncio.Task[None]] = {}
         self._again: set[Endpoint] = set()
-        """Endpoints that are asked and that something happened to meanwhile: they are asked once more."""
+        """Endpoints that changed during their query: they are queried once more."""
         self._failures: dict[Endpoint, int] = {}
         self._loop: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self.on_lost: Callable[[Endpoint, tuple[str, ...]], None] = lambda endpoint, models: None
         self.comparison: SignatureComparison | None = None
-        """Compares the signatures that servers tell; None: nobody does."""
+        """Compares the signatures that servers report; None: they are not compared."""
         self.errors: dict[Endpoint, GatewayError] = {}
-        """Why an endpoint did not tell what it has; without those that did."""
+        """The reason why an endpoint did not report its models, for each endpoint that did not."""
 
     def use(self, placements: Placements) -> None:
         """Keep another table up to date from now on."""
         self._placements = placements
 
     def start(self) -> None:
-        """Ask from now on, in a task of its own."""
+        """Start to query the endpoints, in a separate task."""
         if self._loop is None:
             self._loop = spawn(self._run())
 
     def stop(self) -> None:
-        """Ask nobody any more."""
+        """Stop all queries."""
         self._again.clear()
         for task in (self._loop, *self._asking.values()):
             if task is not None:
@@ -77,8 +77,7 @@ class InventoryRefresher:
         self._loop = None
 
     def ask_soon(self, endpoint: Endpoint) -> "asyncio.Task[None]":
-        """Ask an endpoint now, or again when the question that is on its way is answered. Returns the task that
-        asks."""
+        """Query an endpoint now, or again after the query in progress. Return the task of the query."""
         asking = self._asking.get(endpoint)
         if asking is None:
             asking = self._asking[endpoint] = spawn(self._take_stock(endpoint))
@@ -96,7 +95,7 @@ class InventoryRefresher:
             asking.cancel()
 
     def round(self) -> float:
-        """Ask the endpoints that are due. Returns the seconds until the next round."""
+        """Query the endpoints that are due. Return the seconds until the next round."""
         now = self._clock()
         following = now + self._interval
         for endpoint in self._placements.stocks:
@@ -126,7 +125,7 @@ class InventoryRefresher:
         try:
             with log_and_continue(f"asking {endpoint.address} which models it has"):
                 await self._answered(endpoint)
-        finally:  # also if it was cancelled: the endpoint may have left, and come again at once
+        finally:  # also if it was cancelled: the endpoint might have left and immediately returned
             del self._asking[endpoint]
             if endpoint in self._again:
                 self._again.discard(endpoint)
@@ -143,7 +142,7 @@ class InventoryRefresher:
         self.errors.pop(endpoint, None)
         self._failures.pop(endpoint, None)
         self._due[endpoint] = self._clock() + self._wait()
-        if placements is not self._placements:  # the question was of another table's moment
+        if placements is not self._placements:  # the query used the change counter of another table
             self._again.add(endpoint)
             return
         lost = self._placements.told(endpoint, stock, asked)
@@ -161,5 +160,5 @@ class InventoryRefresher:
         self._news.set()
         self.errors[endpoint] = error
         if failures == 1:
-            text = "endpoint %s did not tell which models it has: %s"
+            text = "endpoint %s did not report its models: %s"
             _lines.write(endpoint.address, logging.WARNING, text, endpoint.address, error.message)

@@ -1,16 +1,17 @@
-"""Loads and unloads the models of one backend, as `plan` decides it.
+"""Loads and unloads the models of one backend, following the decisions of `plan`.
 
-A request for a model that nobody holds waits in the backend's queue, and the Loader is told (`want`). It loads each
-model at one server at a time until somebody holds it; copies follow later, by demand. A load goes through these states:
+A request for a model that no server has waits in the backend's queue, and the Loader is notified (`want`). It loads
+each model on one server at a time until a server has it; more copies follow later, by demand. A load goes through these
+states:
 
-| event | place | calls that wait |
+| event | replica | calls that wait |
 |---|---|---|
-| a server is chosen | LOADING; those that make room for it UNLOADING | wait |
+| a server is chosen | LOADING; the models to unload for it are UNLOADING | wait |
 | the server has loaded it | HELD | are sent to it |
-| the server refuses it, in its own words | FAILED, for a pause that grows | fail with these words, as further ones do until the pause is over |
-| the server cannot be reached, or does not answer in time | FAILED, for a pause that grows | wait for the next server, and fail if there is none |
+| the server refuses it, with an error | FAILED, for a backoff period that grows | fail with this error, and so do later calls during the backoff period |
+| the server is unreachable, or does not respond in time | FAILED, for a backoff period that grows | wait for the next server, or fail if there is no other |
 
-What has begun goes on when the last client that waited has left: the model may be asked for again.
+A load in progress continues when the last waiting client has disconnected, because the model might be requested again.
 """  # noqa: E501
 
 import asyncio
@@ -40,14 +41,14 @@ T = TypeVar("T")
 _lines = LogLimit(logging.getLogger(__name__), lines=60)
 
 TICK = 1.0
-"""Seconds between two looks at what should be loaded or unloaded."""
+"""The interval between two checks for models to load or unload, in seconds."""
 FIRST_PAUSE = 1.0
-"""Seconds until a model is tried again that could not be loaded. They double with each further failure."""
+"""The backoff after a model could not be loaded, in seconds. It doubles with each further failure."""
 LONGEST_PAUSE = 300.0
 NEWEST_SHARE = 0.3
-"""The share of the newest look in the mean number of calls that a model has."""
+"""The weight of the latest sample in the mean number of calls of a model."""
 UNUSED_SECONDS = 60.0
-"""A further copy takes the place of a model only if that was not used for so long."""
+"""An additional copy replaces a model only if that model was not used for this time, in seconds."""
 
 
 def _answers(endpoint: Endpoint) -> bool:
@@ -55,8 +56,8 @@ def _answers(endpoint: Endpoint) -> bool:
 
 
 class Loader:
-    """Loads and unloads the models of one backend: on demand, and on request of operators. Backends of one name that
-    follow each other share it."""
+    """Loads and unloads the models of one backend: on demand, and at the request of operators. After a reload, the new
+    backend of the same name takes over the Loader."""
 
     def __init__(
         self,
@@ -73,51 +74,52 @@ class Loader:
         self._clock = clock
         self._agreement = agreement or LocalCoordinator()
         self._wanted: dict[str, Placement] = {}
-        """The models that calls wait for and nobody holds, in the order in which they came."""
+        """The models that calls wait for and that no server has, in order of arrival."""
         self._running: set[asyncio.Task[Any]] = set()
         self._is_due = False
-        """`advance` is about to be called."""
+        """Whether a call of `advance` is scheduled."""
         self._came_back: set[Endpoint] = set()
         self._loop: asyncio.Task[None] | None = None
         self.takes_models: Callable[[Endpoint], bool] = _answers
-        """Whether an endpoint may be given models."""
+        """Returns whether an endpoint can get models."""
         self.ask_soon: Callable[[Endpoint], Awaitable[None] | None] = lambda endpoint: None
-        """Asks an endpoint what it has."""
+        """Queries an endpoint for its models."""
         self.sleep: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep
         self.loads = 0
-        """How many loads have succeeded."""
+        """The number of successful loads."""
         self.failed_loads = 0
         self.unloads = 0
 
     # --- for the backend ---
 
     def start(self) -> None:
-        """Look from now on, in a task of its own, what should be loaded or unloaded."""
+        """Start to check for models to load or unload, in a separate task."""
         if self._loop is None:
             self._loop = spawn(self._run())
 
     def stop(self) -> None:
-        """Begin nothing any more. Loads that run go on."""
+        """Start no more work. Loads in progress continue."""
         if self._loop is not None:
             self._loop.cancel()
             self._loop = None
 
     async def close(self) -> None:
-        """Give up what runs: the gateway ends."""
+        """Cancel the work in progress, because the gateway stops."""
         self.stop()
         for task in list(self._running):
             task.cancel()
         await self._agreement.close()
 
     def take_over(self, newer: "Loader") -> None:
-        """Go on with the settings of `newer`, which was made for a new configuration."""
+        """Continue with the settings of `newer`, which was created for a new configuration."""
         self._settings, self._control = newer._settings, newer._control
         before, self._agreement = self._agreement, newer._agreement
         spawn(before.close())
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
     def want(self, placement: Placement, client: str | None = None) -> None:
-        """A call waits for a model that nobody holds who can be reached; without `client`, calls that waited before."""
+        """Handle a call that waits for a model that no reachable server has. Without `client`: calls that were already
+        waiting."""
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
@@ -126,14 +128,13 @@ class Loader:
         self.advance_soon()
 
     def advance_soon(self) -> None:
-        """Something has changed: look in the next turn of the event loop whether a model that is wanted can be
-        loaded."""
+        """After a change: check in the next turn of the event loop whether a requested model can be loaded."""
         if self._wanted and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._advance_now)
 
     def why_not(self, placement: Placement) -> GatewayError | None:
-        """The error for a call of a model that nobody holds; None if it would be loaded for it."""
+        """Return the error for a call of a model that no server has; None if the call would load it."""
         if self._is_being_loaded(placement):
             return None
         model, now, failure = placement.model, self._clock(), placement.failure
@@ -147,7 +148,7 @@ class Loader:
         if any(True for _ in plan.candidates(self._table, placement, self.takes_models, now)):
             return None
         if any(each.state is ReplicaState.UNLOADING and each.is_ours for each in placement.places.values()):
-            return None  # it may be loaded again when that is done
+            return None  # it can be loaded again afterwards
         paused = [each for each in placement.places.values() if each.state is ReplicaState.FAILED and each.until > now]
         if paused:
             first = min(paused, key=lambda each: each.until)
@@ -160,8 +161,8 @@ class Loader:
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, f"{text} now", sent=False, retry_after=TICK)
 
     def on_lost(self, endpoint: Endpoint, models: Iterable[str]) -> None:
-        """An endpoint does not hold these models any more. If it was away, or has none left, its server has restarted:
-        it gets back what it had, the models that were used last first, as far as it has room."""
+        """Handle the loss of these models at an endpoint. If the endpoint was down, or has no models left, its server
+        has restarted: reload the models that it had, most recently used first, as far as it has capacity."""
         stock = self._table.stocks.get(endpoint)
         was_away = endpoint in self._came_back
         self._came_back.discard(endpoint)
@@ -175,14 +176,14 @@ class Loader:
                 self._begin(step)
 
     def came_back(self, endpoint: Endpoint) -> None:
-        """An endpoint that was down answers again."""
+        """Handle an endpoint that was down and responds again."""
         self._came_back.add(endpoint)
         self.advance_soon()
 
-    # --- what should be loaded or unloaded ---
+    # --- decisions on what to load or unload ---
 
     def tick(self) -> None:
-        """Look once at everything: unload what is idle or too much, and load the copies that calls need."""
+        """Check everything once: unload idle and surplus models, and load the copies that calls need."""
         now, settings = self._clock(), self._settings
         for placement in self._table.models.values():
             if placement.places or placement.demand > 0:
@@ -219,7 +220,7 @@ class Loader:
                 self._advance(self._rooms())
 
     def _advance(self, rooms: ServerCapacities) -> None:
-        """Begin to load the models that are wanted, as far as there is room for them."""
+        """Start to load the requested models, as far as there is capacity."""
         starved_since = self._clock() - plan.STARVED
         for placement in list(self._wanted.values()):
             is_served = any(self.takes_models(each.endpoint) for each in placement.held())
@@ -242,12 +243,13 @@ class Loader:
         return ServerCapacities(self._table, self._settings, self._clock(), self.takes_models)
 
     def _is_being_loaded(self, placement: Placement) -> bool:
-        """Whether a server that answers loads the model, whoever has asked it to."""
+        """Return whether a responding server is loading the model, no matter which gateway requested it."""
         places = placement.places.values()
         return any(each.state is ReplicaState.LOADING and self.takes_models(each.endpoint) for each in places)
 
     def _look_at_loads_of_others(self) -> None:
-        """Ask the servers that load a wanted model without having been asked to by this gateway: they will not tell."""
+        """Query the servers that are loading a requested model for another gateway, because they do not report the end
+        of the load."""
         for placement in self._wanted.values():
             for place in placement.places.values():
                 if place.state is ReplicaState.LOADING and not place.is_ours:
@@ -259,10 +261,10 @@ class Loader:
     def _refusal(self, text: str, seconds: float) -> GatewayError:
         return refusal(Reason.NOT_READY, f"backend {self._table.backend!r}: {text}", retry_after=max(seconds, 0.0))
 
-    # --- doing it ---
+    # --- execution ---
 
     def _begin(self, step: LoadStep, request: ControlRequest | None = None) -> "asyncio.Task[bool]":
-        """Begin to load a model. The task's result is False if another gateway has loaded it, or tried to."""
+        """Start to load a model. The task's result is False if another gateway has loaded it, or tried to."""
         placement, endpoint = step.placement, step.endpoint
         place = placement.places.get(endpoint)
         if place is None:
@@ -286,7 +288,7 @@ class Loader:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # it is in the log, and told to those who wait
+            task.exception()  # it is in the log, and the waiting callers get it
             self.advance_soon()
 
     async def _surviving(self, doing: Coroutine[Any, Any, None]) -> None:
@@ -297,7 +299,7 @@ class Loader:
                 return  # it is in the log
 
     async def _load(self, step: LoadStep, place: ModelReplica, request: ControlRequest) -> bool:
-        """Make room for a model, and load it. Raises GatewayError: why it could not be."""
+        """Unload other models if necessary, and load a model. Raises GatewayError with the reason if this fails."""
         placement, address = step.placement, place.endpoint.address
         try:
             if not await self._may_load(placement, place):
@@ -327,7 +329,7 @@ class Loader:
         return True
 
     async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
-        """Claim a model. False: another gateway loads it, or has loaded it since the servers were asked last."""
+        """Claim a model. False: another gateway is loading it, or has loaded it since the servers were last queried."""
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_told(each)}
         if not await self._agreement.claim(model, address):
@@ -335,7 +337,7 @@ class Loader:
         if not self._agreement.is_shared:
             return True
         asked = [each for each in self._listing(model) if self.takes_models(each) and each not in known]
-        if place.failures:  # this server may say that it has the model, and not have it
+        if place.failures:  # this server might report the model without having it
             asked = [each for each in asked if each is not place.endpoint]
         if not await self._control.holders(model, asked):
             return True
@@ -343,23 +345,24 @@ class Loader:
         return False
 
     def _leave(self, victims: Iterable[tuple[Placement, ModelReplica]]) -> None:
-        """Note that models that were to make room stay where they are."""
+        """Record that the models that were selected for unloading stay loaded."""
         for victim, place in victims:
             place.is_ours = False
             self._table.became(victim, place, ReplicaState.HELD)
 
     async def _make_room(self, step: LoadStep) -> None:
-        """Unload the victims. An error is none of the model that they make room for: it may be loaded elsewhere."""
+        """Unload the victims. An error here does not count as a failure of the model to load, which can be loaded
+        elsewhere."""
         try:
             await asyncio.gather(*(self._unload_idle(*each) for each in step.victims))
         except GatewayError as error:
             models = ", ".join(repr(placement.model) for placement, _ in step.victims)
-            text = f"no room, since {models} could not be unloaded: {error.message}"
+            text = f"no capacity, because {models} could not be unloaded: {error.message}"
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
 
     async def _given_up(self, placement: Placement, place: ModelReplica) -> None:
-        """Another gateway has loaded the model, or tried to: the servers are asked who has it. If nobody has, it is
-        claimed again after a while."""
+        """Another gateway has loaded the model, or tried to: query the servers for it. If no server has it, it is
+        claimed again after a delay."""
         placement.not_before = self._clock() + TICK
         asked = [self.ask_soon(each) for each in self._listing(placement.model) if each is not place.endpoint]
         await asyncio.gather(*(each for each in asked if each is not None), return_exceptions=True)
@@ -369,7 +372,7 @@ class Loader:
             await last
 
     def _failed(self, placement: Placement, place: ModelReplica, error: GatewayError) -> None:
-        """Note that a load has failed, and tell those who wait if the server has said why."""
+        """Record that a load has failed. If the server has reported the reason, fail the waiting calls with it."""
         self.failed_loads += 1
         place.is_ours = False
         place.failures += 1
@@ -390,7 +393,7 @@ class Loader:
             self._table.refuse(placement, partial(self._why_not, placement))
 
     def _reserve_unload(self, placement: Placement, place: ModelReplica) -> None:
-        """From now on nobody is sent there."""
+        """Mark the replica as unloading: it gets no calls from now on."""
         self._table.became(placement, place, ReplicaState.UNLOADING)
         place.is_ours = True
 
@@ -409,8 +412,8 @@ class Loader:
         self._table.became(placement, place, ReplicaState.GONE)
 
     async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
-        """Unload a model at a place after the calls that are in flight there, which have `timeout` to end: a stream may
-        go on for ever."""
+        """Unload a replica after its calls in flight, for which it waits up to `timeout`: a stream could continue
+        forever."""
         try:
             async with asyncio.timeout(self._settings.timeout):
                 await place.until_idle()
@@ -421,7 +424,7 @@ class Loader:
         await self._unload(placement, place)
 
     def _stays(self, placement: Placement, place: ModelReplica, why: str) -> None:
-        """Note that a model that was to be unloaded is still there."""
+        """Record that a model that could not be unloaded is still loaded."""
         place.is_ours = False
         self._table.became(placement, place, ReplicaState.HELD)
         place.until = self._clock() + FIRST_PAUSE
@@ -431,7 +434,7 @@ class Loader:
     async def _run(self) -> None:
         while True:
             await self.sleep(TICK)
-            with log_and_continue("the look at which models are loaded"):
+            with log_and_continue("checking which models to load or unload"):
                 self.tick()
 
     def _write(self, level: int, place: ModelReplica, text: str, *values: object) -> None:
@@ -440,7 +443,7 @@ class Loader:
 
 
 def _may_be_told(place: ModelReplica) -> bool:
-    """Whether the server may say that it has the model without anybody having loaded it there since."""
+    """Return whether the server might report the model although it was not loaded there since the last query."""
     return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 
 

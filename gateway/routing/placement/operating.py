@@ -1,4 +1,5 @@
-"""Orders to a fleet: models that clients name, one model on one server, and the models of a server that is drained."""
+"""Operator and client requests: load or unload a named model, also on one server, and move the models of a drained
+server."""
 
 import asyncio
 
@@ -12,14 +13,14 @@ from gateway.routing.placement.table import Placement, ReplicaState
 
 
 class OperatedLoader(Loader):
-    """A Loader that also loads and unloads what somebody names."""
+    """A Loader that also loads and unloads models by name, on request."""
 
     async def load(self, request: ControlRequest) -> None:
-        """Load a model because a client has asked for it, with the client's settings: where it is loaded already, or on
-        the server with the most room.
+        """Load a model at a client's request, with the client's settings: on the servers that already have it, or on
+        the server with the most free capacity.
 
         Raises:
-            GatewayError: the server's own error; RESOURCE_EXHAUSTED, no server can make room for it now.
+            GatewayError: the server's error; RESOURCE_EXHAUSTED if no server can free capacity for it now.
         """
         placement = self._table.placement(request.model)
         if held := list(placement.held()):
@@ -36,10 +37,10 @@ class OperatedLoader(Loader):
             await self.load(request)  # another gateway has loaded it, without the settings of this client
 
     async def unload(self, request: ControlRequest) -> None:
-        """Unload a model because a client has asked for it, from all servers that hold it.
+        """Unload a model at a client's request, from all servers that have it.
 
         Raises:
-            GatewayError: the server's own error, or it did not answer in time. The model may still be there.
+            GatewayError: the server's error, or it did not respond in time. The model might still be loaded.
         """
         placement = self._table.placement(request.model)
         places = list(placement.held())
@@ -49,13 +50,13 @@ class OperatedLoader(Loader):
         await asyncio.gather(*map(outlived_by, tasks))
 
     async def load_at(self, model: str, endpoint: Endpoint) -> None:
-        """Load a model at one endpoint; nothing happens if it holds it. The least recently used models without calls
-        make room for it there. A pause after a load that failed is not waited for.
+        """Load a model on one endpoint; does nothing if the endpoint already has it. If necessary, unload the least
+        recently used models without calls there. A backoff period after a failed load is ignored.
 
         Raises:
-            GatewayError: the server's own error; FAILED_PRECONDITION, something else is being done with the model
-                there or by another gateway, or the endpoint is drained; RESOURCE_EXHAUSTED, nothing there can make
-                room.
+            GatewayError: the server's error; FAILED_PRECONDITION if the model is being loaded or unloaded there or by
+                another gateway, or the endpoint is drained; RESOURCE_EXHAUSTED if no model there can be unloaded for
+                it.
         """
         placement = self._table.placement(model)
         place = placement.places.get(endpoint)
@@ -72,17 +73,17 @@ class OperatedLoader(Loader):
             text = (
                 f"no model at {endpoint.address} can make room for {model!r}: they have calls, are pinned, or must stay"
             )
-            raise refusal(Reason.OVERLOADED, f"{text}, or there is not so much room")
+            raise refusal(Reason.OVERLOADED, f"{text}, or the capacity is too small")
         if not await outlived_by(self._begin(step)) and endpoint not in {each.endpoint for each in placement.held()}:
             text = f"another gateway loads model {model!r} elsewhere, or has just done so"
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
 
     async def unload_at(self, model: str, endpoint: Endpoint) -> None:
-        """Unload a model at one endpoint: it gets no more calls there, and servers end those that they have. Where
-        models are loaded on demand, the next call for it loads it again if nobody else holds it.
+        """Unload a model on one endpoint: it gets no more calls there, and the server finishes its current calls. With
+        on-demand loading, the next call for the model loads it again if no other server has it.
 
         Raises:
-            GatewayError: NOT_FOUND, the endpoint does not hold it; the server's own error.
+            GatewayError: NOT_FOUND if the endpoint does not have it; the server's error.
         """
         placement = self._table.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
@@ -93,9 +94,9 @@ class OperatedLoader(Loader):
         await outlived_by(self._spawn(self._unload(placement, place, request)))
 
     async def load_elsewhere(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """Load the models that only `endpoint` holds on other servers, those that were used last first. No model makes
-        room for one that was used longer ago: that one is loaded when it is asked for. Returns those that could not be
-        loaded, each with the reason."""
+        """Load the models that only `endpoint` has on other servers, most recently used first. A model is never
+        unloaded for one that was used longer ago; that one is loaded when it is requested. Return the models that could
+        not be loaded, with the reasons."""
         loads: dict[str, asyncio.Task[bool]] = {}
         left, rooms = [], self._rooms()
         alone = [each for each in self._table.models.values() if self._is_alone(each, endpoint)]

@@ -1,14 +1,16 @@
-"""Decides where a model is loaded and what is unloaded for it. Nothing here asks a server or changes the table.
+"""Decides where a model is loaded and what is unloaded for it. This module queries no servers and does not change the
+table.
 
-- A model goes to the server with the most room, among equal ones to the first in rendezvous order.
-- If no server has room, room is made where the least recently used models have not been used for the longest time.
-  Copies beyond those that the calls need go first. A model with calls in flight, or with calls that wait for it, stays.
-- A model that is pinned, or was loaded less than `min_stay` seconds ago, makes no room.
-- A client whose models take more than its `share` of a server makes room by its own models alone. A model is a
-  client's if the client's call had it loaded, and no other client has called it there since.
-- A model for which calls have waited for STARVED seconds takes the place of one that is in use all the time. That one
-  gets no more calls there, and is unloaded after those that it has.
-- Room that is being made is counted as taken until the server has said that the model is gone.
+- A model goes to the server with the most free capacity; among equal ones, to the first in rendezvous order.
+- If no server has enough free capacity, models are unloaded where the least recently used models have been unused for
+  the longest time. Surplus copies, beyond the number that the calls need, go first. A model with calls in flight, or
+  with waiting calls, stays.
+- A model that is pinned, or was loaded less than `min_stay` seconds ago, is not unloaded for another one.
+- If the models of a client use more than its `share` of a server, only this client's own models are unloaded for a new
+  one. A model belongs to a client if the client's call had it loaded, and no other client has called it there since.
+- A model for which calls have waited for STARVED seconds can replace a model that is always in use. That model gets no
+  more calls there, and is unloaded after its current calls.
+- Capacity that is being freed counts as used until the server has confirmed that the model is unloaded.
 """
 
 import math
@@ -22,23 +24,23 @@ from gateway.routing.placement.agreement import rendezvous
 from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 
 STARVED = 5.0
-"""Seconds that calls wait for a model before it takes the place of one whose calls never cease. One that is loaded
-keeps its place for as long at least."""
+"""Seconds that calls wait for a model before it can replace a model that always has calls. A loaded model stays at
+least as long."""
 
 
 @frozen
 class LoadSettings:
-    """How models are loaded.
+    """Settings for loading models.
 
-    - `max_models`, `memory`: the models, and the bytes of models, on one server; None: any.
-    - `sizes`: the bytes of models by glob; the first that matches counts.
-    - `min_copies`, `max_copies`: on how many servers a model in use is loaded.
-    - `calls_per_copy`: so many calls in flight are enough work for one copy.
-    - `idle`: seconds without a call after which a model is unloaded; 0: never.
-    - `timeout`: seconds that a server may take to load or unload a model.
-    - `pinned`: globs of models that are unloaded neither for others nor because they are idle.
-    - `min_stay`: seconds that a model stays at least before it makes room for another one.
-    - `share`: the share of a server's room beyond which a client's models take the places of its own alone.
+    - `max_models`, `memory`: maximum number of models, and of bytes of models, on one server; None: no limit.
+    - `sizes`: the size of models in bytes by glob; the first match counts.
+    - `min_copies`, `max_copies`: minimum and maximum number of servers on which a model in use is loaded.
+    - `calls_per_copy`: number of calls in flight that are enough work for one copy.
+    - `idle`: time without a call after which a model is unloaded, in seconds; 0: never.
+    - `timeout`: how long a server can take to load or unload a model, in seconds.
+    - `pinned`: globs of models that are never unloaded, neither for others nor because they are idle.
+    - `min_stay`: minimum time that a model stays loaded before it can be unloaded for another one, in seconds.
+    - `share`: the share of a server's capacity beyond which a client's new models replace only its own.
     """
 
     max_models: int | None = None
@@ -54,23 +56,23 @@ class LoadSettings:
     share: float = 1.0
 
     def is_pinned(self, model: str) -> bool:
-        """Whether a model stays where it is loaded."""
+        """Return whether a model is pinned to the servers where it is loaded."""
         return any(fnmatchcase(model, glob) for glob in self.pinned)
 
     def size(self, model: str) -> int:
-        """The bytes of a model; 0 if nothing is known."""
+        """Return the size of a model in bytes; 0 if unknown."""
         if not self.sizes:
             return 0
         return next((size for glob, size in self.sizes.items() if fnmatchcase(model, glob)), 0)
 
     def copies(self, demand: float) -> int:
-        """On how many servers a model should be that has so many calls in flight."""
+        """Return the number of servers on which a model with this number of calls in flight should be loaded."""
         return min(max(math.ceil(demand / self.calls_per_copy), self.min_copies), self.max_copies)
 
 
 @frozen
 class LoadStep:
-    """Load a model at an endpoint, after the models at `victims` were unloaded there."""
+    """Load a model on an endpoint, after unloading the models at `victims` there."""
 
     placement: Placement
     endpoint: Endpoint
@@ -88,10 +90,10 @@ class Capacity:
         self.count = 0
         self.size = 0
         self._of_clients: dict[str, list[int]] = {}
-        """The count and the size of the models of each client."""
+        """The number and the size of each client's models."""
 
     def take(self, model: str, client: str) -> None:
-        """Count one model more, which is the client's; an empty name: nobody's."""
+        """Count one more model, owned by the client; an empty name: no owner."""
         self._count(model, client, 1)
 
     def give_back(self, model: str, client: str) -> None:
@@ -108,7 +110,7 @@ class Capacity:
             own[1] += size
 
     def is_beyond_share(self, client: str, model: str) -> bool:
-        """Whether one model more would be beyond the share of a client that has some here already."""
+        """Return whether one more model would exceed the share of a client that already has models on this server."""
         count, size = self._of_clients.get(client, (0, 0))
         settings = self._settings
         if not count or settings.share == 1:
@@ -118,7 +120,7 @@ class Capacity:
         return settings.memory is not None and size + settings.size(model) > settings.share * settings.memory
 
     def fits(self, model: str) -> bool:
-        """Whether one model more has room."""
+        """Return whether there is capacity for one more model."""
         settings = self._settings
         if settings.max_models is not None and self.count >= settings.max_models:
             return False
@@ -126,7 +128,7 @@ class Capacity:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether more is loaded than may be."""
+        """Whether the loaded models exceed the limits."""
         settings = self._settings
         return (settings.max_models is not None and self.count > settings.max_models) or (
             settings.memory is not None and self.size > settings.memory
@@ -134,7 +136,7 @@ class Capacity:
 
     @property
     def left(self) -> float:
-        """The share of its bounds that is free; without bounds the fewer models the more."""
+        """The free share of the limits; without limits, a number that is larger the fewer models are loaded."""
         settings = self._settings
         shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
@@ -143,8 +145,8 @@ class Capacity:
 
 
 class ServerCapacities:
-    """The room on all servers at one time, and the decisions that follow from it. `now` is on the backend's clock.
-    `takes_models` says whether an endpoint may be given models."""
+    """The capacity of all servers at one time, and decisions based on it. `now` is on the backend's clock.
+    `takes_models` returns whether an endpoint can get models."""
 
     def __init__(
         self, table: Placements, settings: LoadSettings, now: float, takes_models: Callable[[Endpoint], bool]
@@ -172,9 +174,9 @@ class ServerCapacities:
         is_listed: bool = True,
         is_starved: bool = False,
     ) -> LoadStep | None:
-        """Where to load a model, and what to unload for it; None if no server can make room now. With `unused_since`
-        only models make room that were not used since this time; if the model `is_starved`, also those with calls in
-        flight. `is_listed`: as in `candidates`."""
+        """Return where to load a model, and what to unload for it; None if no server can free enough capacity now. With
+        `unused_since`, unload only models that were not used since this time. If the model `is_starved`, models with
+        calls in flight can be unloaded, too. `is_listed`: like in `candidates`."""
         able = list(self._candidates(placement, is_listed=is_listed))
         model = placement.model
         free = [each for each in able if self.at[each].fits(model)]
@@ -190,13 +192,14 @@ class ServerCapacities:
         return min(steps, key=self._cost, default=None)
 
     def step_at(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
-        """Load a model at this endpoint, if it has room for it."""
+        """Return the step that loads a model on this endpoint, if there is enough free capacity."""
         if endpoint not in self._candidates(placement) or not self.at[endpoint].fits(placement.model):
             return None
         return LoadStep(placement, endpoint)
 
     def step_into(self, placement: Placement, endpoint: Endpoint) -> LoadStep | None:
-        """Load a model at this endpoint, whatever was before, and make room for it; None if nothing there can."""
+        """Return the step that loads a model on this endpoint, despite earlier failures, and frees capacity for it;
+        None if no model there can be unloaded."""
         if endpoint not in self.at:
             return None
         if self.at[endpoint].fits(placement.model):
@@ -204,7 +207,7 @@ class ServerCapacities:
         return self._swap(placement, endpoint, None)
 
     def begun(self, step: LoadStep) -> None:
-        """Count the room of a step that is taken, and that of its victims as free."""
+        """Count the capacity of a started step as used, and the capacity of its victims as free."""
         room = self.at[step.endpoint]
         for victim in step.victims:
             room.places.remove(victim)
@@ -212,7 +215,8 @@ class ServerCapacities:
         room.take(step.placement.model, step.placement.wanted_by)
 
     def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
-        """The places to unload because a server has more than it may: the least recently used that have no calls."""
+        """Yield the replicas to unload because a server exceeds its limits: the least recently used ones without
+        calls."""
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
             while room.is_exceeded and unused:
@@ -223,7 +227,7 @@ class ServerCapacities:
     def _swap(
         self, placement: Placement, endpoint: Endpoint, unused_since: float | None, *, is_starved: bool = False
     ) -> LoadStep | None:
-        """The step that makes room at `endpoint`; None if it cannot."""
+        """Return the step that frees capacity at `endpoint`; None if that is impossible."""
         room, victims = self.at[endpoint], []
         freed = Capacity(self._settings)
         freed.count, freed.size = room.count, room.size
@@ -244,12 +248,13 @@ class ServerCapacities:
         return has_stayed and not self._settings.is_pinned(placement.model)
 
     def _unused(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
-        """The places that can be unloaded, those that are missed least first."""
+        """Return the replicas that can be unloaded, least needed first."""
         unused = [each for each in room.places if can_be_unloaded(*each, self._now)]
         return sorted(unused, key=lambda each: (not self._is_surplus(each[0]), each[1].last_used))
 
     def _busy(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
-        """The places with calls in flight that have been there for a while, those with the fewest calls first."""
+        """Return the replicas with calls in flight that have been loaded for at least STARVED seconds, fewest calls
+        first."""
         busy = [
             each
             for each in room.places
@@ -262,8 +267,8 @@ class ServerCapacities:
         return held > 1 and held > self._settings.copies(placement.demand)
 
     def _cost(self, step: LoadStep) -> tuple[int, float, int]:
-        """How much its victims are missed: by how lately one was used. A server that has failed to load the model comes
-        last."""
+        """Return the sort key of a step: how recently one of its victims was used. A server that has failed to load the
+        model comes last."""
         used = max(-math.inf if self._is_surplus(placement) else place.last_used for placement, place in step.victims)
         failures = _failures(step.placement, step.endpoint)
         return failures, used, -rendezvous(step.placement.model, step.endpoint.address)
@@ -282,8 +287,9 @@ def candidates(
     *,
     is_listed: bool = True,
 ) -> Iterator[Endpoint]:
-    """The endpoints where a model could be loaded: they take models, list it, do not have it, and have not failed to
-    load it lately. Without `is_listed` those that do not list it, too: a client sends its files."""
+    """Yield the endpoints where a model could be loaded: they take models, list it, do not have it, and have not failed
+    to load it recently. With `is_listed` False, also endpoints that do not list it, because a client sends its
+    files."""
     for endpoint, stock in table.stocks.items():
         if stock is None or (is_listed and placement.model not in stock.listed) or not takes_models(endpoint):
             continue
@@ -293,16 +299,15 @@ def candidates(
 
 
 def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
-    """Whether a model has no calls at a place that holds it, and nobody waits for it. Servers that are drained are left
-    alone."""
+    """Return whether a replica has no calls, and no calls wait for the model. Drained servers are left alone."""
     if place.endpoint.drain is not None:
         return False
     return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until
 
 
 def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
-    """The places of a model beyond `max_copies`, as two gateways that do not know of each other load them. All
-    gateways keep the same ones: the first in rendezvous order."""
+    """Return the replicas of a model beyond `max_copies`, which exist when two gateways without coordination load it.
+    All gateways keep the same ones: the first in rendezvous order."""
     if len(placement.places) <= settings.max_copies:
         return []
     serving = [each for each in placement.held() if each.endpoint.drain is None]
@@ -313,7 +318,7 @@ def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[Mo
 def idle(
     placements: Iterable[Placement], settings: LoadSettings, now: float
 ) -> Iterator[tuple[Placement, ModelReplica]]:
-    """The places of models that had no call for too long."""
+    """Yield the replicas of models that had no calls for longer than `idle`."""
     if not settings.idle:
         return
     for placement in placements:

@@ -1,6 +1,5 @@
-"""Requests that are not simply sent to one server that has the model: the list of all models, statistics of all,
-whether a model is ready that may be loaded on demand, and requests that change how servers run.
-"""
+"""Requests that are not simply sent to one server that has the model: the list of all models, the statistics of all
+models, the readiness of a model that can be loaded on demand, and requests that change how servers run."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ OWN = frozenset({Operation.MODELS, Operation.ALL_STATISTICS, Operation.MODEL_REA
 
 
 class Holders(Protocol):
-    """Who knows which endpoints hold which models: PlacedSlots, which has the words on the members."""
+    """The interface to the information about which endpoints have which models. See PlacedSlots for the members."""
 
     local: LocalSlots
     placements: Placements
@@ -32,17 +31,17 @@ class Holders(Protocol):
     is_on_demand: bool
 
     def able(self, request: Request) -> Sequence[Endpoint]:
-        """As PlacedSlots'."""
+        """See `PlacedSlots.able`."""
 
     def nobody_has(self, model: str, version: str = "") -> GatewayError:
-        """As PlacedSlots'."""
+        """See `PlacedSlots.nobody_has`."""
 
     def why_not_loaded(self, request: Request) -> GatewayError | None:
-        """As PlacedSlots'."""
+        """See `PlacedSlots.why_not_loaded`."""
 
 
 class Questions:
-    """Answers them. `ask`: the answer of one endpoint to a request that takes no slot."""
+    """Responds to these requests. `ask` returns the response of one endpoint to a request that takes no slot."""
 
     def __init__(self, holders: Holders, ask: Send) -> None:
         self._holders = holders
@@ -53,13 +52,13 @@ class Questions:
             Operation.MODEL_READY: self._is_model_ready,
             **dict.fromkeys(CONTROL_OPERATIONS, self._control),
         }
-        """The functions that answer, by operation."""
+        """The function for each operation."""
 
     async def _models(self, request: Request) -> Answer:
-        """Every model of every server.
+        """Return every model of every server.
 
         Raises:
-            GatewayError: UNAVAILABLE, there is no server, or none has told yet what it has.
+            GatewayError: UNAVAILABLE if the backend has no servers, or no server has reported its models yet.
         """
         table, local = self._holders.placements, self._holders.local
         if not local.endpoints:
@@ -69,11 +68,12 @@ class Questions:
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:
-        """Loads go to the servers that have the model, or to the one with the most room; unloads, and settings of a
-        model, to those that have it; other settings to all servers.
+        """Send the request to the servers that it is for: loads to the servers that have the model, or to the server
+        with the most free capacity; unloads and model settings to the servers that have the model; other settings to
+        all servers.
 
         Raises:
-            GatewayError: the server's own; NOT_FOUND, no server has the model.
+            GatewayError: the server's error; NOT_FOUND if no server has the model.
         """
         holders = self._holders
         loader, able = holders.loader, holders.able(request)
@@ -87,8 +87,8 @@ class Questions:
         return True
 
     async def _all_statistics(self, request: Request) -> Answer:
-        """The statistics of the models of all servers; of a model that several have those of one. Servers that fail are
-        left out.
+        """Return the statistics of the models of all servers. For a model on several servers, the statistics of one
+        server are used. Servers that fail are left out.
 
         Raises:
             GatewayError: the error of the first server, if all fail.
@@ -106,10 +106,11 @@ class Questions:
         return Statistics(tuple(entries.values()))
 
     async def _is_model_ready(self, request: Request) -> Answer | None:
-        """Whether a call would load a model that nobody has; None if a server that has it is to be asked.
+        """Return whether a call would load a model that no server has; None if a server has the model and should be
+        queried.
 
         Raises:
-            GatewayError: NOT_FOUND, no server has it or would load it.
+            GatewayError: NOT_FOUND if no server has it or would load it.
         """
         holders = self._holders
         if not request.model or not holders.is_on_demand or holders.able(request):

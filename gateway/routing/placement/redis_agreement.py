@@ -1,8 +1,9 @@
-"""Gateways in front of one fleet agree through Redis or Valkey who loads a model: by a lease of the model's name.
+"""Coordination of the gateways in front of the same servers through Redis or Valkey: a gateway that loads a model holds
+a lease on the model's name.
 
-A lease is a key with the name of the gateway that has it, for LEASE_SECONDS; it is renewed while the load goes on, so
-that one of a gateway that has ended is over soon. A gateway that finds a lease of another one waits until that is over,
-and then asks the servers again who holds the model. While Redis does not answer, each gateway decides by itself, by
+A lease is a key with the name of its gateway, valid for LEASE_SECONDS. The gateway renews it while the load continues,
+so the lease of a gateway that has stopped expires soon. A gateway that finds another gateway's lease waits until it is
+over, and then queries the servers for the model again. While Redis does not respond, each gateway decides by itself, by
 rendezvous hashing (`agreement`).
 """
 
@@ -21,15 +22,16 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SECONDS = 0.5
-"""The longest that a load waits for an answer of Redis."""
+"""The maximum time that a load waits for a response from Redis, in seconds."""
 PAUSE = 5.0
-"""The seconds without any question to a Redis that did not answer."""
+"""How long the gateway sends nothing to Redis after it did not respond, in seconds."""
 LEASE_SECONDS = 15.0
 RENEWED_SECONDS = 5.0
 LOOK_SECONDS = 0.25
-"""Seconds between two looks at the lease of another gateway."""
+"""The interval between two checks of another gateway's lease, in seconds."""
 PATIENCE_SECONDS = 10.0
-"""For how long a gateway waits for the lease of another one before it asks the servers what they have."""
+"""How long a gateway waits for the end of another gateway's lease before it queries the servers for their models, in
+seconds."""
 
 _LEASE = round(LEASE_SECONDS * 1000)
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
@@ -37,23 +39,24 @@ _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 
 
 class RedisClient(Protocol):
-    """The commands that are used of `redis.asyncio.Redis`."""
+    """The commands of `redis.asyncio.Redis` that this module uses."""
 
     def set(self, name: str, value: str, *, px: int, nx: bool) -> Awaitable[Any]:
-        """SET, with PX and NX."""
+        """Send SET with PX and NX."""
 
     def exists(self, name: str) -> Awaitable[Any]:
-        """EXISTS."""
+        """Send EXISTS."""
 
     def eval(self, script: str, numkeys: int, *keys_and_args: str) -> Awaitable[Any]:
-        """EVAL."""
+        """Send EVAL."""
 
     async def aclose(self) -> None:
         """Close the connections."""
 
 
 class RedisAgreement:
-    """A LoadCoordinator by leases. `fleet` is the same name in all gateways in front of one fleet, and of no other."""
+    """An LoadCoordinator by leases. `fleet` is the same name in all gateways in front of the same servers, and differs from
+    the names of other groups."""
 
     is_shared = True
 
@@ -71,12 +74,12 @@ class RedisAgreement:
         self._name = token_hex(8)
         self._renewals: dict[str, asyncio.Task[None]] = {}
         self._asks_from = 0.0
-        """No question is sent before this time."""
+        """No request is sent to Redis before this time."""
         self._fails = False
 
     async def claim(self, model: str, address: str) -> bool:
-        """Whether this gateway may load the model now. False after another one has had the lease: it may have loaded
-        the model meanwhile. Always True while Redis does not answer."""
+        """Return whether this gateway is allowed to load the model now. False after another gateway has had the lease,
+        because it might have loaded the model. Always True while Redis does not respond."""
         key, value = self._key(model), f"{self._name} {address}"
         taken = await self._asked(lambda: self._client.set(key, value, px=_LEASE, nx=True), default=True)
         if taken:
@@ -89,14 +92,14 @@ class RedisAgreement:
         return False
 
     async def release(self, model: str, address: str) -> None:
-        """End the lease: the load has ended."""
+        """Release the lease after the load has ended."""
         if (renewal := self._renewals.pop(model, None)) is not None:
             renewal.cancel()
             key, value = self._key(model), f"{self._name} {address}"
             await self._asked(lambda: self._client.eval(_RELEASE, 1, key, value), default=0)
 
     async def close(self) -> None:
-        """Close the connections to Redis. Leases that are left end by themselves."""
+        """Close the connections to Redis. Remaining leases expire."""
         for renewal in self._renewals.values():
             renewal.cancel()
         self._renewals.clear()
@@ -112,13 +115,13 @@ class RedisAgreement:
             await self._asked(lambda: self._client.eval(_RENEW, 1, key, value, str(_LEASE)), default=0)
 
     async def _asked(self, ask: Callable[[], Awaitable[T]], default: T) -> T | Any:
-        """The answer of Redis, or `default` while it does not answer."""
+        """Return the response of Redis, or `default` while it does not respond."""
         if self._clock() < self._asks_from:
             return default
         try:
             async with asyncio.timeout(SECONDS):
                 answer = await ask()
-        except Exception as error:  # redis has errors of its own; others come from the socket and from the timeout
+        except Exception as error:  # redis has its own errors; others come from the socket and from the timeout
             self._failed(error)
             return default
         if self._fails:
@@ -130,7 +133,7 @@ class RedisAgreement:
         self._asks_from = self._clock() + PAUSE
         if not self._fails:
             self._fails = True
-            # The texts of the package's errors name hosts and ports, but no passwords.
+            # The texts of the package's errors contain hosts and ports, but no passwords.
             is_late = isinstance(error, TimeoutError)
             why = f"no answer within {SECONDS:g} s" if is_late else f"{type(error).__name__}: {error}"
             text = "placement.redis of %r: Redis fails: %s; until it answers each gateway chooses by rendezvous hashing"

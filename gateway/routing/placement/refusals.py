@@ -1,4 +1,4 @@
-"""The errors for requests whose model no server of a fleet has, as far as it is known."""
+"""The errors for requests whose model is not on any server of a backend, according to the available information."""
 
 from collections.abc import Mapping
 
@@ -10,8 +10,9 @@ from gateway.routing.placement.table import Placements
 def nobody_has(
     table: Placements, errors: Mapping[Endpoint, GatewayError], model: str, version: str = ""
 ) -> GatewayError:
-    """The error for a request whose model no server has: NOT_FOUND, but UNAVAILABLE if it is only at endpoints that are
-    drained, or if a server has not told yet what it has. `errors`: why servers did not tell."""
+    """Return the error for a request whose model is not on any server: NOT_FOUND; or UNAVAILABLE if it is only at
+    drained endpoints, or if a server has not reported its models yet. `errors`: the reasons why servers did not
+    report."""
     what = f"model {model!r}"
     if version and model in table.models:
         what = f"version {version!r} of {what}"
@@ -24,14 +25,14 @@ def nobody_has(
 
 
 def untold(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
-    """The error while no server has told yet what it has. `errors` as in `nobody_has`."""
+    """Return the error while no server has reported its models yet. `errors`: see `nobody_has`."""
     return _unreachable(table, _untold(table.unknown()[0], errors))
 
 
 def _untold(endpoint: Endpoint, errors: Mapping[Endpoint, GatewayError]) -> str:
     error = errors.get(endpoint)
     why = f": {error.message}" if error is not None else ""
-    return f"{endpoint.address} has not told yet which models it has{why}"
+    return f"{endpoint.address} has not reported its models yet{why}"
 
 
 def _unreachable(table: Placements, text: str) -> TransportError:

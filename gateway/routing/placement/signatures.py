@@ -1,4 +1,5 @@
-"""Compares the signatures that the holders of one model tell, and logs those that differ: calls go to either."""
+"""Compares the signatures that different servers report for the same model, and logs differences: calls go to any of
+these servers."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -12,23 +13,23 @@ from gateway.routing.placement.table import ModelReplica, Placement, Placements,
 _lines = LogLimit(logging.getLogger(__name__))
 
 ASKED_AT_A_TIME = 20
-"""The most models whose signature a server is asked for each time that it has told what it has."""
+"""The maximum number of models whose signatures are queried after each inventory refresh of a server."""
 
 
 class SignatureComparison:
-    """Asks the servers of one backend for the signatures of models that several of them have. `ask` returns that of a
-    model at an endpoint; it raises GatewayError."""
+    """Queries the servers of one backend for the signatures of models that several servers have. `ask` returns the
+    signature of a model at an endpoint; it raises GatewayError."""
 
     def __init__(self, ask: Callable[[Endpoint, str], Awaitable[Signature]]) -> None:
         self._ask = ask
 
     async def look(self, table: Placements, endpoint: Endpoint) -> None:
-        """Ask an endpoint for some signatures that are not known yet."""
+        """Query an endpoint for some of the unknown signatures."""
         for placement, place in self._unknown(table, endpoint)[:ASKED_AT_A_TIME]:
             try:
                 signature = await self._ask(endpoint, placement.model)
             except GatewayError:
-                return  # next time
+                return  # retried next time
             if place.state is ReplicaState.HELD:
                 place.signature = f"{_shown(signature)}"
                 _tell_difference(table, placement, place)

@@ -1,11 +1,11 @@
-"""The slots of a backend whose endpoints have different models: each request gets one that holds its model.
+"""The slots of a backend whose endpoints have different models: each request gets an endpoint that has its model.
 
-There is one fair queue. The choice of an endpoint is made among the holders of the request's model, which costs one
-lookup more than a choice among all; a slot that becomes free goes to the next waiter in fair order whose model the
-endpoint holds. The list of models is the union of all, known without a call.
+There is one fair queue. The endpoint is chosen among the endpoints with the request's model, which costs one more
+lookup than a choice among all endpoints. A slot that becomes free goes to the next waiting call in fair order whose
+model the endpoint has. The list of models is the union of the models of all endpoints, and is available without a call.
 
-A server that answers that it does not have a model which it was believed to have gets no more calls for it; the next
-holder is asked.
+A server that responds that it does not have a model which the table had for it gets no more calls for this model; the
+call goes to the next server with the model.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -31,18 +31,18 @@ from gateway.routing.slots import Ended, LocalSlots, OwnAnswer, Slots, may_try_a
 from gateway.routing.waiting import Lines
 
 MOST_ROUNDS = 2
-"""How often a request is sent anew because no holder of its model could be reached, and the model was loaded elsewhere.
-A server that does not have the model may only be the first to which it was sent."""
+"""The maximum number of rounds in which a request is sent again because no server with its model was reachable, and the
+model was loaded elsewhere. A round because a server lacks the model can only be the first one."""
 
 
 class PlacedSlots:
-    """Slots among the endpoints that hold the model of a request.
+    """Slots among the endpoints that have the model of a request.
 
-    - `placements`: which endpoint has which model. Backends of one name that follow each other share it.
-    - `inventory`, `refresher`: ask the endpoints what they have.
-    - `loader`: loads and unloads models; None if the protocol's servers cannot be asked to.
-    - `is_on_demand`: the loader loads what is asked for.
-    - `ask`: the answer of one endpoint to a request that takes no slot.
+    - `placements`: which endpoint has which model. After a reload, the new backend of the same name takes it over.
+    - `inventory`, `refresher`: query the endpoints for their models.
+    - `loader`: loads and unloads models; None if the protocol has no requests for this.
+    - `is_on_demand`: the loader loads the models that are requested.
+    - `ask`: returns the response of one endpoint to a request that takes no slot.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class PlacedSlots:
             self._join(endpoint)
 
     def start(self) -> None:
-        """Begin to ask the endpoints what they have, and to load what is asked for."""
+        """Start to query the endpoints for their models, and to load requested models."""
         self.refresher.start()
         if self.loader is not None and self.is_on_demand:
             self.loader.start()
 
     def stop(self) -> None:
-        """End the background tasks. Loads that run go on."""
+        """Stop the background tasks. Loads in progress continue."""
         self.refresher.stop()
         if self.loader is not None:
             self.loader.stop()
 
     def replace(self, previous: Slots) -> None:
-        """As Slots'. What the previous ones know of the servers stays known."""
+        """See `Slots.replace`. The information about the servers is kept."""
         self.local.replace(previous)
         if not isinstance(previous, PlacedSlots) or previous.inventory.protocol is not self.inventory.protocol:
             return
@@ -102,17 +102,17 @@ class PlacedSlots:
                 self.refresher.on_lost = self.loader.on_lost
 
     def close(self) -> None:
-        """As Slots'."""
+        """See `Slots.close`."""
         self.local.close()
         self.placements.unwatch(self)
         for endpoint, came_back in self._recoveries.items():
             endpoint.unwatch(None, came_back)
 
     async def is_ready(self) -> bool | None:
-        """As Slots'."""
+        """See `Slots.is_ready`."""
         return await self.local.is_ready()
 
-    # --- endpoints that come and go ---
+    # --- added and removed endpoints ---
 
     def _joins(self, endpoint: Endpoint) -> None:
         self._join(endpoint)
@@ -137,15 +137,15 @@ class PlacedSlots:
             self.loader.came_back(endpoint)
             self.holds_more(endpoint)
 
-    # --- what the table tells ---
+    # --- changes in the table ---
 
     def holds_more(self, endpoint: Endpoint) -> None:
-        """Give waiting calls to an endpoint that holds another model."""
+        """Give waiting calls to an endpoint that now has another model."""
         while self.local.hand_over(endpoint):
             pass
 
     def has_no_holder(self, placement: Placement) -> None:
-        """Fail the calls that wait for a model that nobody holds any more, or have it loaded."""
+        """If calls wait for a model that no server has any longer, load the model or fail the calls."""
         if not placement.waiting:
             return
         if self.loader is not None and self.is_on_demand:
@@ -158,17 +158,17 @@ class PlacedSlots:
         self.local.queue.fail(error, partial(_is_for, placement.model))
 
     def lists_others(self) -> None:
-        """Tell those who keep the list of models."""
+        """Notify the users of the list of models."""
         self.local.lists_others()
 
     # --- slots ---
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """As Slots'.
+        """See `Slots.free`.
 
         Raises:
-            GatewayError: as Slots'; NOT_FOUND if no server has the model; UNAVAILABLE if one that might have it has not
-                told yet.
+            GatewayError: like `Slots.free`; NOT_FOUND if no server has the model; UNAVAILABLE if a server that might
+                have it has not reported its models yet.
         """
         local = self.local
         if not request.model or not local.serving:
@@ -196,7 +196,7 @@ class PlacedSlots:
         return endpoint
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """As Slots'."""
+        """See `Slots.wait`."""
         local, placement = self.local, self.placements.models.get(request.model)
         if placement is None:
             return await local.wait(request, tried)
@@ -213,7 +213,7 @@ class PlacedSlots:
         return endpoint
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """As Slots'. The request is counted at the place of its model."""
+        """See `Slots.began`. The request is also counted at the replica of its model."""
         ended, placement = self.local.began(request, endpoint), self.placements.models.get(request.model)
         if placement is None or request.operation not in self.local.with_slot:
             return ended
@@ -226,7 +226,7 @@ class PlacedSlots:
             place.client = ""
         return partial(self._ended, place, place.moment, ended)
 
-    def _ended(self, place: ModelReplica, moment: int, ended: Ended, answered: bool) -> None:
+    def _ended(self, place: ModelReplica, ended: Ended, answered: bool) -> None:
         if answered:
             place.failures = 0
         place.call_moment = moment
@@ -238,8 +238,8 @@ class PlacedSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """As Slots'. If the endpoint does not have the model, it gets no more calls for it, and another holder is
-        asked."""
+        """See `Slots.again`. If the endpoint does not have the model, it gets no more calls for it, and the request
+        goes to another endpoint with the model."""
         if may_try_another(error, tried, self.able(request)):
             return None
         most = MOST_ROUNDS if isinstance(error, TransportError) else 1
@@ -249,16 +249,18 @@ class PlacedSlots:
         return again
 
     def able(self, request: Request) -> Sequence[Endpoint]:
-        """The endpoints that have the request's model, in its version; all that serve if it names none."""
+        """Return the endpoints that have the request's model, in its version; all serving endpoints if the request
+        names no model."""
         if not request.model:
             return self.local.serving
         choice = self._choice_of(request)
         return () if choice is None else choice.endpoints
 
-    # --- which endpoints have the model of a request ---
+    # --- the endpoints with the model of a request ---
 
     def _choice_of(self, request: Request) -> EndpointChoice | None:
-        """The choice among the endpoints that have the request's model, in its version; None if nobody has it."""
+        """Return the choice among the endpoints that have the request's model, in its version; None if no endpoint has
+        it."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None
@@ -268,13 +270,13 @@ class PlacedSlots:
         return choice
 
     def _is_at_drained(self, request: Request, key: SequenceKey) -> bool:
-        """Whether a sequence goes on whose state is at an endpoint that is drained."""
+        """Return whether the request continues a sequence whose state is at a drained endpoint."""
         endpoint = None if request.parameters.get("sequence_start") else self.local.sequences.endpoint(key)
         return endpoint is not None and not endpoint.takes_calls
 
     def _are_down(self, choice: EndpointChoice) -> bool:
-        """Whether models are loaded on demand and no holder of one can be reached, so that it may be loaded
-        elsewhere."""
+        """Return whether models are loaded on demand and no endpoint in `choice` is reachable, so the model can be
+        loaded elsewhere."""
         return self.is_on_demand and not any(
             each.health.is_up or not each.health.is_left_out for each in choice.endpoints
         )
@@ -284,7 +286,7 @@ class PlacedSlots:
         return choice is None or self._are_down(choice)
 
     def _fits(self, endpoint: Endpoint, line: Any) -> bool:
-        """Whether the calls that wait in a line of `_model_and_version` are for a model that `endpoint` holds."""
+        """Return whether the calls that wait in a line of `_model_and_version` are for a model that `endpoint` has."""
         model, version = line
         if not model:
             return True
@@ -301,11 +303,11 @@ class PlacedSlots:
         return f"no endpoint that has model {request.model!r} was free"
 
     def nobody_has(self, model: str, version: str = "") -> GatewayError:
-        """As `refusals.nobody_has`."""
+        """See `refusals.nobody_has`."""
         return refusals.nobody_has(self.placements, self.refresher.errors, model, version)
 
     def why_not_loaded(self, request: Request) -> GatewayError | None:
-        """Why a request whose model nobody holds does not wait until it is loaded; None if it does."""
+        """Return why a request whose model is on no server does not wait until it is loaded; None if it does wait."""
         model, placement = request.model, self.placements.models.get(request.model)
         if self.loader is None or not self.is_on_demand or placement is None or not self._is_unheld(placement):
             return self.nobody_has(model, request.version)
@@ -316,11 +318,12 @@ class PlacedSlots:
             return refusal(Reason.NOT_READY, text)
         return self.loader.why_not(placement)
 
-    # --- servers that do not have what they were believed to have ---
+    # --- servers that lack a model that the table has for them ---
 
     async def _elsewhere(self, request: Request, error: GatewayError) -> Request | None:
-        """The request to send to another holder if `error` says that its endpoint does not have the model; None
-        otherwise, and if there is no other holder. The endpoint gets no more calls for it."""
+        """Return the request to send to another endpoint with the model, if `error` means that its endpoint does not
+        have the model; None otherwise, and if there is no such endpoint. The failed endpoint gets no more calls for the
+        model."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None
@@ -332,7 +335,7 @@ class PlacedSlots:
         self.refresher.ask_soon(place.endpoint)
         again = request
         if request.version and request.version not in place.versions:
-            # Versions that it does not tell: the model itself it may still have.
+            # The server does not list this version, but it might still have the model.
             if request.tries is not None:
                 return None
             again = replace(request, tries=Tries(avoided=frozenset({error.endpoint})))
@@ -343,15 +346,15 @@ class PlacedSlots:
         return again if is_there else None
 
     def _is_loaded_elsewhere(self, request: Request, placement: Placement) -> bool:
-        """Whether no holder of the model can be reached, and another server loads it."""
+        """Return whether no server with the model is reachable, and another server loads it."""
         choice = placement.choice or self.placements.chosen(placement)
         if choice is None or not self._are_down(choice) or self.loader is None or request.operation not in _LOADING:
             return False
         return self.loader.why_not(placement) is None
 
     async def _denies(self, place: ModelReplica, request: Request, error: GatewayError) -> bool:
-        """Whether `error` says that the server does not have the model. Triton says UNAVAILABLE of one that it has
-        unloaded, which may have other reasons: it is asked."""
+        """Return whether `error` means that the server does not have the model. Triton responds with UNAVAILABLE for a
+        model that it has unloaded, but also for other reasons, so the server is queried."""
         if error.status is Status.NOT_FOUND:
             return error.reason is Reason.MODEL_NOT_FOUND
         if error.status is not Status.UNAVAILABLE:
@@ -363,13 +366,12 @@ class PlacedSlots:
 
 
 def placed(backends: Mapping[str, Backend]) -> dict[str, PlacedSlots]:
-    """The slots of the backends whose servers have different models, by name."""
+    """Return the slots of the backends whose servers have different models, by backend name."""
     return {name: each.slots for name, each in backends.items() if isinstance(each.slots, PlacedSlots)}
 
 
 _LOADING = WAKING | {Operation.CONFIG}
-"""The operations for which a model is loaded. Clients ask for its metadata and its configuration before they call
-it."""
+"""The operations for which a model is loaded. Clients query its metadata and its configuration before they call it."""
 
 
 def _model_and_version(request: Request) -> Hashable:

@@ -1,9 +1,9 @@
-"""The table of one backend: which endpoint has which model, in which versions, and what becomes of it there.
+"""The table of one backend: which endpoint has which models, in which versions, and the state of each.
 
-Nothing here asks a server or waits. `Placements.told` takes what a server says that it has; requests are counted at the
-ModelReplica that they are sent to. A request costs one lookup, however many models and endpoints there are: each
-Placement keeps an EndpointChoice among its holders, made when the first request needs it. Models with the same holders
-share one.
+This module queries no servers and never waits. `Placements.told` takes the list of models that a server reports.
+Requests are counted at the ModelReplica that they are sent to. A request costs one lookup, independent of the number of
+models and endpoints: each Placement keeps an EndpointChoice among the endpoints with its model, created when the first
+request needs it. Models on the same endpoints share one.
 """
 
 import asyncio
@@ -24,31 +24,32 @@ from gateway.routing.endpoint import Endpoint
 _lines = LogLimit(logging.getLogger(__name__))
 
 SECONDS_DISBELIEVED = 30.0
-"""For how long an endpoint gets no calls for a model that it lists, after it has answered that it does not have it. The
-time doubles with each further such answer, up to MOST_DISBELIEVED."""
+"""How long an endpoint gets no calls for a model that it lists, after it has responded that it does not have the model,
+in seconds. The time doubles with each further such response, up to MOST_DISBELIEVED."""
 MOST_DISBELIEVED = 600.0
 
 
 class ReplicaState(Enum):
-    """The values are the words of reports."""
+    """The values are the words that reports use."""
 
     HELD = "held"
     """A server that has the model, and gets calls for it."""
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
-    """It could not be loaded, or the server has said that it does not have it although it lists it."""
+    """It could not be loaded, or the server has responded that it does not have the model although it lists it."""
     GONE = "gone"
-    """The server does not have it any more; calls that are in flight there go on."""
+    """The server no longer has it; calls in flight there continue."""
 
 
 @frozen
 class ServerInventory:
     """The models that one server reports (its inventory).
 
-    - `held`: the versions of each model that it serves; none if it does not tell them.
-    - `changing`: the models that it loads or unloads now.
-    - `listed`: all models of its repository, whether they are loaded or not.
+    - `held`: the models that the server serves, with their versions; the versions are empty if the server does not
+      report them.
+    - `changing`: the models that the server is loading or unloading.
+    - `listed`: all models in its repository, loaded or not.
     """
 
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class ServerInventory:
 
 @frozen
 class ReplicaReport:
-    """One model at one endpoint, as a report shows it. `since`: when this state began, on the backend's clock."""
+    """One model at one endpoint, for reports. `since`: when this state began, on the backend's clock."""
 
     endpoint: Endpoint
     state: ReplicaState
@@ -68,7 +69,7 @@ class ReplicaReport:
 
 @frozen
 class PlacedModel:
-    """One model, as a report shows it. `last_used` is on the backend's clock; None if it was never called."""
+    """One model, for reports. `last_used` is on the backend's clock; None if it was never called."""
 
     model: str
     versions: tuple[str, ...]
@@ -79,13 +80,13 @@ class PlacedModel:
 
     @property
     def copies(self) -> int:
-        """How many servers hold it."""
+        """The number of servers that have it."""
         return sum(each.state is ReplicaState.HELD for each in self.holdings)
 
 
 @frozen
 class LoadFailure:
-    """A load that a server refused. `why`: in its own words; `until`: when the next one may be tried."""
+    """A load that a server refused. `why`: the server's error text; `until`: the time of the next permitted attempt."""
 
     endpoint: Endpoint
     why: str
@@ -93,8 +94,8 @@ class LoadFailure:
 
 
 class ModelReplica:
-    """One model at one endpoint. `since`: when its state began; `last_used`: when a call of it ended there, or when it
-    came; `until`: when a state FAILED is over."""
+    """One model at one endpoint. `since`: when its state began; `last_used`: when its last call there ended, or when it
+    was loaded; `until`: when a FAILED state is over."""
 
     __slots__ = (
         "call_moment",
@@ -121,40 +122,41 @@ class ModelReplica:
         self.endpoint = endpoint
         self.state = state
         self.since = self.last_used = now
-        self.moment = self.call_moment = moment
-        """The number of the change that its state began with, of all changes of the table; and the number that it had
-        when the call was sent that ended last."""
+        self.moment = moment
+        """The number of the table change with which its state began."""
         self.versions: tuple[str, ...] = ()
         self.signature: str | None = None
-        """The inputs and outputs that the server tells; None if it was not asked since it has the model."""
+        """The inputs and outputs that the server reports; None if it was not queried for them since it has the
+        model."""
         self.why = ""
         self.until = 0.0
         self.failures = 0
-        """Failures since the last call that it has answered."""
+        """Failures since its last answered call."""
         self.in_flight = 0
         self.idle: asyncio.Event | None = None
-        """Set when its last call has ended; None if nobody has waited for that."""
+        """Set when its last call has ended; None if no caller has waited for that."""
         self.has_lied = False
-        """It is FAILED because the server lists the model and does not have it."""
+        """Whether it is FAILED because the server lists the model but does not have it."""
         self.is_unsure = False
-        """It is FAILED, and the server may have the model all the same: it has not told since."""
+        """Whether it is FAILED, but the server might still have the model, because it has not reported since."""
         self.is_ours = False
-        """This gateway loads or unloads it now: what the server says of it meanwhile does not count."""
+        """Whether this gateway is loading or unloading it. During this time the server's reports about it are
+        ignored."""
         self.client = ""
-        """The client whose call had it loaded here, if its loads are bounded and no other client has called it since;
-        else empty."""
+        """The client whose call had it loaded here, if loads per client are limited and no other client has called it
+        since; else empty."""
         self.makes_room = False
-        """It is UNLOADING so that another model can be loaded, which its room is counted for already."""
+        """Whether it is UNLOADING to make space for another model. Its capacity is already counted for that model."""
 
     @property
     def takes_room(self) -> bool:
-        """Whether a model is there, or may be."""
+        """Whether it uses capacity: a model is loaded there, or might be."""
         if self.state is ReplicaState.UNLOADING:
             return not self.makes_room
         return self.state in (ReplicaState.HELD, ReplicaState.LOADING) or self.is_unsure
 
     def ended(self, now: float) -> None:
-        """Count one call less in flight."""
+        """Count one call in flight less."""
         self.in_flight -= 1
         self.last_used = now
         if not self.in_flight and self.idle is not None:
@@ -168,8 +170,8 @@ class ModelReplica:
             await self.idle.wait()
 
     def can_be_loaded(self, now: float) -> bool:
-        """Whether nothing is there, and a load that failed is long enough ago. A server that has lost a model may
-        load it again at once, but not time and again."""
+        """Return whether no model is there and the backoff after a failed load is over. A server that has lost a model
+        can load it again immediately, but not repeatedly."""
         if self.state is ReplicaState.FAILED:
             return (now >= self.until and not self.is_unsure) or (self.has_lied and self.failures == 1)
         return self.state is ReplicaState.GONE
@@ -195,62 +197,63 @@ class Placement:
         self.model = model
         self.places: dict[Endpoint, ModelReplica] = {}
         self.choice: EndpointChoice | None = None
-        """The choice among its holders; None if nobody holds it, and before `Placements.chosen` was asked."""
+        """The choice among the endpoints with the model; None if no endpoint has it, and before the first
+        `Placements.chosen`."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
-        """The same for each version; None if all holders have the same versions, or do not tell them."""
+        """The same for each version; None if all endpoints have the same versions, or do not report them."""
         self.calls = 0
         self.waiting = 0
-        """Calls that wait until an endpoint that holds it takes them."""
+        """The number of calls that wait for an endpoint with the model."""
         self.demand = 0.0
-        """The calls in flight and waiting, as a mean over the last seconds."""
+        """The mean number of calls in flight and waiting over the last seconds."""
         self.failure: LoadFailure | None = None
-        """Why it could not be loaded last; None after it was."""
+        """The last failed load; None after a successful one."""
         self.failures = 0
-        """How often in a row it could not be loaded."""
+        """The number of failed loads in a row."""
         self.not_before = 0.0
-        """When this gateway may try to load it: another one loads it now."""
+        """When this gateway can try to load it, because another one is loading it now."""
         self.wanted_by = ""
-        """The client whose call was the first to wait so; empty if nobody's loads are bounded."""
+        """The client whose call was the first to wait for the load; empty if loads per client are not limited."""
         self.wanted_since = 0.0
-        """Since when calls wait for it that nobody holds it for."""
+        """Since when calls wait for this model while no endpoint has it."""
 
     def held(self) -> Iterator[ModelReplica]:
-        """The places where it is held."""
+        """Return the replicas that serve the model."""
         return (each for each in self.places.values() if each.state is ReplicaState.HELD)
 
     @property
     def in_flight(self) -> int:
-        """The calls that are in flight at all places."""
+        """The number of calls in flight at all replicas."""
         return sum(each.in_flight for each in self.places.values())
 
     @property
     def last_used(self) -> float | None:
-        """When a call of it ended last."""
+        """The time when its last call ended."""
         return max((each.last_used for each in self.places.values()), default=None) if self.calls else None
 
     def forget_choices(self) -> None:
-        """Its holders have changed."""
+        """Forget the choices, because the endpoints with the model have changed."""
         self.choice = self.by_version = None
 
 
 class PlacementWatcher(Protocol):
-    """Somebody who is told what changes in a table."""
+    """Receives the changes of a table."""
 
     def holds_more(self, endpoint: Endpoint) -> None:
-        """`endpoint` holds a model that it did not hold before."""
+        """Handle an additional model at `endpoint`."""
 
     def has_no_holder(self, placement: Placement) -> None:
-        """Nobody holds this model any more."""
+        """Handle a model that no endpoint has any longer."""
 
     def cannot_be_loaded(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Nobody will hold this model soon, for the reason that `error` makes an error of."""
+        """Handle a model that no endpoint will have soon; `error` creates the error with the reason."""
 
     def lists_others(self) -> None:
-        """The answer to the question for all models has changed."""
+        """Handle a change in the list of all models."""
 
 
 class Placements:
-    """The placements of one backend's models. `new_choice` makes an EndpointChoice of the backend's settings."""
+    """The placements of one backend's models. `new_choice` creates an EndpointChoice with the backend's settings."""
 
     def __init__(self, backend: str, new_choice: Callable[[], EndpointChoice], clock: Callable[[], float]) -> None:
         self.backend = backend
@@ -258,19 +261,19 @@ class Placements:
         self._new_choice = new_choice
         self._choices: WeakValueDictionary[tuple[Endpoint, ...], EndpointChoice] = WeakValueDictionary()
         self.models: dict[str, Placement] = {}
-        """Every model that an endpoint has or lists, by its name."""
+        """Every model that an endpoint has or lists, by name."""
         self.stocks: dict[Endpoint, ServerInventory | None] = {}
-        """What each endpoint has said last; None if it has not answered yet."""
+        """The last report of each endpoint; None if it has not responded yet."""
         self._emptied: dict[Endpoint, set[str]] = {}
-        """The models that an endpoint had, whose places are removed when it next tells what it has."""
+        """Per endpoint, the models that it had, and whose replicas are removed at its next report."""
         self.moment = 0
-        """How many states of places have changed. Questions are of a moment: their answers say nothing of what changed
-        later."""
+        """The number of state changes of replicas so far. Each query records it at its start, because its response does
+        not reflect later changes."""
         self._entries: tuple[ModelEntry, ...] | None = None
         self._watchers: list[PlacementWatcher] = []
 
     def take_over(self, newer: "Placements") -> None:
-        """Go on with the endpoints and settings of `newer`, which was made for a new configuration."""
+        """Continue with the endpoints and settings of `newer`, which was created for a new configuration."""
         self._new_choice = newer._new_choice
         self._choices.clear()
         for endpoint in [each for each in self.stocks if each not in newer.stocks]:
@@ -284,16 +287,16 @@ class Placements:
                     self.told(endpoint, stock, self.moment)
 
     def watch(self, watcher: "PlacementWatcher") -> None:
-        """Tell `watcher` what changes."""
+        """Notify `watcher` of changes."""
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: "PlacementWatcher") -> None:
-        """Do not tell it any more."""
+        """Stop notifying `watcher`."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
     def join(self, endpoint: Endpoint) -> None:
-        """Add an endpoint, which has not said yet what it has; nothing happens if it is there."""
+        """Add an endpoint, whose models are not known yet. Does nothing if the table has it."""
         self.stocks.setdefault(endpoint, None)
 
     def leave(self, endpoint: Endpoint) -> None:
@@ -309,7 +312,7 @@ class Placements:
             self._changed()
 
     def chosen(self, placement: Placement) -> EndpointChoice | None:
-        """The choice among the holders of a model; None if nobody holds it, or only endpoints that are drained."""
+        """Return the choice among the endpoints with a model; None if no endpoint has it, or only drained endpoints."""
         if placement.choice is None:
             held = [each for each in placement.held() if each.endpoint.takes_calls]
             if held:
@@ -319,7 +322,7 @@ class Placements:
         return placement.choice
 
     def drain_changed(self, endpoint: Endpoint) -> None:
-        """An endpoint gets no more calls, or calls again."""
+        """Handle the drain of an endpoint, or its end."""
         held = [each for each in self.models.values() if _holds(each, endpoint)]
         for placement in held:
             placement.forget_choices()
@@ -329,7 +332,7 @@ class Placements:
                     watcher.has_no_holder(placement)
 
     def drained_holders(self, model: str) -> list[str]:
-        """The addresses of the endpoints that hold a model and are drained."""
+        """Return the addresses of the drained endpoints that have a model."""
         placement = self.models.get(model)
         held = () if placement is None else placement.held()
         return [each.endpoint.address for each in held if not each.endpoint.takes_calls]
@@ -351,8 +354,8 @@ class Placements:
         return choice
 
     def told(self, endpoint: Endpoint, stock: ServerInventory, asked: int) -> tuple[str, ...]:
-        """Note what an endpoint has said to a question of the moment `asked`. Places that have changed since then stay
-        as they are. Returns the models that it held and does not any more."""
+        """Record the response of an endpoint to a query that began at change number `asked`. Replicas that have changed
+        since then keep their state. Return the models that the endpoint has lost."""
         if endpoint not in self.stocks:
             return ()
         before, self.stocks[endpoint] = self.stocks[endpoint], self._shared(stock)
@@ -371,7 +374,7 @@ class Placements:
         return lost
 
     def add(self, placement: Placement, endpoint: Endpoint, state: ReplicaState) -> ModelReplica:
-        """A new place of a model."""
+        """Add a replica of a model."""
         place = placement.places[endpoint] = ModelReplica(endpoint, state, self._clock(), self._next())
         return place
 
@@ -380,7 +383,7 @@ class Placements:
         return self.moment
 
     def became(self, placement: Placement, place: ModelReplica, state: ReplicaState, why: str = "") -> None:
-        """Note that the state of a place is another one now."""
+        """Record the new state of a replica."""
         was_held = place.state is ReplicaState.HELD
         place.become(state, self._clock(), self._next(), why)
         if state is ReplicaState.HELD:
@@ -394,12 +397,12 @@ class Placements:
         self._changed()
 
     def refuse(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Tell those who wait for a model that it cannot be loaded."""
+        """Notify the calls that wait for a model that it cannot be loaded."""
         for watcher in tuple(self._watchers):
             watcher.cannot_be_loaded(placement, error)
 
     def _lose(self, placement: Placement) -> None:
-        """One of its holders does not hold it any more."""
+        """Handle a server that no longer has this model."""
         placement.forget_choices()
         if not any(placement.held()):
             for watcher in tuple(self._watchers):
@@ -411,14 +414,15 @@ class Placements:
             watcher.lists_others()
 
     def _shared(self, stock: ServerInventory) -> ServerInventory:
-        """`stock`, with the list of another endpoint if that is equal: servers often share one repository."""
+        """Return `stock`, with the list of another endpoint if that is equal, to save memory: servers often share one
+        repository."""
         for other in self.stocks.values():
             if other is not None and other.listed == stock.listed:
                 return ServerInventory(stock.held, stock.changing, other.listed)
         return stock
 
     def _has(self, model: str, versions: tuple[str, ...], endpoint: Endpoint, asked: int) -> bool:
-        """Note that an endpoint has said to have a model. Returns whether it was not known to hold it."""
+        """Record that an endpoint reports a model. Return whether that is new."""
         placement = self.models.get(model)
         if placement is None:
             placement = self.models[model] = Placement(model)
@@ -449,7 +453,7 @@ class Placements:
     def _lost(
         self, endpoint: Endpoint, stock: ServerInventory, before: ServerInventory | None, asked: int
     ) -> Iterator[str]:
-        """Note which models an endpoint has not any more."""
+        """Record the models that an endpoint no longer has, and yield the ones that it served."""
         known = self._emptied.pop(endpoint, set())
         if before is not None:
             known.update(before.listed, before.changing, before.held)
@@ -475,7 +479,7 @@ class Placements:
                     self._lose(placement)
 
     def _prune(self, placement: Placement, place: ModelReplica) -> None:
-        """Remove a place where nothing is, unless calls are in flight there."""
+        """Remove an empty replica, unless it has calls in flight."""
         if place.in_flight:
             self._emptied.setdefault(place.endpoint, set()).add(placement.model)
         else:
@@ -489,19 +493,20 @@ class Placements:
             self.models.pop(placement.model, None)
 
     def is_listed(self, model: str) -> bool:
-        """Whether a model is in the repository of a server."""
+        """Return whether a model is in the repository of a server."""
         return any(stock is not None and model in stock.listed for stock in self.stocks.values())
 
     def forget_unlisted(self, placement: Placement, place: ModelReplica) -> None:
-        """Forget a load that failed of a model that no server lists."""
+        """Forget a failed load of a model that no server lists."""
         if not self.is_listed(placement.model):
             placement.places.pop(place.endpoint, None)
             self._drop_unused(placement)
             self._changed()
 
     def denied(self, model: str, endpoint: Endpoint, why: str) -> bool:
-        """Note that an endpoint, which was believed to have a model, has answered that it does not: it gets no calls
-        for it until it says again that it has it, and some time has passed. Returns whether it was believed so."""
+        """Mark a model as missing at an endpoint that has responded that it does not have it. The endpoint gets no
+        calls for this model until it lists the model again and a delay has passed. Return whether the table had the
+        model there."""
         placement = self.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
         if placement is None or place is None or place.state is not ReplicaState.HELD:
@@ -515,26 +520,26 @@ class Placements:
         return True
 
     def placement(self, model: str) -> Placement:
-        """The Placement of a model, which may be new: for models that an operator names."""
+        """Return the Placement of a model, which can be new: for models that an operator names."""
         return self.models.get(model) or self.models.setdefault(model, Placement(model))
 
     def unknown(self) -> tuple[Endpoint, ...]:
-        """The endpoints that have not said yet what they have."""
+        """Return the endpoints that have not reported their models yet."""
         return tuple(endpoint for endpoint, stock in self.stocks.items() if stock is None)
 
     def entries(self) -> tuple[ModelEntry, ...]:
-        """Every model of every endpoint once, in all its versions, in the order of the names. Those that are in a
-        repository and not loaded anywhere are UNAVAILABLE."""
+        """Return every model of every endpoint once, in all its versions, sorted by name. Models that are only in a
+        repository, and not loaded, are UNAVAILABLE."""
         if self._entries is None:
             self._entries = tuple(entry for name in sorted(self.models) for entry in _entries(self.models[name]))
         return self._entries
 
     def report(self) -> tuple[PlacedModel, ...]:
-        """All models, in the order of their names."""
+        """Return all models, sorted by name."""
         return tuple(_reported(self.models[name]) for name in sorted(self.models))
 
     def _tell_differences(self, models: Iterable[str]) -> None:
-        """Log the models that some endpoints have in other versions than others."""
+        """Log the models that different endpoints have in different versions."""
         for model in models:
             held = [each for each in self.models[model].held() if each.versions]
             if len({each.versions for each in held}) > 1:

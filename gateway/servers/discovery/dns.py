@@ -1,4 +1,4 @@
-"""`discovery: {dns: all}`: every IP address of a name is an endpoint of its own."""
+"""`discovery: {dns: all}`: every IP address of a name is a separate endpoint."""
 
 import asyncio
 import socket
@@ -6,15 +6,15 @@ import socket
 from gateway.servers.discovery.source import Found, LookupFailedError
 
 _NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
-"""What the resolver says of a name that does not exist, or has no address. A server that does not answer is another
+"""The resolver's errors for a name that does not exist, or has no address. An unreachable DNS server gives another
 error."""
 
 
 class DnsName:
-    """The IP addresses of `host`, which is the host of `address`, by the system's resolver.
+    """The IP addresses of `host`, which is the host of `address`, from the system's resolver.
 
-    A name that has no address any more is a failed look: the server's last addresses are tried rather than none. With
-    `may_be_empty` there are none then: Kubernetes answers so for a headless Service without a pod that is ready.
+    If the name no longer has an address, the lookup fails, and the last addresses stay in use. With `may_be_empty`, the
+    result is empty in that case: this is Kubernetes' response for a headless Service without a ready pod.
     """
 
     def __init__(self, address: str, host: str, port: int, interval: float, *, may_be_empty: bool = False) -> None:
@@ -26,11 +26,11 @@ class DnsName:
         self.description = f"DNS name {host}"
 
     async def look(self) -> frozenset[Found]:
-        """As in Source."""
+        """See `Source.look`."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        except OSError as error:  # gaierror is one
+        except OSError as error:  # gaierror is a subclass
             if self._may_be_empty and isinstance(error, socket.gaierror) and error.errno in _NO_ADDRESS:
                 return frozenset()
             raise LookupFailedError(error.strerror or str(error)) from error
@@ -41,7 +41,7 @@ class DnsName:
 
 
 def at_ip(address: str, host: str, ip: str) -> str:
-    """`address` with the IP address `ip` in place of its `host`."""
+    """Return `address` with the IP address `ip` instead of its `host`."""
     scheme = address.find("://")
     begin = address.lower().index(host, scheme + 3 if scheme >= 0 else 0)
     return f"{address[:begin]}{f'[{ip}]' if ':' in ip else ip}{address[begin + len(host) :]}"

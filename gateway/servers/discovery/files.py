@@ -1,8 +1,8 @@
-"""`discovery: {files: GLOB}`: files with one address a line, as UM-Bridge's servers on HPC systems write them.
+"""`discovery: {files: GLOB}`: files with one address per line, in the format of UM-Bridge's servers on HPC systems.
 
-The files are read again in every interval, whatever their times of modification say: on network file systems these are
-cached, notifications of changes (inotify) do not arrive from other machines, and opening a file is what makes a client
-of NFS ask its server.
+The files are read again in every interval, regardless of their modification times: network file systems cache these
+times, change notifications (inotify) do not arrive from other machines, and only opening a file makes an NFS client
+query its server.
 """
 
 import asyncio
@@ -24,28 +24,30 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 MAX_BYTES = 64 * 2**10
-"""The most bytes of one file."""
+"""The maximum size of one file, in bytes."""
 MOST_FILES = MOST_ADDRESSES
-"""The most files that are read."""
+"""The maximum number of files."""
 MAX_TOTAL = 4 * 2**20
-"""The most bytes of all files together."""
+"""The maximum size of all files together, in bytes."""
 MOST_BAD_LINES = 100
-"""Bad lines after which the rest of a file is not looked at."""
-EMPTIED = "it is empty; its addresses from before are kept until it is removed, or has a line such as `# none`"
+"""The number of bad lines after which the rest of a file is ignored."""
+EMPTIED = "it is empty; its previous addresses are kept until it is removed, or has a line such as `# none`"
 LONGEST_TEXT = 100
-"""Characters of a bad line that are logged."""
+"""The maximum number of characters of a bad line in the log."""
 
 
 class AddressFiles:
-    """The addresses in the files that match `pattern`. Blank lines and lines that begin with `#` are left out.
+    """The addresses in the files that match `pattern`. Blank lines and lines that begin with `#` are ignored.
 
-    - A file that disappears takes its addresses with it. One that is there but cannot be read, or is empty, keeps them.
-    - A file that got shorter at its end may still be written: what is missing is gone once it is so in two looks.
-    - A last line without a newline may still be written: it counts once it is the same in two looks. (`echo` writes a
-      whole line at once, but not every program does.)
-    - A line that is no address, as `check` says, is logged once and left out.
-    - Of more than MOST_FILES files or MAX_TOTAL bytes the first are used, in the order of the files' names. That there
-      are more is logged once.
+    - The addresses of a file that disappears are removed. A file that exists but cannot be read, or is empty, keeps its
+      addresses.
+    - A file that was truncated might still be written: the missing addresses are removed if they are missing in two
+      reads in a row.
+    - A last line without a newline might be incomplete: it counts once it is the same in two reads. (`echo` writes a
+      whole line in one step, but not every program does.)
+    - A line that is not a valid address for `check` is logged once and ignored.
+    - If there are more than MOST_FILES files or MAX_TOTAL bytes, the first ones are used, in the order of the file
+      names, and one line is logged.
     """
 
     def __init__(self, backend: str, pattern: str, interval: float, check: CheckAddress) -> None:
@@ -53,11 +55,11 @@ class AddressFiles:
         self._pattern = pattern
         self._check = check
         self._contents: dict[str, str] = {}
-        """The contents that count, by path."""
+        """The contents in use, by path."""
         self._last: dict[str, str] = {}
-        """The contents at the last look."""
+        """The contents at the last read."""
         self._parsed: dict[str, _Parsed] = {}
-        """What the contents that count say, by path."""
+        """The parsed contents in use, by path."""
         self._told: set[tuple[str, int, str]] = set()
         """The problems that were logged: file, line (0: the file itself), text."""
         self._reading: asyncio.Future[FilesRead] | None = None
@@ -65,7 +67,7 @@ class AddressFiles:
         self.description = f"files {pattern}"
 
     async def look(self) -> frozenset[Found]:
-        """As in Source. The file system is asked in a thread, one at a time: it may hang."""
+        """See `Source.look`. A thread reads the files, one read at a time, because the file system can hang."""
         if self._reading is None:
             self._reading = asyncio.get_running_loop().run_in_executor(None, read_files, self._pattern)
             self._reading.add_done_callback(self._read)
@@ -92,8 +94,7 @@ class AddressFiles:
         return frozenset(map(Found, list(found)[: MOST_ADDRESSES + 1]))
 
     def _parse(self, before: Mapping[str, str]) -> Iterator[None]:
-        """Parse the contents that have changed since `before`, a line in each step, until there are enough
-        addresses."""
+        """Parse the contents that have changed since `before`, one line per step, until there are enough addresses."""
         parsed: dict[str, _Parsed] = {}
         found: set[str] = set()
         for path, text in sorted(self._contents.items()):
@@ -125,7 +126,7 @@ class AddressFiles:
                     parsed.addresses[address] = None
 
     def _counting(self, path: str, text: str) -> str:
-        """The content of a file that counts: that from before as long as it may still be written again."""
+        """Return the content of a file to use: the previous one while the file might still be written."""
         before = self._contents.get(path)
         if before is None or not before.startswith(text):
             return text
@@ -134,10 +135,10 @@ class AddressFiles:
     def _read(self, reading: "asyncio.Future[FilesRead]") -> None:
         self._reading = None
         if not reading.cancelled():
-            reading.exception()  # nobody may wait for it any more
+            reading.exception()  # there might be no task that waits for it
 
     def _tell(self, problems: set[tuple[str, int, str]]) -> None:
-        """Log the problems that were not there in the last look."""
+        """Log the problems that the last read did not have."""
         for path, number, why in sorted(problems - self._told):
             place = f"{path}:{number}" if number else path
             _lines.write(path, logging.WARNING, "backend %r: %s is skipped: %s", self._backend, place, why)
@@ -145,7 +146,7 @@ class AddressFiles:
 
 
 class _Parsed:
-    """The addresses of one file, and the problems of its lines. `is_settled`: it was the same in the look before."""
+    """The addresses of one file, and the problems of its lines. `is_settled`: it was the same in the previous read."""
 
     def __init__(self, text: str, *, is_settled: bool) -> None:
         self.text, self.is_settled = text, is_settled
@@ -155,8 +156,8 @@ class _Parsed:
 
 @frozen
 class FilesRead:
-    """The contents of files, and why some could not be read, both by path; `left_out` says which were not read because
-    there are too many."""
+    """The contents of files, and the reasons why others could not be read, both by path; `left_out` describes the files
+    that were not read because there are too many."""
 
     contents: Mapping[str, str]
     unreadable: Mapping[str, str]
@@ -167,7 +168,7 @@ def read_files(pattern: str) -> FilesRead:
     """Read the files that match `pattern`.
 
     Raises:
-        OSError: the directory cannot be read. (The files are not gone, but nobody knows.)
+        OSError: the directory cannot be read, so it is unknown whether the files still exist.
     """
     contents: dict[str, str] = {}
     unreadable: dict[str, str] = {}
@@ -179,7 +180,7 @@ def read_files(pattern: str) -> FilesRead:
         try:
             text = _content(path)
         except FileNotFoundError:
-            continue  # it has gone since the directory was read
+            continue  # it was removed after the directory was read
         except OSError as error:
             unreadable[path] = error.strerror or str(error)
             continue
@@ -192,15 +193,15 @@ def read_files(pattern: str) -> FilesRead:
 
 
 def fixed_directory(pattern: str) -> Path:
-    """The directory in which a pattern's first wildcard, or its file, is looked for."""
+    """Return the directory that contains the pattern's first wildcard, or its file."""
     parts = Path(pattern).parts
     fixed = next((at for at, part in enumerate(parts) if glob.has_magic(part)), len(parts) - 1)
     return Path(*parts[:fixed])
 
 
 def complete_lines(text: str, *, is_settled: bool) -> Iterator[tuple[int, str]]:
-    """The addresses in a file with the content `text`, each with the number of its line. `is_settled`: the content was
-    the same at the last look."""
+    """Yield the addresses in a file with the content `text`, with their line numbers. `is_settled`: the content was the
+    same in the last read."""
     lines = text.split("\n")
     if not is_settled:
         lines[-1] = ""
@@ -211,7 +212,7 @@ def complete_lines(text: str, *, is_settled: bool) -> Iterator[tuple[int, str]]:
 
 
 def _content(path: str) -> str:
-    # Without O_NONBLOCK opening a named pipe would wait for its writer.
+    # Without O_NONBLOCK, opening a named pipe would wait for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

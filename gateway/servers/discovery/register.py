@@ -1,4 +1,4 @@
-"""`discovery: {register: {...}}`: servers that come to the gateway by themselves, each with a lease that it renews."""
+"""`discovery: {register: {...}}`: servers that register themselves at the gateway, with leases that they renew."""
 
 import asyncio
 import hmac
@@ -12,16 +12,16 @@ from gateway.core.surviving import log_and_continue
 from gateway.servers.discovery.source import MOST_ADDRESSES, Found
 
 MOST_LEASES = MOST_ADDRESSES
-"""The most leases of one backend."""
+"""The maximum number of leases of one backend."""
 
 
 class TooManyLeasesError(Exception):
-    """A backend has MOST_LEASES already."""
+    """A backend already has MOST_LEASES."""
 
 
 @frozen
 class Lease:
-    """The registration of one address until the time `ends_at`. `seconds` is what was granted."""
+    """The registration of one address until the time `ends_at`. `seconds` is the granted duration."""
 
     id: str
     address: str
@@ -30,8 +30,8 @@ class Lease:
 
 
 class Leases:
-    """The leases of one backend. None is longer than `longest` seconds. There is one lease for each place; `place`
-    makes one of an address, equal for all ways to write it, and raises ValueError if it is none."""
+    """The leases of one backend, each at most `longest` seconds. Each place has at most one lease; `place` converts an
+    address to a key that is equal for all ways to write it, and raises ValueError if the address is invalid."""
 
     def __init__(
         self,
@@ -47,19 +47,20 @@ class Leases:
 
     @property
     def found(self) -> frozenset[Found]:
-        """The addresses that are registered."""
+        """The registered addresses."""
         return frozenset(Found(lease.address) for lease in self._leases.values())
 
     @property
     def next_end(self) -> float | None:
-        """When the next lease ends; None if there is none."""
+        """When the next lease ends; None if there are no leases."""
         return min((lease.ends_at for lease in self._leases.values()), default=None)
 
     def __contains__(self, lease_id: str) -> bool:
         return lease_id in self._leases
 
     def take(self, address: str, seconds: float | None = None) -> Lease:
-        """A lease for `address`, or the one that it has, renewed. Without `seconds`, and at most, the longest.
+        """Return a new lease for `address`, or renew its current one. The duration is `seconds`, at most and by default
+        the longest.
 
         Raises:
             ValueError: the address is invalid.
@@ -76,25 +77,25 @@ class Leases:
         return self._grant(lease_id, address, seconds)
 
     def renew(self, lease_id: str, seconds: float | None = None) -> Lease:
-        """The lease, from now on. Raises KeyError if there is none of this id (any more)."""
+        """Renew the lease from now on. Raises KeyError if there is no lease (any longer) with this id."""
         self.expire()
         return self._grant(lease_id, self._leases[lease_id].address, seconds)
 
     def inherit(self, other: "Leases") -> None:
-        """Take over the leases of `other`, which has the same clock, except those of addresses that are invalid here.
-        None is prolonged."""
+        """Take over the leases of `other`, which has the same clock, except leases of addresses that are invalid here.
+        Leases are not extended."""
         for lease in other._leases.values():
             with suppress(ValueError):
                 self._ids[self._place(lease.address)] = lease.id
                 self._leases[lease.id] = lease
 
     def end(self, lease_id: str) -> None:
-        """End a lease; nothing happens if there is none of this id."""
+        """End a lease. Does nothing if there is no lease with this id."""
         if lease_id in self._leases:
             del self._ids[self._place(self._leases.pop(lease_id).address)]
 
     def expire(self) -> None:
-        """End the leases whose time is over."""
+        """End the leases that have expired."""
         now = self._clock()
         for lease in [lease for lease in self._leases.values() if lease.ends_at <= now]:
             self.end(lease.id)
@@ -106,13 +107,13 @@ class Leases:
 
 
 async def _any_address(address: str) -> None:
-    """Every address may register."""
+    """Accept every address."""
 
 
 class Registrations:
-    """The servers that registered at one backend. `report` is called with their addresses after every change, also when
-    a lease ends because nobody renewed it. Who knows `token` may register; `check` raises ValueError for an address
-    that no server may have."""
+    """The servers that have registered at one backend. `report` is called with their addresses after every change, also
+    when a lease expires. Anyone with `token` can register; `check` raises ValueError for an address that no server is
+    allowed to have."""
 
     def __init__(
         self,
@@ -125,46 +126,46 @@ class Registrations:
         self._leases = leases
         self._clock = clock
         self.check = check
-        """To be awaited before `take`."""
+        """Await it before `take`."""
         self._report: Callable[[frozenset[Found]], None] = lambda found: None
         self._timer: asyncio.TimerHandle | None = None
 
     def on_change(self, report: Callable[[frozenset[Found]], None]) -> None:
-        """Set what is called with the addresses after a change."""
+        """Set the callback for the addresses after a change."""
         self._report = report
 
     def allows(self, token: str) -> bool:
-        """Whether `token` is the right one; the time that this takes says nothing about it."""
+        """Return whether `token` is correct, in constant time."""
         return hmac.compare_digest(token.encode(), self._token)
 
     def __contains__(self, lease_id: str) -> bool:
         return lease_id in self._leases
 
     def take(self, address: str, seconds: float | None) -> Lease:
-        """As Leases.take."""
+        """See `Leases.take`."""
         lease = self._leases.take(address, seconds)
         self._changed()
         return lease
 
     def renew(self, lease_id: str, seconds: float | None) -> Lease:
-        """As Leases.renew."""
+        """See `Leases.renew`."""
         lease = self._leases.renew(lease_id, seconds)
         self._changed()
         return lease
 
     def end(self, lease_id: str) -> None:
-        """As Leases.end."""
+        """See `Leases.end`."""
         self._leases.end(lease_id)
         self._changed()
 
     def inherit(self, other: "Registrations") -> None:
-        """As Leases.inherit; but nothing if the token is another one, since servers would not be able to renew."""
+        """See `Leases.inherit`. Does nothing if the token differs, since servers could not renew."""
         if self._token == other._token:
             self._leases.inherit(other._leases)
             self._changed()
 
     def close(self) -> None:
-        """Stop watching for the ends of leases."""
+        """Stop the timer for the ends of leases."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -14,19 +14,19 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 LOOK_SECONDS = 5.0
-"""How long one look may take."""
+"""The maximum duration of one lookup, in seconds."""
 
 MOST_ADDRESSES = 1000
-"""The most addresses that a backend gets from all its sources: each has connections, a health and probes of its own. A
-source that knows more reports one more, at least."""
+"""The maximum number of addresses that a backend gets from all its sources, because every address has its own
+connections, health and probes. A source with more addresses reports at least one more than this."""
 
 
 @frozen
 class Found:
     """An address that was found.
 
-    `address` is as in a backend's `endpoints`. If `ip` is not empty, it is the one of the host's IP addresses to
-    connect to, and `text` is the address with it in place of the host's name, for logs.
+    `address` has the form of a backend's `endpoints`. If `ip` is not empty, it is the host's IP address to connect to,
+    and `text` is the address with this IP instead of the host name, for logs.
     """
 
     address: str
@@ -42,7 +42,7 @@ CheckAddress: TypeAlias = Callable[[str], object]
 
 
 class LookupFailedError(Exception):
-    """A Source could not be asked; the text says why. What it found last still holds."""
+    """A lookup in a Source has failed; the text gives the reason. Its last result stays valid."""
 
 
 class Source(typing.Protocol):
@@ -54,18 +54,18 @@ class Source(typing.Protocol):
 
     @property
     def pause(self) -> float:
-        """Seconds until the next look."""
+        """The time until the next lookup, in seconds."""
 
     async def look(self) -> frozenset[Found]:
-        """The addresses that there are now.
+        """Return the current addresses.
 
         Raises:
-            LookupFailedError: they are not known; those of the last look hold.
+            LookupFailedError: they are unknown; the last result stays valid.
         """
 
 
 class Watcher:
-    """Asks one Source of a backend again and again, and calls `report` with what it finds."""
+    """Polls one Source of a backend, and calls `report` with its addresses."""
 
     def __init__(
         self, backend: str, source: Source, report: Callable[[frozenset[Found]], None], seconds: float = LOOK_SECONDS
@@ -78,15 +78,16 @@ class Watcher:
         self._found: frozenset[Found] | None = None
 
     def inherit(self, others: "Iterable[Watcher]") -> None:
-        """Begin with what the one of `others` that asks the same for the same backend has found, if there is one: the
-        first look of this Watcher may fail."""
+        """Begin with the last addresses of the Watcher in `others` that has the same source and backend, if there is
+        one, because the first lookup of this Watcher can fail."""
         for other in others:
             same = (other._backend, other._source.description) == (self._backend, self._source.description)
             if same and other._found is not None:
                 self._reported(other._found)
 
     async def look(self) -> None:
-        """Ask once, and report. A failure changes nothing; the first of several in a row is logged."""
+        """Look up the addresses once, and report them. A failure changes nothing; the first of several in a row is
+        logged."""
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._source.look()
@@ -94,7 +95,7 @@ class Watcher:
             self._failed(f"no answer within {self._seconds:g} s")
         except LookupFailedError as error:
             self._failed(str(error))
-        except Exception as error:  # a fault in one source must not end the watch
+        except Exception as error:  # a fault in one source must not end the loop
             self._failed(repr(error))
         else:
             if self._is_failing:
@@ -103,7 +104,7 @@ class Watcher:
             self._reported(found)
 
     async def run(self, sleep: Callable[[float], typing.Awaitable[None]] = asyncio.sleep) -> None:
-        """Ask after each pause of the Source, until cancelled."""
+        """Look up the addresses after each pause of the Source, until cancelled."""
         while True:
             await sleep(self._source.pause)
             with log_and_continue(f"taking over what {self._source.description} has for backend {self._backend!r}"):
@@ -116,7 +117,7 @@ class Watcher:
     def _failed(self, why: str) -> None:
         if not self._is_failing:
             self._is_failing = True
-            text = "backend %r: %s cannot be looked up: %s; what was found last is kept"
+            text = "backend %r: %s cannot be looked up: %s; the last addresses are kept"
             self._log(logging.WARNING, text, self._backend, self._source.description, why)
 
     def _log(self, level: int, text: str, *values: object) -> None:

@@ -14,14 +14,14 @@ _lines = LogLimit(log)
 
 
 class SrvRecords:
-    """The targets of the SRV records of `name`, of those with the lowest priority number. Weights are not used.
+    """The targets of the SRV records of `name` with the lowest priority number. Weights are not used.
 
-    The records hold for their TTL, but are looked up at most once in `interval` seconds. `resolver` replaces the one
-    that the system's /etc/resolv.conf describes.
+    The records are valid for their TTL, and are looked up at most once in `interval` seconds. `resolver` replaces the
+    resolver from the system's /etc/resolv.conf.
     """
 
     def __init__(self, name: str, interval: float, check: CheckAddress, resolver: "Resolver | None" = None) -> None:
-        # Imported here, since only backends with `srv` need the package.
+        # Imported here, because only backends with `srv` need the package.
         from dns.asyncresolver import Resolver
 
         self._name = name
@@ -32,7 +32,7 @@ class SrvRecords:
         self.description = f"SRV name {name}"
 
     async def look(self) -> frozenset[Found]:
-        """As in Source."""
+        """See `Source.look`."""
         from dns.exception import DNSException
 
         self.pause = self._interval

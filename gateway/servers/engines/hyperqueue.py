@@ -1,8 +1,8 @@
 """Jobs on HyperQueue, through its Python client.
 
-The client can submit jobs and count how they ended, and no more. So each job runs under a watcher
-(`gateway.servers.watcher`) that ends it and says what became of it. Engine and watcher meet in a folder beside the file
-for the job's output.
+The client can only submit jobs and count how they ended. So each job runs under a watcher (`gateway.servers.watcher`)
+that stops it and reports its end. Engine and watcher communicate through a folder next to the file for the job's
+output.
 """
 
 import asyncio
@@ -34,19 +34,19 @@ from gateway.servers.watcher import ExitReason
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
-"""Seconds between two questions for reports."""
+"""The interval between two queries for reports, in seconds."""
 REQUIRES = "HyperQueue's Python client (pip install 'modelglot[hpc]')"
 
 CLIENT = Path(watcher.__file__).with_name("hyperqueue_client.py")
 LEASE = 60.0
-"""Seconds after which a job ends whose gateway is dead."""
+"""The time after which a job ends if its gateway is dead, in seconds."""
 ANSWER = 30.0
-"""Seconds that HyperQueue may take for one answer."""
+"""How long HyperQueue can take for one response, in seconds."""
 SCRIPT = 32 * 1024
-"""Only so much of a script is read for directives, as by `hq submit`."""
+"""The part of a script that is read for directives, in bytes, like in `hq submit`."""
 MIB = 1 << 20
 KEPT = 1000
-"""So many folders of jobs that are over are kept, for a later question."""
+"""The number of folders of ended jobs that are kept for later queries."""
 
 
 class HyperQueueSettings(Protocol):
@@ -70,21 +70,21 @@ def start(settings: HyperQueueSettings) -> "HyperQueueEngine":
     return HyperQueueEngine(settings.directory, lease=None if settings.keep else LEASE, state=settings.state)
 
 
-# What is asked of HyperQueue
+# The request to HyperQueue
 
 
 @dataclass(slots=True)
 class HyperQueueRequest:
-    """A job's request to HyperQueue, in the words of `hq submit`."""
+    """A job's request to HyperQueue, in the syntax of `hq submit`."""
 
     name: str | None = None
     cpus: str | None = None
     resources: dict[str, str] = field(default_factory=dict)
     nodes: int = 0
     time_limit: float | None = None
-    """Seconds. The watcher keeps it: the Python client has no such option."""
+    """In seconds. The watcher enforces it, because the Python client has no such option."""
     time_request: float | None = None
-    """Seconds that a worker must have left, for it to get the job."""
+    """The minimum remaining time of a worker that gets the job, in seconds."""
     priority: int = 0
 
     def __str__(self) -> str:
@@ -94,13 +94,15 @@ class HyperQueueRequest:
 
 
 IGNORED = {"--stdout", "--stderr", "--cwd", "--directives"}
-"""Options that the gateway decides: where output goes is asked of it, and found by it."""
+"""Options that the gateway sets itself, because it must know where the output is."""
 
 
 def request(job: Job) -> HyperQueueRequest:
-    """The request of `job`: what its options say, else its script, else its Resources.
+    """Return the request of `job`: its options take precedence over its script, which takes precedence over its
+    Resources.
 
-    Raises RefusedError for an option that the Python client lacks: a server without what it asked for is no service.
+    Raises RefusedError for an option that the Python client lacks, because a server without the requested resources is
+    useless.
     """
     wanted = job.resources
     asked = HyperQueueRequest(name=job.name, time_limit=wanted.seconds)
@@ -117,7 +119,8 @@ def request(job: Job) -> HyperQueueRequest:
 
 
 def directives(script: Path) -> list[str]:
-    """The options in the #HQ lines at the beginning of a script, where only comments and blank lines may stand."""
+    """Return the options in the #HQ lines at the beginning of a script, which can only have comments and blank lines
+    before them."""
     try:
         with script.open("rb") as file:
             lines = file.read(SCRIPT).decode("utf-8", "replace").splitlines()
@@ -182,7 +185,8 @@ UNITS |= {"d": 86400, "day": 86400, "days": 86400}
 
 
 def seconds(text: str) -> float:
-    """A time in HyperQueue's words: `1h 30min`, `01:30:00`, `10s`. Raises ValueError for any other."""
+    """Return a time in HyperQueue's syntax, in seconds: `1h 30min`, `01:30:00`, `10s`. Raises ValueError for other
+    texts."""
     if clock := re.fullmatch(r"(\d+):(\d\d):(\d\d)", text.strip()):
         return int(clock[1]) * 3600 + int(clock[2]) * 60 + int(clock[3])
     parts = re.findall(r"(\d+) *([a-z]+)", text)
@@ -205,7 +209,7 @@ class Counts:
 
 
 class PythonClient:
-    """HyperQueue's Python client, in a process of its own (`gateway.servers.hyperqueue_client`)."""
+    """HyperQueue's Python client, in a separate process (`gateway.servers.hyperqueue_client`)."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -235,12 +239,12 @@ class PythonClient:
     async def close(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()  # a question that is being answered ends
+                self._process.kill()  # ends a query in progress
         async with self._turn:
             await self._end()
 
     async def _ask(self, what: str, **rest: Any) -> Any:
-        # Whoever asked may be cancelled; the answer has to be taken off the pipe all the same.
+        # The caller can be cancelled, but the response must still be read from the pipe.
         return await outlived_by(spawn(self._exchange(what, rest)))
 
     async def _exchange(self, what: str, rest: Mapping[str, Any]) -> Any:
@@ -274,7 +278,7 @@ class PythonClient:
             stderr=asyncio.subprocess.DEVNULL,
             env={**os.environ, "RUST_BACKTRACE": "0"},
             limit=16 * MIB,
-            start_new_session=True,  # a Ctrl-C at the gateway is not meant for it
+            start_new_session=True,  # so a Ctrl-C at the gateway does not stop it
         )
 
     async def _end(self) -> None:
@@ -294,7 +298,7 @@ def _number(amount: str) -> int | float | str:
 
 
 class HyperQueueEngine:
-    """Jobs of one HyperQueue server, given by its folder (by default the one that `hq` takes)."""
+    """Jobs of one HyperQueue server, given by its folder (by default the one that `hq` uses)."""
 
     def __init__(
         self,
@@ -303,8 +307,8 @@ class HyperQueueEngine:
         lease: float | None = LEASE,
         state: Path = Path("/"),
     ) -> None:
-        """`lease`: seconds after which jobs end whose gateway is dead; None: they go on. `state`: the folder above
-        those of all its jobs. Raises RefusedError if the client is not installed."""
+        """`lease`: the time after which jobs end if their gateway is dead, in seconds; None: they continue. `state`:
+        the parent folder of all its jobs' folders. Raises RefusedError if the client is not installed."""
         self._lease = lease
         if directory is None and (named := os.environ.get("HQ_SERVER_DIR")):
             directory = Path(named)
@@ -314,7 +318,7 @@ class HyperQueueEngine:
         self._server = PythonClient(directory)
         self._directory = directory
         self._folders: dict[str, Path] = {}
-        """Where engine and watcher meet, of each job that was not yet over."""
+        """The folder shared by engine and watcher, for each job that has not ended."""
         self._over: dict[str, Path] = {}
         self._beats: dict[str, tuple[float, float]] = {}
         """The time of a job's state file, and when it was first seen."""
@@ -330,7 +334,7 @@ class HyperQueueEngine:
             self._folders[id_] = folder
             await asyncio.to_thread(self._places.write, id_, folder)
         except BaseException as error:
-            # Whether it was submitted or not: without its lease it does not run.
+            # Submitted or not, it does not run without its lease.
             _unlink(folder / "lease")
             if isinstance(error, OSError):
                 raise EngineError(f"hyperqueue: submit: {error}") from None
@@ -339,7 +343,7 @@ class HyperQueueEngine:
         return id_
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        return {}  # their leases end with the folders of their output, which nobody needs any more
+        return {}  # their leases end with the folders of their output, which are not needed
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
         known = await self._server.jobs(list(ids))
@@ -355,7 +359,8 @@ class HyperQueueEngine:
         for each in ids:
             self._forget(each)
         if waiting and shutil.which("hq"):
-            # The Python client cannot cancel. Without `hq` they stay in the queue, and end when a worker takes them.
+            # The Python client cannot cancel. Without `hq`, the jobs stay in the queue, and end when a worker takes
+            # them.
             where = () if self._directory is None else ("--server-dir", str(self._directory))
             await run("hyperqueue", "hq", *where, "job", "cancel", ",".join(waiting), seconds=ANSWER)
 
@@ -384,7 +389,7 @@ class HyperQueueEngine:
         folder = self._folders.get(id_) or self._over.get(id_)
         if folder is None:
             folder = self._places.read(id_)
-            if folder is not None:  # of a gateway before this one: it is ours now
+            if folder is not None:  # a job of an earlier gateway, which now belongs to this one
                 self._folders[id_] = folder
                 _rewrite(folder / "lease", self._renewal())
         return folder
@@ -401,10 +406,10 @@ class HyperQueueEngine:
             return JobReport(JobState.FAILED, known.error)
         if known.completed:
             return JobReport(JobState.ENDED if known.finished else JobState.CANCELLED)
-        if folder is None:  # ids start anew with HyperQueue's server
+        if folder is None:  # ids start from 1 again with a new HyperQueue server
             return JobReport(JobState.LOST, "HyperQueue has another job by this number")
         if job is None:
-            return JobReport(JobState.WAITING, "nothing is known of it but that it is not over")
+            return JobReport(JobState.WAITING, "HyperQueue only reports that it has not ended")
         held = (folder / "lease").exists()
         if state is None and not held:
             return JobReport(JobState.CANCELLED)
@@ -428,7 +433,7 @@ class HyperQueueEngine:
         return False
 
     def _take_lease(self, id_: str) -> bool:
-        """Whether the job has not begun."""
+        """Remove the job's lease. Return whether the job has not started."""
         folder = self._folder(id_)
         if folder is None:
             return False
@@ -436,7 +441,7 @@ class HyperQueueEngine:
         return not (folder / "state.json").exists()
 
     def _forget(self, id_: str) -> None:
-        """Renew no longer, but know what became of it if asked again."""
+        """Stop renewing the lease, but keep the folder for later queries."""
         self._beats.pop(id_, None)
         folder = self._folders.pop(id_, None)
         if folder is not None:
@@ -446,7 +451,7 @@ class HyperQueueEngine:
             spawn(asyncio.to_thread(self._delete, id_, self._over.pop(id_)))
 
     def _delete(self, id_: str, folder: Path) -> None:
-        """Unless its watcher is still at work, or has still to find that there is no lease."""
+        """Delete the folder of a job, unless its watcher still runs, or has not yet seen that the lease is gone."""
         state = read_json(folder / "state.json")
         if not folder.exists() or (state is not None and state.get(watcher.ENDED) is not None):
             shutil.rmtree(folder, ignore_errors=True)
@@ -458,10 +463,10 @@ class HyperQueueEngine:
 
 
 class _Places:
-    """The folders of jobs by their ids, for a gateway that is started anew and knows only ids.
+    """The folders of jobs by id, for a restarted gateway that knows only ids.
 
-    They stand in the folder of HyperQueue's server, in that of its present run: ids start anew with the server. A job
-    whose folder is not below `state` is that of another gateway.
+    The entries are in the folder of the HyperQueue server's current run, because ids start again with the server. A job
+    whose folder is not below `state` belongs to another gateway.
     """
 
     def __init__(self, directory: Path, state: Path) -> None:
@@ -490,13 +495,13 @@ class _Places:
 
 
 def _start_watcher(folder: Path) -> list[str]:
-    """The watcher by this Python, if the node has it too, else by its own."""
+    """Return the command that starts the watcher: with this Python if the node has it, else with the node's own."""
     start_ = 'python=$1; shift; [ -x "$python" ] || python=python3; exec "$python" -I -S "$@"'
     return ["/bin/sh", "-c", start_, "watcher", sys.executable, str(folder / "watcher.py"), str(folder)]
 
 
 def _rewrite(path: Path, text: str) -> None:
-    """Write a file that exists: a lease that was taken stays taken."""
+    """Write a file only if it exists: a removed lease stays removed."""
     with contextlib.suppress(OSError), path.open("r+", encoding="utf-8") as file:
         file.write(text)
         file.truncate()

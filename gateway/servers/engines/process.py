@@ -1,7 +1,7 @@
-"""Runs model servers as processes of this machine. Each has a watcher (`gateway.servers.watcher`), which ends with the
-gateway unless the jobs are kept, and ends the server's processes with itself.
+"""Runs model servers as processes on this machine. Every model server has a watcher (`gateway.servers.watcher`), which
+stops the server's processes when the watcher ends. The watcher ends with the gateway, unless the jobs are kept.
 
-The id of a job is the process number of its watcher, the time at which that was started, and the name of its folder.
+The id of a job consists of its watcher's process id, its watcher's start time, and the name of its folder.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from gateway.servers.watched import GRACE, how_it_ended, read_json, write_job
 
 REQUIRES = ""
 POLL_SECONDS = 0.25
-"""Seconds between two questions for reports."""
+"""The interval between two queries for reports, in seconds."""
 
 HOST = "127.0.0.1"
 
 
 def is_installed() -> bool:
-    """It needs nothing."""
+    """Return True, because this engine requires nothing."""
     return True
 
 
 def start(settings: ServersSettings) -> Engine:
-    """The engine for one backend."""
+    """Return the engine for one backend."""
     return ProcessEngine(settings.state / "processes", keep=settings.keep)
 
 
 class ProcessEngine:
-    """Runs jobs on this machine. In `folder` is one for each watcher."""
+    """Runs jobs on this machine. `folder` contains a folder for each watcher."""
 
     def __init__(self, folder: Path, *, keep: bool = False, grace: float = GRACE) -> None:
         self._folder = folder
@@ -76,13 +76,13 @@ class ProcessEngine:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=job.folder,
-            # UM-Bridge's job scripts name the file in which they announce themselves by HQ_JOB_ID.
+            # UM-Bridge's job scripts use HQ_JOB_ID in the name of their announcement file.
             env={**os.environ, "HQ_JOB_ID": folder.name, **job.environment},
             start_new_session=True,
         )
 
     async def find(self, names: Collection[str]) -> Mapping[str, str]:
-        """The jobs by the command lines of their watchers."""
+        """Find the jobs by the command lines of their watchers."""
         return await asyncio.to_thread(self._find, names) if names else {}
 
     def _find(self, names: Collection[str]) -> dict[str, str]:
@@ -94,16 +94,16 @@ class ProcessEngine:
         return found
 
     async def reports(self, ids: Collection[str]) -> Mapping[str, JobReport]:
-        """The reports that the watchers have written."""
+        """Return the reports that the watchers have written."""
         return {each: self._report(each) for each in ids}
 
     def _report(self, job: str) -> JobReport:
         is_alive = self._is_alive(job)
         folder = self._folder_of(job)
-        state = read_json(folder / "state.json") or {}  # after the look at the process: it writes before it ends
+        state = read_json(folder / "state.json") or {}  # read last: the watcher writes it before it ends
         if not is_alive:
             self._watchers.pop(job, None)
-            shutil.rmtree(folder, ignore_errors=True)  # a job that is over is not asked for again
+            shutil.rmtree(folder, ignore_errors=True)  # an ended job is not queried again
             if state.get(watcher.ENDED) is None:
                 self._end_group(state)
                 return JobReport(JobState.LOST, "its watcher was killed" if state else "")
@@ -131,7 +131,7 @@ class ProcessEngine:
         return pid.isdecimal() and began != "" and watcher.start_time(int(pid)) == began
 
     def _end_group(self, state: Mapping[str, Any]) -> None:
-        """End the processes of a job whose watcher was killed. Its command has ended with it."""
+        """Kill the processes of a job whose watcher was killed. Its command has ended with the watcher."""
         group = state.get("group")
         if isinstance(group, int) and group > 1:
             began = watcher.start_time(group)
@@ -140,7 +140,7 @@ class ProcessEngine:
                     os.killpg(group, signal.SIGKILL)
 
     async def cancel(self, ids: Collection[str]) -> None:
-        """End the jobs, those at once that do not end in time."""
+        """Stop the jobs, and kill jobs that do not stop in time."""
         await asyncio.gather(*(self._cancel(each) for each in ids))
 
     async def _cancel(self, job: str) -> None:
@@ -155,16 +155,16 @@ class ProcessEngine:
         self._report(job)
 
     async def close(self) -> None:
-        """Leave the jobs: those that are not kept end, since their watchers see that the gateway is gone."""
+        """Detach from the jobs: jobs that are not kept end, because their watchers notice that the gateway is gone."""
         for process in self._watchers.values():
             if process.stdin is not None:
                 process.stdin.close()
-            process.returncode = process.poll() or 0  # no warning that it still runs: it is meant to
+            process.returncode = process.poll() or 0  # no warning: it should still run
         self._watchers.clear()
 
 
 def _watcher_of(folder: Path) -> int | None:
-    """The process number of the watcher of the job in `folder`; None if there is none."""
+    """Return the process id of the watcher of the job in `folder`; None if there is none."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (entry / "cmdline").read_bytes().endswith(f"\0{folder}\0".encode()):
@@ -173,7 +173,7 @@ def _watcher_of(folder: Path) -> int | None:
 
 
 async def _ended(pid: int, seconds: float) -> None:
-    """Return when the process has ended, or after so many seconds."""
+    """Return when the process has ended, or after `seconds` seconds."""
     descriptor = os.pidfd_open(pid)
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(descriptor, ended.set)

@@ -1,7 +1,7 @@
 """Jobs on SLURM, through its commands `sbatch`, `squeue`, `scontrol` and `scancel`.
 
-`squeue --Format` is asked in place of `squeue --json`: JSON prints all jobs of the cluster whatever jobs are asked for
-(seen with 22.05), and its fields have changed with every version.
+This engine uses `squeue --Format` instead of `squeue --json`: JSON prints all jobs of the cluster, whichever are
+requested (seen with 22.05), and its fields have changed with every version.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from gateway.servers.commands import CommandError, run
 from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError, Resources
 
 POLL_SECONDS = 2.0
-"""Seconds between two questions for reports."""
+"""The interval between two queries for reports, in seconds."""
 REQUIRES = "SLURM's commands (sbatch, squeue, scontrol, scancel)"
 
 ANSWER = 30.0
-"""Seconds that SLURM may take for one answer."""
+"""How long SLURM can take for one response, in seconds."""
 SUBMISSION = 600.0
-"""Seconds after which an sbatch is ended that nobody waits for any more."""
+"""The time after which an abandoned sbatch is killed, in seconds."""
 FIELDS = ("JobID", "State", "Reason", "EndTime", "TimeLimit", "BatchHost", "exit_code")
 SEPARATOR = "|"
 MIB = 1 << 20
@@ -41,7 +41,7 @@ STATES = {
     "CANCELLED": JobState.CANCELLED,
     "TIMEOUT": JobState.TIMED_OUT,
 }
-"""SLURM's states. Any other, such as NODE_FAIL, OUT_OF_MEMORY or PREEMPTED, is FAILED."""
+"""SLURM's states. All other states, such as NODE_FAIL, OUT_OF_MEMORY or PREEMPTED, are FAILED."""
 
 
 def is_installed() -> bool:
@@ -49,15 +49,15 @@ def is_installed() -> bool:
 
 
 def start(settings: object) -> "SlurmEngine":
-    """It takes nothing from the settings: SLURM's commands find their cluster themselves."""
+    """Return the engine. The settings are ignored, because SLURM's commands find their cluster themselves."""
     return SlurmEngine()
 
 
 class SlurmEngine:
-    """Jobs of the cluster that SLURM's commands find: by SLURM_CONF, or as the site has set them up."""
+    """Jobs of the cluster that SLURM's commands use: from SLURM_CONF, or from the site's setup."""
 
     def __init__(self) -> None:
-        """Raises RefusedError if SLURM's commands are not there."""
+        """Raises RefusedError if SLURM's commands are not installed."""
         if not is_installed():
             raise RefusedError(f"slurm: it needs {REQUIRES}; sbatch is not on the PATH")
         self._addresses: dict[str, str] = {}
@@ -76,7 +76,7 @@ class SlurmEngine:
             async with asyncio.timeout(ANSWER):
                 printed = await asyncio.shield(submission)
         except (TimeoutError, asyncio.CancelledError) as error:
-            # sbatch goes on: ended now, it might leave a job that nobody knows.
+            # sbatch continues: if it were killed now, it could leave an unknown job.
             spawn(self._take_back(submission))
             if isinstance(error, TimeoutError):
                 raise EngineError(f"slurm: sbatch: no answer within {ANSWER:g} s") from None
@@ -112,14 +112,14 @@ class SlurmEngine:
                     raise
 
     async def close(self) -> None:
-        """Jobs go on: SLURM keeps them."""
+        """Do nothing: SLURM keeps the jobs."""
 
     async def _take_back(self, submission: "asyncio.Task[str]") -> None:
         with contextlib.suppress(EngineError):
             await self.cancel([_id(await submission)])
 
     async def _list(self, ids: Collection[str]) -> str:
-        # All states: what is over stands in the list for MinJobAge seconds.
+        # All states: ended jobs stay in the list for MinJobAge seconds.
         fields = ",".join(f"{field}:{SEPARATOR}" for field in FIELDS)
         words = ("--noheader", "--states=all", f"--jobs={','.join(ids)}", f"--Format={fields}")
         try:
@@ -130,7 +130,7 @@ class SlurmEngine:
             raise
 
     async def _find_addresses(self, nodes: set[str]) -> None:
-        """Look up the addresses of nodes that are new: under its name in SLURM a node need not be found."""
+        """Look up the addresses of new nodes: a node might not be reachable under its name in SLURM."""
         unknown = sorted(node for node in nodes - self._addresses.keys() if node and node != "n/a")
         if not unknown:
             return
@@ -155,7 +155,7 @@ class SlurmEngine:
 
 
 def _failure(state: str, reason: str, status: int) -> str:
-    """Why a job failed, from its state, SLURM's reason and its wait status."""
+    """Return why a job failed, from its state, SLURM's reason and its wait status."""
     if state != "FAILED":
         return state if reason in ("None", state) else f"{state} ({reason})"
     if os.WIFSIGNALED(status):
@@ -165,8 +165,8 @@ def _failure(state: str, reason: str, status: int) -> str:
 
 
 def _id(printed: str) -> str:
-    """The job's id in what `sbatch --parsable` prints: `ID` or `ID;CLUSTER`. Sites may print lines of their own before
-    it."""
+    """Return the job's id in the output of `sbatch --parsable`: `ID` or `ID;CLUSTER`. Sites can print their own lines
+    before it."""
     last = (printed.split() or [""])[-1].partition(";")[0]
     if not last.isdigit():
         raise EngineError(f"slurm: sbatch: a job's id expected, not {printed[:200]!r}")
@@ -174,9 +174,10 @@ def _id(printed: str) -> str:
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The gateway's own variables and those of a job. They reach the job by `--export=ALL`, which takes any value.
+    """Return the gateway's own variables and the job's. `--export=ALL` passes them to the job, and accepts any value.
 
-    If the gateway runs within a job of SLURM itself, the variables of that job would be taken for options.
+    If the gateway itself runs in a SLURM job, SLURM would read the variables of that job as options, so they are
+    removed.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     kept = {name: value for name in ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS") if (value := os.environ.get(name))}
@@ -194,7 +195,7 @@ def _options(job: Job) -> list[str]:
 
 
 def _resources(resources: Resources) -> Iterator[tuple[set[str], str]]:
-    """Each option with the names that say the same in a script."""
+    """Yield each option with the equivalent options in a script."""
     if resources.cpus is not None:
         yield {"-c", "--cpus-per-task"}, f"--cpus-per-task={resources.cpus}"
     if resources.memory is not None:
@@ -207,9 +208,10 @@ def _resources(resources: Resources) -> Iterator[tuple[set[str], str]]:
 
 
 def _directives(script: Path) -> list[str]:
-    """The names of the options in the #SBATCH lines of a script, which sbatch itself reads.
+    """Return the names of the options in the #SBATCH lines of a script, which sbatch itself reads.
 
-    Options of the command line win over them, so none is given that the script has."""
+    Options on the command line would override them, so the gateway sets none that the script has.
+    """
     try:
         text = script.read_text("utf-8", "replace")
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Where a gRPC endpoint is: `host:port`, `dns:///name:port`, `grpcs://host:port` (over TLS) or `unix:path`."""
+"""The address of a gRPC endpoint: `host:port`, `dns:///name:port`, `grpcs://host:port` (over TLS) or `unix:path`."""
 
 from gateway.core.address import Address
 from gateway.transports.address import BadAddressError, check_characters, host_and_port, refuse, socket_path
 
 TLS = "grpcs"
-"""The scheme of addresses that are reached over TLS; `https` stands for it, too."""
+"""The scheme of addresses with TLS; `https` is accepted, too."""
 ALPN = "h2"
 """The protocol that both sides announce over TLS (RFC 9113, section 3.2)."""
 
@@ -12,10 +12,10 @@ _EXPECTED = "expected host:port, dns:///name:port, grpcs://host:port or unix:/pa
 
 
 def parse_address(text: str) -> Address:
-    """The Address that `text` names. All addresses that a name resolves to are used, in turn.
+    """Return the Address that `text` names. All addresses that a name resolves to are used, in turn.
 
     Raises:
-        ValueError: saying what is wrong with `text` and what is right.
+        ValueError: with what is wrong with `text`, and the expected form.
     """
     try:
         return _parsed(text)

@@ -1,5 +1,5 @@
-"""Compressed messages. Clients may send them. Backends are offered no compression, but a grpcio server that is started
-with `compression=` compresses its replies all the same."""
+"""Compressed messages. Clients can send them. The gateway offers no compression to backends, but a grpcio server that
+is started with `compression=` compresses its replies anyway."""
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits
@@ -9,7 +9,7 @@ from gateway.transports.inflate import inflate_anywhere
 from gateway.transports.memory import PROCESS_MEMORY, Memory
 
 ENCODINGS = {b"gzip": "gzip", b"deflate": "deflate"}
-"""The values of `grpc-encoding` that can be inflated, and their names in `inflate`."""
+"""The supported values of `grpc-encoding`, and their names in `inflate`."""
 
 
 class Compressed:
@@ -25,11 +25,11 @@ class Compressed:
 
 
 async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffer:
-    """A reply, inflated from `message` in `encoding`.
+    """Return a reply, decompressed from `message` in `encoding`.
 
     Raises:
-        TransportError: INTERNAL, not in that encoding, an unknown encoding, or beyond the limits;
-            RESOURCE_EXHAUSTED, the process has no memory left for it.
+        TransportError: INTERNAL if it is not in that encoding, the encoding is unknown, or it exceeds the limits;
+            RESOURCE_EXHAUSTED if the process has no memory left for it.
     """
     if encoding not in ENCODINGS:
         told = encoding[:100].decode("latin-1")
@@ -45,10 +45,10 @@ async def inflate(message: Compressed, encoding: bytes, limits: Limits) -> Buffe
 
 
 async def inflated(message: Compressed, encoding: bytes, limits: Limits, memory: Memory = PROCESS_MEMORY) -> Buffer:
-    """A message in one of ENCODINGS, inflated; a large one in a thread.
+    """Return a message in one of ENCODINGS, decompressed; a large one in a thread.
 
     Raises:
         DecodeError: it is not in that encoding.
-        GatewayError: RESOURCE_EXHAUSTED, more than the limits, or the process has no memory left for it.
+        GatewayError: RESOURCE_EXHAUSTED if it exceeds the limits, or the process has no memory left for it.
     """
     return await inflate_anywhere(message.data, ENCODINGS[encoding], limits, "the message", memory)

@@ -24,7 +24,7 @@ class TooLargeError(Exception):
 
 
 class MessageReader:
-    """Puts together the messages of one stream from its data. They are counted in `memory`."""
+    """Assembles the messages of one stream from its data, and counts them in `memory`."""
 
     __slots__ = ("_body", "_is_compressed", "_limit", "_memory", "_prefix")
 
@@ -37,24 +37,24 @@ class MessageReader:
 
     @property
     def is_between(self) -> bool:
-        """Whether the data so far end with a whole message."""
+        """Whether the data so far ends with a complete message."""
         return self._body is None and not self._prefix
 
     @property
     def missing(self) -> int:
-        """Bytes that the current message still lacks; 0 until its prefix has come."""
+        """The number of bytes that the current message still lacks; 0 until its prefix has arrived."""
         return 0 if self._body is None else self._body.missing
 
     def read(self, data: memoryview) -> list[Received]:
-        """The messages that are complete with `data`, which is not kept. The memory for one grows as it arrives.
+        """Return the messages that `data` completes. `data` is not kept. The memory for a message grows as it arrives.
 
         Raises:
-            DecodeError: the prefix is wrong.
-            TooLargeError: the message is beyond the limit; raised as soon as its prefix has come.
-            GatewayError: RESOURCE_EXHAUSTED (overloaded), `memory` has no room for it.
+            DecodeError: the prefix is invalid.
+            TooLargeError: the message exceeds the limit; raised as soon as its prefix has arrived.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if `memory` has no space for it.
         """
         if self._body is None and not self._prefix and len(data) >= PREFIX_SIZE:
-            # The usual case: one frame holds one message.
+            # The usual case: one frame contains one message.
             size = self._read_prefix(data)
             if size == len(data) - PREFIX_SIZE:
                 return [self._complete(self._memory.track(data[PREFIX_SIZE:].tobytes()))]
@@ -86,7 +86,7 @@ class MessageReader:
         if len(self._prefix) == PREFIX_SIZE:
             size = self._read_prefix(self._prefix)
             self._memory.check(size)
-            # Counted however small: a client may have a part of one on each of its streams.
+            # Counted however small, because a client can have a part of one on each of its streams.
             self._body = ArrivingBody(size, self._memory, least=1)
             self._prefix = b""
         return data[missing:]
@@ -105,8 +105,8 @@ class MessageReader:
 
 
 def only_message(data: memoryview, limit: int) -> bytes | None:
-    """The message in `data`, if they are one whole message, neither compressed nor of more than `limit` bytes; None if
-    they are anything else, also where they are wrong."""
+    """Return the message in `data`, if it is exactly one message, not compressed and of at most `limit` bytes; None in
+    all other cases, including invalid data."""
     size = len(data) - PREFIX_SIZE
     if 0 <= size <= limit and PREFIX.unpack_from(data) == (0, size):
         return data[PREFIX_SIZE:].tobytes()
@@ -114,12 +114,12 @@ def only_message(data: memoryview, limit: int) -> bytes | None:
 
 
 def announced_size(data: memoryview) -> int | None:
-    """The size of the message that begins with `data`; None if its prefix is not complete."""
+    """Return the size of the message that begins with `data`; None if its prefix is not complete."""
     return PREFIX.unpack_from(data)[1] if len(data) >= PREFIX_SIZE else None
 
 
 def framed(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """The message of `parts`, its prefix before them."""
+    """Return the message of `parts`, with its prefix."""
     if len(parts) == 1:
         only = parts[0]
         return PREFIX.pack(0, len(only)), only

@@ -1,6 +1,6 @@
-"""Converts headers to gRPC's metadata and back.
+"""Converts headers to gRPC metadata and back.
 
-Names are lower-case. Values are printable ASCII; the value of a name that ends in `-bin` is any bytes, in base64.
+Names are lower-case. Values are printable ASCII; the value of a name that ends in `-bin` is arbitrary bytes, in base64.
 """
 
 import base64
@@ -14,7 +14,7 @@ from gateway.core.types import Headers
 _NAME = re.compile(rb"[0-9a-z_.-]+")
 _TEXT = re.compile(rb"[ -~]*")
 
-# Names that start with `grpc-` are reserved for gRPC. HTTP/2 has no connection-specific headers (RFC 9113 section
+# Names that start with `grpc-` are reserved for gRPC. HTTP/2 has no connection-specific headers (RFC 9113, section
 # 8.2.2). gRPC writes the others itself.
 _RESERVED = frozenset(
     (
@@ -33,13 +33,13 @@ _RESERVED = frozenset(
 
 
 def legal(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers that gRPC can carry, with their names in lower case."""
+    """Return the headers that gRPC can carry, with their names in lower case."""
     pairs = [(name.lower(), text) for name, text in raw]
     return [(name, text) for name, text in pairs if _is_legal(name, text)]
 
 
 def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]:
-    """Returns `raw`. Raises GatewayError, naming the header, if gRPC could carry a header's name but not its value."""
+    """Return `raw`. Raises GatewayError, naming the header, if gRPC could carry a header's name but not its value."""
     for name, text in raw:
         if not _TEXT.fullmatch(text) and not name.endswith(b"-bin") and _is_legal(name.lower(), b""):
             shown = name.decode("latin-1")
@@ -48,7 +48,7 @@ def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]
 
 
 def from_text(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of another transport with the values of `-bin` names decoded from base64, padded or not.
+    """Return the headers of another transport, with the values of `-bin` names decoded from base64, padded or not.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming a header that is not base64.
@@ -65,7 +65,7 @@ def _binary(name: bytes, text: bytes) -> bytes:
 
 
 def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:
-    """The `headers` that gRPC can carry, as they are written into a header block."""
+    """Yield the `headers` that gRPC can carry, in the form of a header block."""
     for name, text in legal(headers.raw):
         yield name, (_armoured(text) if name.endswith(b"-bin") else text.strip())
 
@@ -76,7 +76,7 @@ def _armoured(text: bytes) -> bytes:
 
 
 def unarmoured(name: bytes, text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The values of one field whose name ends in `-bin`: split at commas, and decoded whether padded or not.
+    """Yield the values of one field whose name ends in `-bin`: split at commas, and decoded whether padded or not.
 
     Raises:
         DecodeError: it is not base64.

@@ -16,6 +16,6 @@ HealthCheckResponse = _SCHEMA.message("grpc.health.v1.HealthCheckResponse")
 HealthListRequest = _SCHEMA.message("grpc.health.v1.HealthListRequest")
 HealthListResponse = _SCHEMA.message("grpc.health.v1.HealthListResponse")
 
-# The messages of v1alpha are the same on the wire.
+# The messages of v1alpha have the same wire format.
 ServerReflectionRequest = _SCHEMA.message("grpc.reflection.v1.ServerReflectionRequest")
 ServerReflectionResponse = _SCHEMA.message("grpc.reflection.v1.ServerReflectionResponse")

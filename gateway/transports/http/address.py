@@ -17,8 +17,8 @@ _EXPECTED = "expected host:port or http[s]://host[:port][/prefix]"
 
 @frozen
 class HttpAddress:
-    """`host` is without brackets; `authority` is the value of the Host header; `prefix`, a path that goes before that
-    of every request, is empty or starts with a slash."""
+    """A parsed address. `host` is without brackets; `authority` is the value of the Host header; `prefix` is a path
+    before the path of every request, empty or starting with a slash."""
 
     host: str
     port: int
@@ -28,15 +28,15 @@ class HttpAddress:
 
     @property
     def has_usual_port(self) -> bool:
-        """Whether the port is that of an address without one: 80, with TLS 443."""
+        """Whether the port is the default: 80, or 443 with TLS."""
         return self.port == _DEFAULT_PORTS["https" if self.tls else "http"]
 
 
 def parse_address(text: str) -> HttpAddress:
-    """The HttpAddress in `text`, without a trailing slash.
+    """Return the HttpAddress in `text`, without a trailing slash.
 
     Raises:
-        ValueError: `text` is no address; the error says what is wrong and what is expected.
+        ValueError: `text` is not an address; the error has the fault and the expected form.
     """
     try:
         return _parsed(text)
@@ -45,7 +45,7 @@ def parse_address(text: str) -> HttpAddress:
 
 
 def with_scheme(text: str, scheme: str) -> str:
-    """The address `text`, with `scheme` if it has none."""
+    """Return the address `text`, with `scheme` if it has none."""
     return text if "://" in text else f"{scheme}://{text}"
 
 

@@ -7,16 +7,16 @@ from gateway.transports.address import BadAddressError, host_and_port, refuse, s
 ALPN = ""
 """Nothing is announced over TLS."""
 TLS = "tcps"
-"""The scheme of addresses that are reached over TLS."""
+"""The scheme of addresses with TLS."""
 
 _EXPECTED = "expected host:port, tcp://host:port, tcps://host:port or unix:///path"
 
 
 def parse_address(text: str) -> Address:
-    """The Address in `text`.
+    """Return the Address in `text`.
 
     Raises:
-        ValueError: `text` is no address; the error says what is wrong and what is expected.
+        ValueError: `text` is not an address; the error has the fault and the expected form.
     """
     scheme, rest = text.split("://", 1) if "://" in text else ("tcp", text)
     try:

@@ -1,4 +1,4 @@
-"""Messages on a byte stream: PacketReader cuts them out of it, `write` sends one."""
+"""Messages on a byte stream: PacketReader splits the stream into messages, `write` sends one."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.memory import PROCESS_MEMORY, ArrivingBody, Memory
 
 Packet = tuple[Buffer, Buffer]
-"""A message's header and its body; of a message over the limit, only the body's head (`Framing.head`)."""
+"""A message's header and its body; for a message over the limit, only the head of the body (`Framing.head`)."""
 
 SCRATCH_BYTES = 64 * 2**10
 
 _DISCARD = memoryview(bytearray(2**20))
-"""Receives the bytes that are dropped, of every connection. It is large because some clients (brpc's) fail further
-calls while more than 64 MiB of theirs are unread."""
+"""The buffer for dropped bytes of all connections; large, because some clients (brpc's) fail their next calls while
+more than 64 MiB of theirs are unread."""
 
 _JOINED = 64 * 2**10
-"""Up to this many bytes, one copy is cheaper than one more write."""
+"""Up to this number of bytes, one copy costs less than one more write."""
 
 
 def write(transport: asyncio.WriteTransport, message: Message) -> None:
@@ -31,14 +31,14 @@ def write(transport: asyncio.WriteTransport, message: Message) -> None:
 
 
 class PacketReader:
-    """Cuts packets out of the bytes that are received into `buffer`. Does no I/O.
+    """Splits the bytes that are received into `buffer` into packets. Does no I/O.
 
-    `buffer` is `scratch` as long as messages fit in there. All connections of a loop may share it, because every loop
-    fills it and calls `received` without doing anything else in between. A larger message gets a buffer of its own,
-    which grows with what arrives.
+    `buffer` is `scratch` as long as messages fit into it. All connections of a loop can share it, because the loop
+    calls `received` immediately after it has filled the buffer. A larger message gets its own buffer, which grows with
+    the received data.
 
-    A message over the limit, in a framing that has a `head`, is cut down to it; the bytes behind the head are dropped,
-    and the next message is read. In other framings it ends the reading.
+    In a framing with a `head`, only the head of a message over the limit is kept; the bytes after it are dropped, and
+    the next message is read. In other framings, a message over the limit ends the reading.
     """
 
     __slots__ = ("_body", "_framing", "_header", "_scratch", "_to_drop", "_to_drop_next", "limits", "memory")
@@ -48,17 +48,17 @@ class PacketReader:
         self.limits = limits
         self._scratch = scratch
         self.memory: Memory = PROCESS_MEMORY
-        """Counts the packets. May be set before the first one arrives."""
+        """Counts the packets. Set it before the first one arrives."""
         self._header = b""
         self._body: ArrivingBody | None = None
         self._to_drop = 0
-        """Bytes still to be dropped of a message that was handed over."""
+        """The number of bytes still to be dropped of a message that was handed over."""
         self._to_drop_next = 0
-        """Bytes to be dropped of the message that is arriving, once its head has arrived."""
+        """The number of bytes to be dropped of the arriving message, after its head has arrived."""
 
     @property
     def header(self) -> bytes:
-        """The bytes that have arrived of the current message's header."""
+        """The bytes of the current message's header that have arrived."""
         return self._header
 
     @property
@@ -68,23 +68,24 @@ class PacketReader:
 
     @property
     def buffer(self) -> memoryview:
-        """Where to receive the next bytes."""
+        """The buffer for the next bytes."""
         if self._discards:
             return _DISCARD[: self._to_drop]
         return self._scratch if self._body is None else self._body.unfilled
 
     @property
     def _discards(self) -> bool:
-        """Whether so much is to be dropped that it is received into _DISCARD."""
+        """Whether so many bytes are to be dropped that they are received into _DISCARD."""
         return self._to_drop >= SCRATCH_BYTES
 
     def received(self, size: int) -> Iterator[Packet]:
-        """The packets that are complete with the next `size` bytes of `buffer`. The caller exhausts the iterator before
-        it receives more.
+        """Yield the packets that the next `size` bytes of `buffer` complete. The caller must exhaust the iterator
+        before it receives more.
 
         Raises:
-            DecodeError: the bytes are no header of this framing. They are in `header`, and nothing more can be read.
-            GatewayError: RESOURCE_EXHAUSTED, a message without a head, or the head of one, exceeds the limit, or the
+            DecodeError: the bytes are not a header of this framing. `header` has these bytes, and nothing more can be
+                read.
+            GatewayError: RESOURCE_EXHAUSTED if a message without a head, or the head of one, exceeds the limit, or the
                 process has no memory left for it. Nothing more can be read.
         """
         if self._discards:
@@ -99,11 +100,11 @@ class PacketReader:
             yield self._complete(self._body.body)
 
     def forget(self) -> None:
-        """Free the message that is arriving: the stream is over."""
+        """Free the arriving message, because the stream is over."""
         self._body = None
 
     def check_end(self) -> None:
-        """Check that the stream may end here.
+        """Check that the stream can end at this point.
 
         Raises:
             DecodeError: it ends in the middle of a message.
@@ -133,7 +134,7 @@ class PacketReader:
             at += self._drop(end - at)
 
     def _size(self) -> int:
-        """How many bytes after the header belong to the packet."""
+        """Return the number of bytes after the header that belong to the packet."""
         size, limits = self._framing.size(self._header), self.limits
         head = 0 if self._framing.head is None else self._framing.head(self._header)
         if head > limits.headers:
@@ -148,7 +149,7 @@ class PacketReader:
         return head
 
     def _drop(self, size: int) -> int:
-        """How many of the next `size` bytes are to be dropped."""
+        """Return how many of the next `size` bytes are to be dropped."""
         dropped = min(size, self._to_drop)
         self._to_drop -= dropped
         return dropped

@@ -71,7 +71,7 @@ async def test_each_route_says_why_it_does_not_match(parts: tuple[Config, Assemb
 
 async def test_the_values_of_headers_are_not_repeated(parts: tuple[Config, Assembly]) -> None:
     decision = decide(asked(headers=Headers([(b"x-canary", b"secret")])), *parts)
-    assert reasons(decision)["by-header"] == "header 'x-canary' has another value than the route wants"
+    assert reasons(decision)["by-header"] == "header 'x-canary' has another value than the route needs"
 
 
 async def test_it_names_the_backends_with_their_names_of_the_model(parts: tuple[Config, Assembly]) -> None:

@@ -138,7 +138,7 @@ async def test_a_page_that_cannot_be_read_is_told_once_and_asked_for_less(
         await each.round()
         assert each.load_now() is None
         (line,) = caplog.messages
-        assert line.startswith("backend 'lab' at 127.0.0.1:8001: its load is not known, calls in flight count")
+        assert line.startswith("backend 'lab' at 127.0.0.1:8001: its load is unknown, its calls in flight count")
         assert text in line
         for _ in range(10):
             await each.round(1.1)

@@ -44,7 +44,7 @@ async def test_while_a_server_has_not_told_its_models_an_unknown_one_is_no_wrong
     b.refuses = True
     fleet = await Fleet(a, b).asked()
     assert await fleet.server_of("x") == "a"
-    with pytest.raises(TransportError, match=r"b has not told yet which models it has: .*refused") as caught:
+    with pytest.raises(TransportError, match=r"b has not reported its models yet: .*refused") as caught:
         await fleet.ask("y")
     assert not caught.value.sent
     b.refuses = False

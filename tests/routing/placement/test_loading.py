@@ -538,7 +538,7 @@ async def test_two_gateways_load_a_model_at_the_same_server() -> None:
 
 
 class OneAtATime:
-    """A LoadCoordinator that lets another gateway load first, unless it is free."""
+    """An LoadCoordinator that lets another gateway load first, unless it is free."""
 
     is_shared = True
 
@@ -607,7 +607,7 @@ async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewher
     fleet = await loading(a, max_models=1).asked()
     await fleet.ask("m0")
     a.unload_errors["m0"] = "in use by an ensemble"
-    with pytest.raises(GatewayError, match="no room, since 'm0' could not be unloaded: in use by an ensemble"):
+    with pytest.raises(GatewayError, match="no capacity, because 'm0' could not be unloaded: in use by an ensemble"):
         await fleet.ask("m1")
     assert await fleet.server_of("m0") == "a"
     waiting = asyncio.ensure_future(fleet.server_of("m2"))

@@ -41,7 +41,7 @@ async def test_a_failed_look_keeps_what_was_found_and_is_logged_once(caplog: pyt
         await watcher.look()
     assert reported == [{A}, {B}]
     assert [record.getMessage() for record in caplog.records] == [
-        "backend 'lab': script cannot be looked up: no such name; what was found last is kept",
+        "backend 'lab': script cannot be looked up: no such name; the last addresses are kept",
         "backend 'lab': script is known again",
     ]
 

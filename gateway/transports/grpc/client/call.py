@@ -1,4 +1,4 @@
-"""One call to a backend: what has arrived of its reply, and who waits for it."""
+"""One call to a backend: the received part of its reply, and its waiter."""
 
 import asyncio
 from collections import deque
@@ -16,7 +16,8 @@ from gateway.transports.grpc.messages import PREFIX_SIZE, MessageReader, Receive
 
 
 class ClientCall:
-    """`streamed`: its replies are pulled one by one; else there is one, and the end is awaited."""
+    """One call. `streamed`: its replies are pulled one by one; otherwise it has one reply, and the caller waits for the
+    end."""
 
     __slots__ = (
         "_has_head",
@@ -38,36 +39,37 @@ class ClientCall:
         self.stream: Stream
         """Set when the call begins."""
         self.encoding = b""
-        """The encoding of the replies that are compressed."""
-        # Most calls have no reply here, and an empty deque takes as long to make as the rest of the call.
+        """The encoding of the compressed replies."""
+        # Most calls have no reply in this sequence, and creating an empty deque takes as long as the rest of the call.
         self.replies: MutableSequence[Received] = deque() if streamed else []
         self.held = 0
-        """Bytes of replies that wait to be pulled."""
+        """The size of the replies that wait to be pulled, in bytes."""
         self.end: ResponseHead | None = None
         self.error: TransportError | None = None
         self.ends_at: float | None = None
-        """When its time is over, on the loop's clock."""
+        """The time of its deadline, on the loop's clock."""
         self.deadline: Deadline | None = None
-        """Ends a streamed call then. Whoever waits for another call gives it up."""
+        """Ends a streamed call at that time. Callers of other calls cancel them."""
         self._limits = limits
         self.is_streamed = streamed
         self._reader: MessageReader | None = None
-        """None until data come that are not a whole reply."""
+        """None until the first data that is not a complete reply."""
         self._has_head = False
         self._waiter: asyncio.Future[Message | None] | None = None
 
-    # For who waits.
+    # For the caller.
 
     def news(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[Message | None]":
-        """Done when the call has ended; for a streamed call also when there is a reply to pull. Its result is the whole
-        reply, if `replied` has taken one; else None, and `pull` and `result` tell."""
+        """Return a future that is done when the call has ended; for a streamed call, also when there is a reply to
+        pull. Its result is the complete reply, if `replied` has taken one; else None, and `pull` and `result` have the
+        reply."""
         self._waiter = waiter = loop.create_future()
         if self.end is not None or self.error is not None or (self.is_streamed and self.replies):
             waiter.set_result(None)
         return waiter
 
     def pull(self) -> Received | None:
-        """The next reply, if there is one."""
+        """Return the next reply; None if there is none."""
         if not self.replies:
             return None
         reply = self.replies[0]
@@ -77,16 +79,16 @@ class ClientCall:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more comes."""
+        """Whether nothing more will come."""
         return self.end is not None or self.error is not None
 
     def is_late(self, now: float) -> bool:
-        """Whether its deadline has passed."""
+        """Return whether its deadline has passed."""
         return self.ends_at is not None and self.ends_at <= now
 
     def result(self, body: Buffer | None) -> Message:
-        """The end of the call: its metadata, with the one reply of a call that is not streamed. Where the status is
-        not 0, the status, with its text as the body.
+        """Return the end of the call: its metadata, with the reply of a call that is not streamed. If the status is not
+        0, return the status, with its text as the body.
 
         Raises:
             TransportError: the call failed, or its reply is missing.
@@ -100,11 +102,11 @@ class ClientCall:
             raise failures.no_message()
         return reply(self.end.metadata, () if body is None else (body,))
 
-    # For the connection. All but `replied` and `fail` raise TransportError for what no reply may be.
+    # For the connection. All methods except `replied` and `fail` raise TransportError for an invalid reply.
 
     def replied(self, head: bytes, data: memoryview, trailers: bytes) -> bool:
-        """Take a whole reply, if it is what most replies are: one message, not compressed, and the status 0, for a call
-        that is not streamed and is waited for. Returns whether it is; nothing was taken if not."""
+        """Take a complete reply, if it is like most replies: one message, not compressed, with status 0, for a call
+        that is not streamed and has a waiter. Return whether it is; if not, nothing was taken."""
         waiter = self._waiter
         if self.is_streamed or self._has_head or waiter is None:
             return False
@@ -115,12 +117,12 @@ class ClientCall:
         if message is None:
             return False
         self.end = end
-        if not waiter.done():  # it is not counted in memory: one frame holds fewer than MIN_COUNTED bytes
+        if not waiter.done():  # not counted in memory: one frame has fewer than MIN_COUNTED bytes
             waiter.set_result(reply(end.metadata, (message,)))
         return True
 
     def headed(self, block: bytes, *, ends: bool) -> None:
-        """A header block has come."""
+        """Handle a header block."""
         if len(block) > self._limits.headers:
             raise failures.too_much_metadata(self._limits)
         try:
@@ -139,7 +141,7 @@ class ClientCall:
             self.encoding = head.encoding
 
     def received(self, data: memoryview, *, ends: bool) -> bool:
-        """Data have come. Returns whether they complete a message."""
+        """Handle data. Return whether it completes a message."""
         if not self._has_head:
             raise failures.malformed("reply begins without a head")
         if self._reader is None:
@@ -159,7 +161,7 @@ class ClientCall:
         return bool(replies)
 
     def fail(self, error: TransportError) -> None:
-        """The call ends with this error."""
+        """End the call with this error."""
         self.error = error
         self._wake()
 
@@ -188,7 +190,7 @@ class ClientCall:
 
 
 def _check_carrier(head: ResponseHead) -> None:
-    """Raises TransportError if it is not a gRPC server that answers."""
+    """Raise TransportError if the response is not from a gRPC server."""
     if not head.http_status:
         raise failures.malformed("reply has no HTTP status")
     if head.http_status != 200 or not head.content_type.startswith(b"application/grpc"):

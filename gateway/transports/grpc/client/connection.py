@@ -1,12 +1,13 @@
-"""One connection to a gRPC server: what the event loop says of it, handed to HTTP/2 and to the calls; and its times.
+"""One connection to a gRPC server: passes the event loop's callbacks to HTTP/2 and to the calls, and enforces time
+limits.
 
     connecting --transport--> opening --the server's SETTINGS--> ready --GOAWAY, or its address is gone--> retired
                                  |                                 |                                          |
                                  +---- broken off, aborted, or the server breaks HTTP/2 ----> closed <--------+
                                                                                             the last call is over
 
-Calls begin only while it is ready. A retired connection lets its calls end. While calls run and nothing comes for
-`timeouts.silence` seconds, the server is asked by a PING whether it is there.
+Calls begin only in the state ready. A retired connection finishes its calls. If calls run and nothing arrives for
+`timeouts.silence` seconds, the gateway checks the server with a PING.
 """
 
 import asyncio
@@ -42,11 +43,11 @@ from gateway.transports.protocol_hints import FIRST_BYTES, foreign
 from gateway.transports.sockets import keep_probing
 
 _SCRATCH_BYTES = 8 * MAX_FRAME_SIZE
-"""Bytes received at a time."""
+"""The number of bytes received at a time."""
 
 _STUCK = 2**20
-"""Bytes that wait to be written. Messages are no more than a frame of them: the heads and resets of calls have piled
-up before a server that does not read."""
+"""The number of unwritten bytes at which the connection takes no more calls. Messages are at most a frame of them: the
+rest are heads and resets of calls for a server that does not read."""
 
 _ENDS_AT_DEADLINE = frozenset({Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 """The statuses with which servers end calls whose deadline has passed."""
@@ -63,7 +64,7 @@ class GrpcConnectionObserver(typing.Protocol):
 
 
 class GrpcClientConnection(asyncio.BufferedProtocol):
-    """`ready` is done once the server has spoken HTTP/2, or fails with a TransportError."""
+    """One connection. `ready` is done once the server has sent valid HTTP/2, or fails with a TransportError."""
 
     def __init__(
         self, place: Address, limits: Limits, timeouts: EndpointTimeouts, owner: GrpcConnectionObserver
@@ -76,14 +77,14 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self._http2 = Http2Client(limits.headers, self.loop.time())
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._taken = 0
-        """Where the bytes begin that had no turn yet, or are an incomplete frame."""
+        """The beginning of the bytes that are not processed yet, or are an incomplete frame."""
         self._filled = 0
-        """Where they end."""
+        """The end of these bytes."""
         self._alarm = Alarm(self.loop, self._expire)
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self._is_yielding = False
         self._unwritten = 0
-        """Calls that have begun and wait to be written together."""
+        """The number of calls that have begun and will be written together."""
         self.is_retired = False
         """Whether it begins no more calls."""
         self._is_pinged = False
@@ -100,15 +101,15 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether the server takes a further call now."""
+        """Whether the server accepts another call now."""
         http2 = self._http2
         if len(http2.streams) >= http2.peer.most_streams or self.is_retired:
             return False
         return not http2.is_paused or self._transport.get_write_buffer_size() <= _STUCK
 
     def begin(self, call: ClientCall, head: bytes, parts: tuple[Buffer, ...], deadline: float | None) -> None:
-        """Write `call` with the header block `head` and the message of `parts`. Whoever waits for it no more says
-        `give_up`; at the `deadline` a streamed call is given up anyway."""
+        """Write `call` with the header block `head` and the message of `parts`. A caller that stops waiting for it
+        calls `give_up`; a streamed call is also cancelled at the `deadline`."""
         http2 = self._http2
         call.stream = http2.request(head, framed(parts), call)
         if deadline is not None:
@@ -125,20 +126,20 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self.retire()
 
     def give_up(self, call: ClientCall) -> None:
-        """Nobody waits any more: the server is told, unless the call is over."""
+        """Cancel a call that has no waiter any longer, and notify the server, unless the call has ended."""
         if call.stream.handler is not None:
             self._http2.cancel(call.stream)
             self._end(call)
             self._flush()
 
     def pulled(self, call: ClientCall) -> None:
-        """There is room for more of a streamed call."""
+        """Allow the server to send more of a streamed call."""
         if call.stream.handler is not None:
             self._http2.grant(call.stream, call.held)
             self._flush()
 
     def retire(self) -> None:
-        """Begin no more calls; close when the last one is over."""
+        """Begin no more calls; close after the last one has ended."""
         if not self.is_retired:
             self.is_retired = True
             self._owner.retired(self)
@@ -146,25 +147,25 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._close()
 
     def abort(self, error: TransportError | None = None) -> None:
-        """Close at once; calls that are not over fail with `error`, by default that the connector is closed."""
+        """Close immediately; calls in flight fail with `error`, by default the error of a closed connector."""
         self._transport.abort()
         self._fail(error or connector_closed(sent=True))
 
-    # What the event loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        """Handle the new connection."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but not a subclass
         keep_probing(transport.get_extra_info("socket"))
         self._flush()
         self._owner.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive into: behind what is incomplete."""
+        """Return the buffer for the next bytes, after the incomplete ones."""
         return self._scratch[self._filled :] if self._filled else self._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The server sent something."""
+        """Handle bytes from the server."""
         if self._http2.is_closed:
             return
         self._is_pinged = False
@@ -172,31 +173,31 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self._work(TURN)
 
     def eof_received(self) -> None:
-        """The server has closed."""
+        """Handle the end of the server's data."""
         self._work(inf)
         self._fail(self._broken_off("closed"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Closed by either side."""
+        """Handle a connection that either side has closed."""
         self._work(inf)
         self._fail(self._broken_off(how_lost(exc)))
         self._alarm.stop()
         self._owner.lost(self)
 
     def pause_writing(self) -> None:
-        """The server reads too slowly."""
+        """Pause writing, because the server reads too slowly."""
         self._http2.is_paused = True
 
     def resume_writing(self) -> None:
-        """The server has read most of what there was."""
+        """Resume writing after the server has read most of the data."""
         self._http2.is_paused = False
         self._flush()
         self._owner.changed()
 
-    # Work.
+    # Processing.
 
     def _work(self, seconds: float) -> None:
-        """Take the frames that have come, for so long; then let others go on."""
+        """Process the received frames for up to `seconds` seconds; then let other connections run."""
         http2, now, begun = self._http2, self.loop.time(), perf_counter()
         events = http2.events
         while True:
@@ -225,7 +226,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._yield()
 
     def _keep_incomplete(self) -> None:
-        """Move the beginning of a frame to where the rest of it can be received."""
+        """Move an incomplete frame to the start of the buffer, to receive the rest after it."""
         taken, filled = self._taken, self._filled
         self._taken, self._filled = 0, filled - taken
         self._scratch[: filled - taken] = self._scratch[taken:filled]
@@ -245,7 +246,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _flush(self) -> None:
-        """Write what is queued, as far as the server reads it."""
+        """Write the queued data, as far as the server reads it."""
         http2, transport = self._http2, self._transport
         self._unwritten = 0
         while pieces := http2.data_to_send():
@@ -257,7 +258,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 return
 
     def _flush_together(self) -> None:
-        """Write a call together with those that begin before the loop's next turn, at most TOGETHER at once."""
+        """Write a call together with calls that begin before the loop's next turn, at most TOGETHER in one write."""
         self._unwritten += 1
         if self._unwritten >= TOGETHER or self._http2.is_paused:
             self._flush()
@@ -342,7 +343,8 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self._end(call)
 
     def _end(self, call: ClientCall) -> None:
-        """It is over. The stream lets go of it, so that no cycle keeps its replies until the collector runs."""
+        """Handle the end of a call. The stream drops its reference to the call, so its replies are freed without the
+        garbage collector."""
         call.stream.handler = None
         if call.deadline is not None:
             call.deadline.drop()
@@ -353,14 +355,14 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
                 self._close()
 
     def _fail(self, error: TransportError) -> None:
-        """Nothing more comes."""
+        """End all calls with `error`: nothing more will come."""
         self._http2.is_closed = True
         if not self.is_retired:
             self.is_retired = True
             self._owner.retired(self)
         if not self.ready.done():
             self.ready.set_exception(error)
-            self.ready.exception()  # nobody may be waiting for it
+            self.ready.exception()  # it might have no waiter
         for stream in list(self._http2.streams.values()):
             call: ClientCall | None = stream.handler
             if call is not None:
@@ -369,7 +371,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self._http2.streams.clear()
 
     def _close(self) -> None:
-        self._http2.close(ErrorCode.NO_ERROR)  # unless the server broke HTTP/2: then it is told so
+        self._http2.close(ErrorCode.NO_ERROR)  # if the server broke HTTP/2, the error is already queued
         if not self._transport.is_closing():
             self._flush()
             self._transport.close()
@@ -380,11 +382,11 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _foreign(self) -> str:
-        """The protocol that seems to answer in place of an HTTP/2 server, in words for the end of an error."""
+        """The protocol that the server seems to use instead of HTTP/2, as text for the end of an error."""
         return "" if self.ready.done() else foreign(bytes(self._scratch[: min(self._filled, FIRST_BYTES)]), "grpc")
 
     def _expire(self) -> None:
-        """Nothing came for a while, though there are calls; or the transport does not close."""
+        """Handle a silent connection with calls, or one that does not close."""
         if self._http2.is_closed:
             self._transport.abort()
         elif self._is_pinged:

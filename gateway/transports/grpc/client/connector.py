@@ -1,4 +1,4 @@
-"""Exchanges messages with one gRPC endpoint, or with all the addresses that its name stands for."""
+"""Exchanges messages with one gRPC endpoint, or with all the addresses of its name."""
 
 from collections.abc import AsyncGenerator
 from functools import partial
@@ -21,23 +21,25 @@ from gateway.transports.grpc.messages import Received
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 _GRACE = 0.01
-"""Seconds that are added to the endpoint's timeout. The gateway ends the call at the deadline itself; without this the
-endpoint could be faster, and the client would get the endpoint's error text instead of the gateway's."""
+"""Time added to the endpoint's timeout, in seconds. The gateway itself ends the call at the deadline; without this
+grace, the endpoint could be faster, and the client would get the endpoint's error text instead of the gateway's."""
 
 
 class GrpcConnector:
-    """`address` is one that `parse_address` reads; `resolve` replaces the resolution of its host name. With `ip` there
-    is a connection to this IP address alone; the endpoint is told the host's name all the same. `headers` are metadata
-    of every call. Connections are kept, and replaced when they break. Nothing is sent twice.
+    """The connector of one endpoint.
 
-    Over TLS, with `tls` or for `grpcs://`, the endpoint must offer HTTP/2 (ALPN); without `tls` the system's
+    `address` has a form that `parse_address` reads; `resolve` replaces the resolution of its host name. With `ip`, it
+    connects only to this IP address, but sends the host name to the endpoint. `headers` are added to the metadata of
+    every call. Connections are kept, and replaced when they break. Nothing is sent twice.
+
+    Over TLS, with `tls` or for `grpcs://`, the endpoint must support HTTP/2 (ALPN); without `tls`, the system's
     certificates verify it.
 
-    A Message's `path` is the method, its `headers` are metadata. A reply's `status` is gRPC's code; where that is not
-    0, its body is the status's text.
+    A Message's `path` is the method, and its `headers` are metadata. A reply's `status` is gRPC's code; if that is not
+    0, its body is the status text.
 
     Raises:
-        ValueError: the address is none.
+        ValueError: the address is invalid.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class GrpcConnector:
         tls: ClientTls | None = None,
         headers: FixedFields = (),
     ) -> None:
-        del connection_per_call  # HTTP/2 carries any number of calls on one connection
+        del connection_per_call  # HTTP/2 has any number of calls on one connection
         parsed = parse_address(address)
         self._limits = limits
         parsed, is_tls = replace(parsed, scheme=""), parsed.scheme == TLS or (tls is not None and not parsed.path)
@@ -63,12 +65,12 @@ class GrpcConnector:
         self._pool = GrpcPool(resolve or partial(resolved, place), limits, timeouts, secured)
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and wait for its reply. Cancelling resets the stream, so that the endpoint stops.
+        """Send `message` and wait for its reply. Cancellation resets the stream, so the endpoint stops.
 
         Raises:
-            TransportError: UNAVAILABLE, the endpoint could not be reached or broke off; INTERNAL, what came is not a
-                good reply; DEADLINE_EXCEEDED, the deadline had passed before anything was sent. Later on the caller
-                ends the exchange, by cancelling it; the endpoint is told the deadline.
+            TransportError: UNAVAILABLE if the endpoint is unreachable or the connection was lost; INTERNAL if the reply
+                is invalid; DEADLINE_EXCEEDED if the deadline passed before anything was sent. After that, the caller
+                ends the exchange by cancelling it; the endpoint gets the deadline with the request.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = ClientCall(self._limits, streamed=False)
@@ -87,10 +89,10 @@ class GrpcConnector:
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
         """Send `message`, end the sending side, and yield each reply as it is pulled. An error status of the endpoint
-        is yielded as the last reply, so that codecs read it in the same way as after `exchange`.
+        is yielded as the last reply, so codecs read it in the same way as after `exchange`.
 
         Raises:
-            TransportError: as `exchange`, also after some replies.
+            TransportError: like `exchange`, also after some replies.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = ClientCall(self._limits, streamed=True)
@@ -110,7 +112,7 @@ class GrpcConnector:
             yield end
 
     async def close(self) -> None:
-        """Close every connection. Exchanges still running fail."""
+        """Close every connection. Exchanges in progress fail."""
         await self._pool.close()
 
     def _begin(self, call: ClientCall, connection: GrpcClientConnection, message: Message) -> None:

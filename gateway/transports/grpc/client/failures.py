@@ -9,12 +9,13 @@ from gateway.core.web_replies import REDIRECTS
 from gateway.transports.grpc.client.response_heads import ResponseHead
 
 _MAX_SHOWN = 200
-"""Characters that are shown of a header of a reply."""
+"""The maximum length of a reply header in error texts, in characters."""
 
 
 @frozen
 class HttpAnswer:
-    """The error for an HTTP status without a gRPC status. `advice` ends its text; `by_proxy` is TransportError's."""
+    """The error for an HTTP status without a gRPC status. `advice` is the end of its text; `by_proxy` is like
+    TransportError's."""
 
     status: Status
     reason: Reason
@@ -22,18 +23,18 @@ class HttpAnswer:
     by_proxy: bool = False
 
 
-_IS_GRPC = "is the address that of a gRPC server?"
+_IS_GRPC = "is this the address of a gRPC server?"
 _NO_REPLY = "a proxy gets no reply from the server behind it: does the server run, and is it fast enough?"
 
-# The statuses are those of gRPC's doc/http-grpc-status-mapping.md; 413 is one of its "all other codes".
+# The statuses are from gRPC's doc/http-grpc-status-mapping.md; 413 is one of its "all other codes".
 HTTP_ANSWERS: dict[int, HttpAnswer] = {
     400: HttpAnswer(Status.INTERNAL, Reason.INVALID_OUTPUT, _IS_GRPC),
     401: HttpAnswer(
         Status.UNAUTHENTICATED,
         Reason.UNAUTHENTICATED,
-        "credentials are missing or wrong; `forward_headers` on the backend passes those of clients on",
+        "credentials are missing or wrong; `forward_headers` on the backend forwards the clients' own",
     ),
-    403: HttpAnswer(Status.PERMISSION_DENIED, Reason.PERMISSION_DENIED, "may the caller call this method there?"),
+    403: HttpAnswer(Status.PERMISSION_DENIED, Reason.PERMISSION_DENIED, "is the caller allowed to call this method?"),
     404: HttpAnswer(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, f"no such method there; {_IS_GRPC}"),
     413: HttpAnswer(Status.UNKNOWN, Reason.TOO_LARGE, "the message is larger than a proxy before the server allows"),
     429: HttpAnswer(Status.UNAVAILABLE, Reason.OVERLOADED, "too many calls; try again later"),
@@ -43,9 +44,9 @@ HTTP_ANSWERS: dict[int, HttpAnswer] = {
     504: HttpAnswer(Status.UNAVAILABLE, Reason.UNREACHABLE, _NO_REPLY, by_proxy=True),
 }
 OTHER_HTTP_ANSWER = HttpAnswer(Status.UNKNOWN, Reason.INVALID_OUTPUT, _IS_GRPC)
-"""Any other HTTP status, 200 included."""
+"""For every other HTTP status, including 200."""
 
-# gRPC's doc/PROTOCOL-HTTP2.md, "Errors".
+# From gRPC's doc/PROTOCOL-HTTP2.md, "Errors".
 RESETS: dict[int, Reason] = {
     ErrorCode.REFUSED_STREAM: Reason.UNREACHABLE,
     ErrorCode.CANCEL: Reason.CANCELLED,
@@ -53,14 +54,14 @@ RESETS: dict[int, Reason] = {
     ErrorCode.INADEQUATE_SECURITY: Reason.PERMISSION_DENIED,
 }
 OTHER_RESET = Reason.INVALID_OUTPUT
-"""Any other code with which a server resets a call."""
+"""For every other code with which a server resets a call."""
 
 
 def http_answer(head: ResponseHead) -> TransportError:
-    """The error for a reply without a gRPC status: a proxy or a server of another kind has answered.
+    """Return the error for a reply without a gRPC status, from a proxy or another kind of server.
 
-    The reply counts as an answer to this call alone: other calls may get another. Only a proxy that gets no reply from
-    its server says something about the endpoint.
+    The reply counts as an answer to this call only: other calls might get a different one. Only the error of a proxy
+    that gets no reply from its server counts as a failure of the endpoint.
     """
     answer = HTTP_ANSWERS.get(head.http_status, OTHER_HTTP_ANSWER)
     what = _kind_of_content(head)
@@ -85,10 +86,11 @@ def _kind_of_content(head: ResponseHead) -> str:
 
 
 def reset(code: int) -> TransportError:
-    """The endpoint reset the stream, of this call alone: the connection is there, and other calls go on.
+    """Return the error after the endpoint has reset the stream. This affects only this call: the connection and other
+    calls continue.
 
-    RFC 9113 section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred". The
-    request may be sent again.
+    RFC 9113, section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred". The
+    request can then be sent again.
     """
     reason = RESETS.get(code, OTHER_RESET)
     text = f"the call was reset: {error_name(code)}"
@@ -98,33 +100,33 @@ def reset(code: int) -> TransportError:
 
 
 def malformed(text: str) -> TransportError:
-    """The reply violates gRPC."""
+    """Return the error for a reply that violates gRPC."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)
 
 
 def no_message() -> TransportError:
-    """The status is OK, but there is no message."""
+    """Return the error for an OK status without a message."""
     return malformed("the status is OK, but there is no reply")
 
 
 def too_large(size: int | str, limits: Limits) -> TransportError:
-    """The reply has a message of `size` bytes, more than the limit."""
+    """Return the error for a reply with a message of `size` bytes, more than the limit."""
     return _beyond(f"reply has {size} bytes, at most {limits.message} are allowed (limits.message)")
 
 
 def too_inflated(error: GatewayError) -> TransportError:
-    """The reply inflates to more than the limits allow; `error` says to how much."""
+    """Return the error for a reply that exceeds the limits after decompression; `error` has the size."""
     return _beyond(f"reply: {error.message}")
 
 
 def no_memory(error: GatewayError) -> TransportError:
-    """The process has no memory left for the reply."""
+    """Return the error for a reply for which the process has no memory left."""
     text = f"reply refused: {error.message}"
     return TransportError(error.status, error.reason, text, sent=True, answered=True)
 
 
 def too_much_metadata(limits: Limits) -> TransportError:
-    """The head or the trailers of the reply are larger than the limit."""
+    """Return the error for a reply with a head or trailers larger than the limit."""
     return _beyond(f"reply has more than {limits.headers} bytes of metadata (limits.headers)")
 
 

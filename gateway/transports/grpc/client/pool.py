@@ -19,16 +19,17 @@ from gateway.transports.timeouts import connect_seconds
 from gateway.transports.tls import Secured
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
-"""Looks up the addresses that there are now. Raises TransportError where there are none."""
+"""Looks up the current addresses. Raises TransportError if there are none."""
 
 _MOST_ATTEMPTS = 3
-"""Attempts for one call: an endpoint may close each connection before it takes a call."""
-_CLOSED_AT_ONCE = "the connection was closed at once"
+"""The maximum number of attempts for one call, because an endpoint can close each connection before it takes a call."""
+_CLOSED_AT_ONCE = "the connection was closed immediately"
 
 
 class GrpcPool:
-    """Each call goes to the next connection that takes one. Connections are made when the first call needs them, to
-    all addresses at once. They are kept, and made again when they break; meanwhile calls use the others, or wait."""
+    """The connections of one endpoint. Each call goes to the next connection that accepts one. The first call that
+    needs connections makes them, to all addresses in parallel. Connections are kept, and replaced when they break;
+    during that time calls use the other connections, or wait."""
 
     def __init__(
         self, resolve: Resolve, limits: Limits, timeouts: EndpointTimeouts, secured: Secured | None = None
@@ -41,24 +42,24 @@ class GrpcPool:
         self._connections: ConnectorConnections[GrpcClientConnection] = ConnectorConnections()
         self._turn = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        """A heap by ticket: first come, first served, also after being woken in vain."""
+        """A heap by ticket: first come, first served, even for a waiter that was woken without success."""
         self._tickets = count()
         self._attempt: asyncio.Task[str] | None = None
         self._is_incomplete = True
         self._next_attempt = 0.0
 
     def take(self) -> GrpcClientConnection | None:
-        """A connection that takes a call now. None if there is none, or if earlier calls are waiting."""
+        """Return a connection that accepts a call now. None if there is none, or if earlier calls are waiting."""
         if self._is_incomplete and self._ready:
             self._complete()
         return None if self._waiting else self._next()
 
     async def wait(self, deadline: float | None = None) -> GrpcClientConnection:
-        """A connection that takes a call, as soon as there is one.
+        """Wait for a connection that accepts a call, and return it.
 
         Raises:
-            TransportError: UNAVAILABLE, no address could be reached; DEADLINE_EXCEEDED, none was reached in half of the
-                time until the deadline, or those that were had no room until then.
+            TransportError: UNAVAILABLE if no address is reachable; DEADLINE_EXCEEDED if no connection was made in half
+                of the time until the deadline, or the existing ones accepted no call until the deadline.
         """
         ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
         while (connection := self._next()) is None:
@@ -75,7 +76,7 @@ class GrpcPool:
         return connection
 
     async def close(self) -> None:
-        """Close them all, and fail what is waiting."""
+        """Close all connections, and fail the waiting calls."""
         self._connections.abort_all()
         if self._attempt is not None:
             self._attempt.cancel()
@@ -83,19 +84,19 @@ class GrpcPool:
         self.changed()
         await self._connections.close()
 
-    # What connections call.
+    # Callbacks of connections.
 
     def opened(self, connection: GrpcClientConnection) -> None:
-        """It has a transport."""
+        """Handle a connection that has a transport."""
         self._connections.opened(connection)
 
     def changed(self) -> None:
-        """There may be room for several calls, or no connection can be had: all that wait look again."""
+        """Wake all waiting calls, because there might be capacity for several calls, or no connection can be made."""
         for _ in range(len(self._waiting)):
             self.freed()
 
     def freed(self) -> None:
-        """There is room for one more call: the first that waits looks again."""
+        """Wake the first waiting call, because there is capacity for one more call."""
         while self._waiting:
             _, waiter = heappop(self._waiting)
             if not waiter.done():
@@ -103,14 +104,14 @@ class GrpcPool:
                 return
 
     def retired(self, connection: GrpcClientConnection) -> None:
-        """It takes no more calls."""
+        """Handle a connection that accepts no more calls."""
         self._is_incomplete = True
         if connection in self._ready:
             self._ready.remove(connection)
         self.changed()
 
     def lost(self, connection: GrpcClientConnection) -> None:
-        """It has lost its transport."""
+        """Handle a connection that has lost its transport."""
         self._connections.lost(connection)
 
     # Waiting.
@@ -156,12 +157,12 @@ class GrpcPool:
     # Connecting.
 
     def _complete(self) -> None:
-        """Try again to reach addresses without a connection, in the background."""
+        """Retry addresses without a connection, in the background."""
         if self._attempt is None and asyncio.get_running_loop().time() >= self._next_attempt:
             self._attempted()
 
     def _attempted(self) -> "asyncio.Task[str]":
-        """The attempt that is under way; a new one if there is none."""
+        """Return the attempt in progress, or start one."""
         if self._attempt is None:
             self._attempt = spawn(self._connect_all())
             self._attempt.add_done_callback(self._tried)
@@ -173,7 +174,7 @@ class GrpcPool:
         self.changed()
 
     async def _connect_all(self) -> str:
-        """Connect to every address. Returns why one could not be reached; empty if all were."""
+        """Connect to every address. Return why one could not be reached; empty if all were reached."""
         try:
             async with asyncio.timeout(self._timeouts.connect):
                 places = await self._resolve()
@@ -194,7 +195,7 @@ class GrpcPool:
             connection.retire()
 
     async def _connect(self, place: Address) -> str:
-        """Connect to one address. Returns why that failed; empty if it did not."""
+        """Connect to one address. Return why that failed; empty if it succeeded."""
         connection = GrpcClientConnection(place, self._limits, self._timeouts, self)
         try:
             async with asyncio.timeout(self._timeouts.connect):

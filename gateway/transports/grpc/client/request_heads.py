@@ -21,14 +21,14 @@ _FIXED = write(
     )
 )
 
-# A timeout has at most eight digits. The finest unit in which it fits is used.
+# A timeout has at most eight digits. The finest possible unit is used.
 _UNITS = ((1e-6, b"u"), (1e-3, b"m"), (1.0, b"S"), (60.0, b"M"), (3600.0, b"H"))
 _MOST = 99_999_999
 
 
 class RequestHeadWriter:
-    """Writes header blocks of calls to `authority`; `secure`: over TLS. All have the `headers`, in place of those of a
-    message with the same names; a HOST among them takes the place of `authority`."""
+    """Writes header blocks of calls to `authority`; `secure`: over TLS. All blocks have the `headers`, which replace
+    the headers of a message with the same names; a HOST in `headers` replaces `authority`."""
 
     def __init__(self, authority: str, *, secure: bool = False, headers: FixedFields = ()) -> None:
         self._scheme = _SCHEME_HTTPS if secure else _SCHEME_HTTP
@@ -36,20 +36,20 @@ class RequestHeadWriter:
         self._authority = own.pop(_HOST, authority.encode())
         self._own = write(written(Headers(tuple(own.items()))))
         self._left_out = own.keys()
-        # Few methods of a backend are called, and mostly without metadata.
+        # A backend's calls use few methods, and mostly no metadata.
         self._begin = lru_cache(256)(self._written)
 
     def write(self, path: str, headers: Headers, timeout: float | None) -> bytes:
-        """The header block of a call of the method `path` that may take `timeout` seconds, with those of `headers` that
-        are not reserved for gRPC.
+        """Return the header block of a call of the method `path` with a limit of `timeout` seconds, including the
+        `headers` that are not reserved for gRPC.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, the value of a header has no form in gRPC.
+            GatewayError: INVALID_ARGUMENT if gRPC cannot represent the value of a header.
         """
         block = self._begin(path, tuple(headers.raw), isinstance(headers, Metadata))
         if timeout is None:
             return block
-        # Rounded up to tenths, so that calls with the same limit have the same head, which servers may remember.
+        # Rounded up to tenths, so that calls with the same limit have the same head, which servers can cache.
         return block + (_tenths_field(ceil(10 * timeout)) if timeout >= 1 else _timeout_field(timeout))
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""Resolving an endpoint's name."""
+"""Resolves an endpoint's name."""
 
 import asyncio
 import socket
@@ -8,7 +8,7 @@ from gateway.transports.errors import not_resolved
 
 
 async def resolved(address: Address) -> list[Address]:
-    """All addresses of a name, each once. A unix socket needs no resolving.
+    """Return all addresses of a name, each once. A unix socket needs no resolution.
 
     Raises:
         TransportError: the name has no address.

@@ -6,19 +6,19 @@ from gateway.transports.timeouts import CONNECT_SECONDS
 
 @frozen
 class EndpointTimeouts:
-    """Times in seconds. None of them bounds the wait for a reply; deadlines and policies do."""
+    """Times in seconds. The wait for a reply is limited by deadlines and policies, not by these times."""
 
     connect: float = CONNECT_SECONDS
-    """For the endpoint's name to be resolved, and for its first frame, which is SETTINGS."""
+    """Maximum time to resolve the endpoint's name, and to receive its first frame, SETTINGS."""
     between: float = 1.0
-    """Between two attempts to connect to addresses without a connection, while other addresses have one."""
+    """Time between two attempts to connect to addresses without a connection, while other addresses have one."""
     silence: float = 310.0
-    """Without a frame from the endpoint, while calls run, until a PING is sent. By default gRPC servers end connections
-    that send PING more often than every five minutes, or while no call runs."""
+    """Time without a frame from the endpoint, while calls run, until the gateway sends a PING. By default, gRPC servers
+    close connections that send a PING more often than every five minutes, or while no call runs."""
     answer: float = 60.0
-    """For the reply to that PING."""
+    """Maximum time until the reply to that PING."""
     close: float = 1.0
-    """For the last frame to be sent."""
+    """Maximum time to send the last frame."""
 
 
 DEFAULT_TIMEOUTS = EndpointTimeouts()

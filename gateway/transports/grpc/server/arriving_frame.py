@@ -1,5 +1,5 @@
-"""How long a client takes for one frame, or for a header block in several. Nothing of an incomplete frame has a meaning
-yet, so no call can look after it. Pure: the caller says what time it is."""
+"""Measures how long a client takes for one frame, or for a header block in several frames. An incomplete frame is not
+interpreted yet, so no call can monitor it. Pure: the caller passes the time."""
 
 from math import inf
 
@@ -8,12 +8,11 @@ from gateway.core.types import Buffer
 from gateway.transports.timeouts import Timeouts
 
 _TYPE, _FLAGS = 3, 4
-"""Where they are in a frame's header."""
+"""Their positions in a frame's header."""
 
 
 class ArrivingFrame:
-    """The frame or the header block of one connection that has begun to arrive and is not whole; mostly there is
-    none."""
+    """The incomplete frame or header block that is arriving on one connection; usually there is none."""
 
     __slots__ = ("_block_since", "_data_bytes", "since")
 
@@ -21,13 +20,13 @@ class ArrivingFrame:
         self.since: float | None = None
         """When it began; None if there is none."""
         self._block_since: float | None = None
-        """What the connection said of the header block."""
+        """The last `block_since` from the connection."""
         self._data_bytes = 0
-        """Bytes of it, if it is DATA."""
+        """Its size in bytes, if it is DATA."""
 
     def note(self, read: Buffer, rest: bytes, block_since: float | None, now: float) -> None:
-        """Note a read: all bytes of it, which begin with a frame, and the `rest` that is an incomplete frame.
-        `block_since` is when the header block that is arriving had its first whole frame."""
+        """Record a read: all its bytes, which begin with a frame, and the `rest`, which is an incomplete frame.
+        `block_since` is when the first complete frame of the arriving header block was received."""
         goes_on = self.since is not None and len(rest) == len(read)
         is_block, is_same_block = block_since is not None, block_since == self._block_since
         self._block_since = block_since
@@ -46,15 +45,15 @@ class ArrivingFrame:
             self.since += seconds
 
     def seconds_left(self, now: float, timeouts: Timeouts) -> float:
-        """Until it has to be whole; infinity if there is none. DATA have the time of a message, all else that of a
-        head."""
+        """Return the seconds until it must be complete; infinity if there is none. DATA has the time limit of a
+        message, all other frames have the limit of a head."""
         if self.since is None:
             return inf
         seconds = timeouts.body + self._data_bytes / timeouts.rate if self._data_bytes else timeouts.head
         return self.since + seconds - now
 
     def why_late(self, timeouts: Timeouts) -> str:
-        """The error's text once no seconds are left."""
+        """Return the error's text after the time is over."""
         if self._data_bytes:
             return f"a DATA frame came at less than {timeouts.rate:g} bytes a second"
         what = "a frame" if self._block_since is None else "a header block"
@@ -62,6 +61,6 @@ class ArrivingFrame:
 
 
 def _opens_block(read: Buffer) -> bool:
-    """Whether the first frame is the first one of a header block that goes on."""
+    """Return whether the first frame is the first one of a header block with several frames."""
     is_open = len(read) >= HEADER_SIZE and read[_TYPE] == HEADERS
     return is_open and not read[_FLAGS] & END_HEADERS

@@ -1,6 +1,6 @@
-"""The connection of a listener that bounds the requests or the age of connections, or sheds load.
+"""The connection of a listener that limits the requests or the age of connections, or sheds load.
 
-It has a class of its own so that other listeners do not pay for that with each request.
+The class is separate, so other listeners have no additional cost per request.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from gateway.transports.lifespan import Lifespan
 
 
 class BoundedGrpcConnection(GrpcServerConnection):
-    """After its last request, or at its age, the client is asked by GOAWAY to use another connection; this one ends
-    with its last call. Calls have `limits.connection_grace` seconds for that. A call that is shed is refused once the
-    size of its message is known; the calls of gRPC's own services are not."""
+    """A connection with limits. After its last request, or at its maximum age, a GOAWAY asks the client to use another
+    connection; this one ends with its last call. Calls have `limits.connection_grace` seconds for that. A call that is
+    shed is refused once the size of its message is known; calls of gRPC's own services are never shed."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
@@ -28,12 +28,12 @@ class BoundedGrpcConnection(GrpcServerConnection):
         self._shedding = site.connections.shedding
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection was accepted."""
+        """Handle the accepted connection."""
         super().connection_made(transport)
         self._lifespan.call_at(self._loop, self._lifespan.ends_at, self._end_of_life)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Closed by either side."""
+        """Handle a connection that either side has closed."""
         super().connection_lost(error)
         self._lifespan.stop()
 
@@ -65,7 +65,7 @@ class BoundedGrpcConnection(GrpcServerConnection):
             super()._on(event)
 
     def _on_data(self, event: DataReceived) -> None:
-        """As of any connection, while load is shed."""
+        """Handle data like any connection, while load is shed."""
         if self._shedding is not None:
             call: ServerCall | None = event.stream.handler
             if call is not None and call.may_be_shed:

@@ -12,13 +12,13 @@ from gateway.core.surviving import log_and_continue
 class CallDeadlines:
     """Rings the calls of `streams` that are due (`ServerCall.due`).
 
-    Its timer is not set back when a call ends: calls mostly end long before their deadlines, so this takes a look at
-    all of them now and then, and no step for each.
+    Its timer is not reset when a call ends: most calls end long before their deadlines, so an occasional check of all
+    calls costs less than a step for each.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, streams: Mapping[int, Stream]) -> None:
         self.next_due = inf
-        """The time of the loop's clock at which calls are rung next; infinity while none has a deadline."""
+        """The time on the loop's clock of the next ring; infinity while no call has a deadline."""
         self._loop = loop
         self._streams = streams
         self._alarm = Alarm(loop, self._ring)
@@ -29,7 +29,7 @@ class CallDeadlines:
         self._alarm.set(when - self._loop.time())
 
     def stop(self) -> None:
-        """Ring no more."""
+        """Stop ringing."""
         self._alarm.stop()
 
     def _ring(self) -> None:

@@ -1,7 +1,7 @@
 """One call of a client, from the request's head to the end of its reply.
 
-Nothing of a request outlives its reply: a call drops each message when it hands it on, and its stream, task and timer
-when it is over. So no reference cycle keeps a body until the garbage collector runs.
+No part of a request outlives its reply: a call drops each message when it hands it on, and its stream, task and timer
+when it ends. So no reference cycle keeps a body until the garbage collector runs.
 """
 
 import asyncio
@@ -32,23 +32,23 @@ from gateway.transports.grpc.server.large_messages import LargeMessages
 from gateway.transports.memory import CALL_BYTES, ConnectionMemory, Memory, waiting_bytes
 
 _LARGE_WINDOW = 2**23
-"""Bytes of a message larger than the usual window that a client may send ahead."""
+"""The number of bytes of a large message, larger than the usual window, that a client can send ahead."""
 
 _GRACE = 0.05
-"""Seconds after its deadline when a unary call is ended here. Mostly it has ended by then: the exchange refuses it at
-the deadline, in the form of the protocol."""
+"""Delay after its deadline until the connection ends a unary call, in seconds. Usually the exchange has refused it by
+then, at the deadline and in the form of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 StartRecord: TypeAlias = Callable[[Message, int], Record]
-"""Makes the record of a request, as `transport.StartRecord` for one protocol."""
+"""Creates the record of a request, like `transport.StartRecord`, but for one protocol."""
 AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
 
 
 @frozen
 class Method:
     """The functions that serve a method: `answer` for one request and one reply, or `stream` for any number of both.
-    `refuse` makes the reply to a request that failed unexpectedly, None for gRPC's own services. `record` is None if
-    nobody observes."""
+    `refuse` creates the reply to a request that failed unexpectedly; None for gRPC's own services. `record` is None
+    without observers."""
 
     name: str
     answer: Answer | None = None
@@ -58,7 +58,7 @@ class Method:
 
 
 class CallConnection(typing.Protocol):
-    """The connection of a call."""
+    """The interface of a call to its connection."""
 
     http2: Http2Server[CallHead]
     limits: Limits
@@ -70,16 +70,16 @@ class CallConnection(typing.Protocol):
     peer: str
     identity: str
     is_stopping: bool
-    """Whether streams end after the message in hand."""
+    """Whether streams end after the current message."""
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write the queued data."""
 
     def flush_together(self) -> None:
-        """Write a reply together with those that are ready before the loop's next turn."""
+        """Write a reply together with other replies that are ready before the loop's next turn."""
 
     def ended(self, task: object) -> None:
-        """A cancelled request, whose stream was closed already, has stopped running."""
+        """Handle the end of a cancelled request whose stream is already closed."""
 
 
 class ServerCall:
@@ -96,22 +96,23 @@ class ServerCall:
         self._method = method
         self._head = head
         self._held_in_memory = CALL_BYTES + head.size
-        """Bytes in the connection's `connection_memory`, which the connection has added."""
+        """The size that the connection has counted for this call, in bytes."""
         self._read_so_far: MessageReader | None = None
-        """None until data come that are not a whole request."""
+        """None until the first data that is not a complete request."""
         self._task: asyncio.Task[None] | None = None
-        # The next two are of unary calls: most calls are, and a constructor of their own would take as long as this.
+        # The next two belong to unary calls. Most calls are unary, and a separate constructor would take as long as
+        # this one.
         self._body: Received | None = None
         self._unstarted: Any = None
-        """The reply that the task will wait for, until it has started."""
+        """The reply that the task will await, until the task has started."""
         self._deadline: float | None = None
         self._is_admitted = False
         self._record = UNRECORDED
         """The record of the last message handed on."""
         self.arriving_since = stream.heard
-        """When the message that is arriving began, or was last allowed to go on."""
+        """When the message that is arriving began, or was last allowed to continue."""
         self.arrived_bytes = 0
-        """Bytes of it that have arrived since then."""
+        """The number of its bytes that have arrived since then."""
         self.due: float | None = None
         """When its time is over; None if it has no deadline."""
         if head.timeout is not None:
@@ -132,31 +133,31 @@ class ServerCall:
 
     @property
     def task(self) -> "asyncio.Task[None] | None":
-        """The task that answers the call, if it has begun."""
+        """The task that serves the call, if it has begun."""
         return self._task
 
     def renew(self, method: Method) -> None:
-        """Serve a message that has not been handed on yet by `method`."""
+        """Serve messages that have not been handed on yet with `method`."""
         self._method = method
 
     @property
     def is_arriving(self) -> bool:
-        """Whether the client has begun a message that it has to finish."""
+        """Whether the client has begun a message that it must finish."""
         raise NotImplementedError
 
     @property
     def may_be_shed(self) -> bool:
-        """Whether it may be refused because the process is overloaded: nothing of it has arrived but its head, and it
-        is not for one of gRPC's own services, such as health."""
+        """Whether it can be refused because the process is overloaded: only its head has arrived, and it is not for one
+        of gRPC's own services, such as health."""
         return not self.arrived_bytes and self._reader.is_between and self._method.refuse is not None
 
     def received_whole(self, data: memoryview) -> None:
-        """Take all bytes of the request at once; as `received`."""
+        """Handle all bytes of the request together; see `received`."""
         self.received(data, ends=True)
 
     def received(self, data: memoryview, *, ends: bool) -> None:
-        """Take bytes of the request, which are valid only during this call. `ends`: no more follow."""
-        if self._reader.is_between and self._method.stream is not None:  # else it begins with the head
+        """Handle bytes of the request, which are valid only during this call. `ends`: no more follow."""
+        if self._reader.is_between and self._method.stream is not None:  # otherwise it begins with the head
             self._begin_arriving()
         self.arrived_bytes += len(data)
         try:
@@ -182,7 +183,7 @@ class ServerCall:
             self.grant()
 
     def grant(self) -> None:
-        """Let the client send more, if there is room for it."""
+        """Allow the client to send more, if there is space for it."""
         if not self._stream.is_sending:
             return
         missing = self._reader.missing
@@ -198,13 +199,13 @@ class ServerCall:
         self.arriving_since, self.arrived_bytes = self._stream.heard, 0
 
     def _refuse_message(self, error: GatewayError) -> None:
-        """End the call because of a message that is not handed on. It has a record of its own: those before it in a
-        stream have theirs."""
+        """End the call because of a message that is not handed on. The message has its own record, because earlier
+        messages of a stream have theirs."""
         self._record = UNRECORDED
         self.fail(error)
 
     def fail(self, error: GatewayError) -> None:
-        """End the call with an error of the listener's own."""
+        """End the call with an error of the listener itself."""
         task, self._task = self._task, None
         if self._record is UNRECORDED:
             self._message(b"", self._stream.heard)
@@ -213,7 +214,7 @@ class ServerCall:
         self._stop(task)
 
     def cancel(self) -> None:
-        """Stop whatever runs: the client has gone, or the stream is closed."""
+        """Stop the running task: the client has disconnected, or the stream is closed."""
         task, self._task = self._task, None
         self._record.give_up(GIVEN_UP["grpc"])
         self._over()
@@ -227,20 +228,21 @@ class ServerCall:
             task.cancel()
 
     def drain(self) -> None:
-        """The listener is ending: wait for no further messages."""
+        """Wait for no more messages, because the listener is stopping."""
 
     def went_on(self) -> None:
-        """The client has read what was unsent, or most of it: send the next reply."""
+        """Send the next reply, because the client has read most of the unsent data."""
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:
         raise NotImplementedError
 
     def idle_for_too_long(self, now: float) -> str | None:
-        """Why a stream in which neither side says anything is not kept any longer; None if it is, and of all others."""
+        """Return why a stream without messages from either side must end; None if it continues, and for all other
+        calls."""
         return None
 
     def _held(self) -> int:
-        """Bytes that arrived and were not handed on yet."""
+        """Return the number of bytes that have arrived and were not handed on yet."""
         return 0
 
     def _message(self, body: Buffer, now: float) -> Message:
@@ -254,7 +256,7 @@ class ServerCall:
         return message
 
     async def _inflated(self, message: Compressed) -> Buffer:
-        """The inflated message. Raises GatewayError if it is not in that encoding, or too large."""
+        """Return the decompressed message. Raises GatewayError if it is not in that encoding, or too large."""
         encoding, owner = self._head.encoding, self._owner
         if not encoding:
             raise _malformed("a message is compressed, but there is no grpc-encoding")
@@ -264,9 +266,9 @@ class ServerCall:
             raise _malformed(str(error)) from None
 
     def _refuse(self, error: Exception) -> Message:
-        """The reply for `error`, in the form of the protocol."""
+        """Return the reply for `error`, in the form of the protocol."""
         known, name = as_gateway_error(error, self._record), self._method.name
-        error.__traceback__ = None  # whoever raised it may hold it in a frame that holds the request
+        error.__traceback__ = None  # a reference to the error can exist in a frame that also has the request
         if self._method.refuse is None:
             self._record.failed(known)
             return refused(known)
@@ -284,7 +286,8 @@ class ServerCall:
         self._owner.flush()
 
     def _end_record(self, reply: Message) -> bytes:
-        """The record's part of the trailers. A stream has one set of them for all its messages: those of the last."""
+        """End the record, and return its fields for the trailers. A stream has one set of them for all its messages:
+        the fields of the last one."""
         self._record.end(reply.status, bytes_of(reply))
         return replies.more_trailers(self._record)
 
@@ -292,7 +295,7 @@ class ServerCall:
         return False
 
     def ring(self) -> None:
-        """It is due: the deadline has passed. A unary call has some time more."""
+        """Handle the end of the call's time: the deadline has passed. A unary call gets a little more time."""
         if self._deadline is not None and self.due == self._deadline and self._method.stream is None:
             self.due = self._deadline + _GRACE
         else:
@@ -303,12 +306,12 @@ class ServerCall:
         self._owner.large_messages.release(self)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        # The stream holds the call, and the call its task, until one of them is over: `_stop` keeps it longer.
-        # Tasks of the loop's `create_task` get names with numbers, which take as long as a third of the task.
+        # The stream holds the call, and the call its task, until one of them ends: `_stop` keeps the task longer. Tasks
+        # of the loop's `create_task` get names with numbers, which take as long as a third of the task.
         self._task = asyncio.Task(work, loop=self._owner.loop, name="gRPC call")
 
     def _over(self) -> None:
-        """Drop all references. The unsent rest of a whole reply is sent without the call."""
+        """Drop all references. The unsent rest of a complete reply is sent without the call."""
         self._stream.handler = None
         self._task = None
         held, self._held_in_memory = self._held_in_memory, 0
@@ -318,7 +321,7 @@ class ServerCall:
 
 
 class UnaryCall(ServerCall):
-    """One request and one reply. It is answered at once where the exchange can, otherwise in a task."""
+    """One request and one reply. The request is served immediately if the exchange can do that, otherwise in a task."""
 
     __slots__ = ()
 
@@ -338,7 +341,7 @@ class UnaryCall(ServerCall):
         if message is None:
             self.received(data, ends=True)
         else:
-            self._answer(message)  # not counted in memory: one frame holds fewer than MIN_COUNTED bytes
+            self._answer(message)  # not counted in memory: one frame has fewer than MIN_COUNTED bytes
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:
         if len(messages) + (self._body is not None) > 1:
@@ -372,7 +375,7 @@ class UnaryCall(ServerCall):
         try:
             answered = await reply
         except asyncio.CancelledError:
-            return  # as any other task: a cancelled one keeps the error, and with it the request
+            return  # like in every task: a cancelled one would keep the error, and with it the request
         except Exception as error:
             answered = self._refuse(error)
         self._reply(answered)
@@ -381,11 +384,11 @@ class UnaryCall(ServerCall):
         try:
             inflated = await self._inflated(body)
         except GatewayError as error:
-            self._task = None  # this is that task: it ends by itself, and is not cancelled
+            self._task = None  # this is that task: it ends by itself, and must not be cancelled
             self._refuse_message(error)
             return
         except asyncio.CancelledError:
-            return  # as in `_answer_later`
+            return  # like in `_answer_later`
         except Exception as error:
             self._reply(self._refuse(error))
             return
@@ -407,7 +410,8 @@ class UnaryCall(ServerCall):
 
 class StreamCall(ServerCall):
     """Any number of messages in both directions. A reply is pulled and written; the next one is pulled when the client
-    has taken it. A reply whose status is not 0 ends the call. Requests that nobody pulls use up the stream's window."""
+    has received it. A reply with a status other than 0 ends the call. Requests that are not pulled use up the stream's
+    window."""
 
     __slots__ = (
         "_began", "_ended", "_held_bytes", "_idle_since", "_is_cut_off", "_messages_pulled", "_queue", "_reading",
@@ -420,7 +424,7 @@ class StreamCall(ServerCall):
         self._held_bytes = 0
         self._ended = False
         self._idle_since: float | None = None
-        """When everything that the client had asked was answered; None while something is not."""
+        """When everything that the client requested was answered; None while something is not."""
         self._messages_pulled = 0
         self._is_cut_off = False
         """Whether the client could not send everything, because the listener drains."""
@@ -478,11 +482,11 @@ class StreamCall(ServerCall):
                         self._trailers = reply
                         break
                     await self._write(reply)
-                    del reply  # it would stay until the next one comes
+                    del reply  # it would stay in memory until the next one comes
         except asyncio.CancelledError:
-            return  # as any other task: a cancelled one keeps the error, and with it the request
+            return  # like in every task: a cancelled one would keep the error, and with it the request
         except _RefusedError as error:
-            self._task = None  # this is that task: it ends by itself, and is not cancelled
+            self._task = None  # this is that task: it ends by itself, and must not be cancelled
             self._refuse_message(error.why)
             return
         except Exception as error:
@@ -492,7 +496,7 @@ class StreamCall(ServerCall):
         self._end(self._trailers)
 
     async def _break_off(self, reply: Message) -> None:
-        """Some protocols report the error of a stream in a message, others in the status."""
+        """Send the error of a stream. Some protocols report it in a message, others in the status."""
         if reply.status:
             self._trailers = reply
         else:
@@ -516,7 +520,7 @@ class StreamCall(ServerCall):
         body, now = self._queue.popleft(), self._owner.loop.time()
         self._messages_pulled += 1
         self._held_bytes -= PREFIX_SIZE + len(body)
-        if self._held_in_memory:  # the call is not over
+        if self._held_in_memory:  # the call has not ended
             self._held_in_memory -= (waited := waiting_bytes(len(body)))
             self._owner.connection_memory.free(waited)
         self.grant()
@@ -529,7 +533,7 @@ class StreamCall(ServerCall):
             raise _RefusedError(error) from None
 
     async def _write(self, reply: Message) -> None:
-        """Send one reply, and wait until the client has taken it; at least until the event loop has gone round once."""
+        """Send one reply, and wait until the client has received it; at least for one turn of the event loop."""
         http2, stream = self._owner.http2, self._stream
         if not self._began:
             self._began = True
@@ -546,7 +550,7 @@ class StreamCall(ServerCall):
 
 
 class _RefusedError(Exception):
-    """A message of a stream that the listener itself refuses. It ends the stream."""
+    """A message of a stream that the listener itself refuses, which ends the stream."""
 
     def __init__(self, why: GatewayError) -> None:
         super().__init__(why)
@@ -554,14 +558,14 @@ class _RefusedError(Exception):
 
 
 def refused(error: GatewayError) -> Message:
-    """The reply for an error of the listener itself: gRPC's status."""
+    """Return the reply for an error of the listener itself: gRPC's status."""
     return Message(
         headers=Headers(error_fields(error)), parts=(error.message.encode("utf-8", "replace"),), status=error.status
     )
 
 
 def stopping() -> GatewayError:
-    """The error of requests that are in flight when the listener ends."""
+    """Return the error of requests that are in flight when the listener stops."""
     return refusal(Reason.NOT_READY, "the gateway is stopping")
 
 

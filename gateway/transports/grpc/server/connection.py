@@ -1,13 +1,14 @@
-"""One client's connection: what the event loop says of it, handed to HTTP/2 and to the calls; and its times.
+"""One client's connection: passes the event loop's callbacks to HTTP/2 and to the calls, and enforces time limits.
 
     HEAD --the client spoke HTTP/2--> IDLE --its first request--> ANSWERING
       |                                 |                             |
       +------ too late, too idle, drained, or the client broke HTTP/2 -----> LINGERING --> CLOSED
 
-ANSWERING is for good: gRPC's clients keep their connections. What is waited for is then looked at stream by stream. A
-frame or header block that has begun is looked at in IDLE as well, without prolonging it.
-While it drains (`is_draining`), the client is asked to send no more requests; the connection ends with the last one.
-While it also stops (`is_stopping`), streams end after the message in hand.
+A connection stays in ANSWERING, because gRPC clients keep their connections. The time limits are then checked for each
+stream. An incomplete frame or header block is checked in IDLE, too, without extending IDLE.
+
+While the connection drains (`is_draining`), the client is asked to send no more requests; the connection ends with the
+last one. While it also stops (`is_stopping`), streams end after the current message.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.timeouts import Timeouts
 
 SCRATCH_BYTES = 2**18
-"""Bytes received at a time. A connection keeps of them only an incomplete frame, or what had no turn yet."""
+"""The number of bytes received at a time. A connection keeps only an incomplete frame, or unprocessed bytes."""
 
 _HTTP1_REPLY = http1_reply("This port speaks gRPC, over HTTP/2\n")
 
@@ -59,15 +60,15 @@ class Site(ConnectionContext):
     heads: RequestHeads[CallHead]
     scratch: memoryview
     record: StartRecord | None
-    """Starts the records of requests that no method serves; None if nobody observes."""
+    """Starts the records of requests that match no method; None without observers."""
     admit: Admit | None = None
     spoken: str = ""
     """The protocols of the listener, for errors."""
     shares_http1: bool = False
-    """Whether requests that are no gRPC are served over HTTP/1.1 at the same address."""
+    """Whether the same address serves requests that are not gRPC over HTTP/1.1."""
 
     def start_record(self, head: CallHead, peer: str, now: float) -> Record:
-        """The record of a request of `peer` that no method serves."""
+        """Return the record of a request of `peer` that matches no method."""
         if self.record is None:
             return UNRECORDED
         path = head.path.decode("utf-8", "replace")
@@ -86,37 +87,38 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.is_draining = False
         self.is_stopping = False
         self._is_asked_to_stop = False
-        """Whether the client has been asked to send no more requests. That has to wait until it has spoken HTTP/2."""
+        """Whether the client has been asked to send no more requests, which is possible only after it has sent valid
+        HTTP/2."""
         self.http2: Http2Server[CallHead] = Http2Server(site.heads, self._loop.time(), _HTTP1_REPLY)
         self.http2.ping_interval = site.limits.ping_interval
         self.deadlines = CallDeadlines(self._loop, self.http2.streams)
         self.large_messages = LargeMessages(site.limits)
         self._rest = b""
-        """Bytes that are an incomplete frame, or had no turn yet."""
+        """Bytes of an incomplete frame, or unprocessed bytes."""
         self._arriving = ArrivingFrame()
         self._idle_until = 0.0
-        """When a connection ends that is IDLE."""
+        """When an IDLE connection ends."""
         self._is_working = False
         self._is_watching = False
         self._unwritten = 0
-        """Replies that are ready and wait to be written together."""
+        """The number of replies that are ready and will be written together."""
         self._looked = 0.0
-        """When everything that is waited for was last looked at."""
+        """When the time limits were last checked."""
 
-    # What the event loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection was accepted."""
+        """Handle the accepted connection."""
         super().connection_made(transport)
         self.peer, self.identity = self._peer, self._identity
-        if self._phase in _LAST:  # one too many
+        if self._phase in _LAST:  # the connection limit is exceeded
             return
         self._phase = _HEAD
         self._alarm.set(self._context.timeouts.grace if self.is_draining else self._context.timeouts.head)
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive into: after the bytes of an incomplete frame."""
+        """Return the buffer for the next bytes, after the bytes of an incomplete frame."""
         scratch, rest = self._site.scratch, self._rest
         if not rest or self._phase in _LAST:
             return scratch
@@ -124,7 +126,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return scratch[len(rest) :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The client sent something."""
+        """Handle bytes from the client."""
         if self._phase in _LAST:
             self._drop(nbytes)
         elif self._phase is _HEAD and not self._rest and (why := self._tls_mistake(self._site.scratch[:nbytes])):
@@ -134,11 +136,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._work(self._site.scratch[: len(self._rest) + nbytes])
 
     def eof_received(self) -> None:
-        """The client has closed; HTTP/2 has no half-closed connections."""
+        """Close the connection, because the client has: HTTP/2 has no half-closed connections."""
         super()._close()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Closed by either side."""
+        """Handle a connection that either side has closed."""
         super().connection_lost(error)
         self.deadlines.stop()
         self._rest = b""
@@ -146,7 +148,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.http2.is_closed = True
 
     def pause_writing(self) -> None:
-        """The client reads too slowly. Nothing is read from it either: the answers would pile up."""
+        """Pause writing, because the client reads too slowly. Reading is paused, too, because replies would pile up."""
         super().pause_writing()
         self.http2.is_paused = True
         if self._phase not in _LAST:
@@ -155,7 +157,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client has read most of what there was."""
+        """Resume writing after the client has read most of the data."""
         self.http2.is_paused = False
         super().resume_writing()
 
@@ -169,10 +171,10 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if not self.http2.is_paused and not self._is_yielding:
             self._transport.resume_reading()
 
-    # Work.
+    # Processing.
 
     def _work(self, data: memoryview) -> None:
-        """Take the frames in `data`, for at most a turn."""
+        """Process the frames in `data`, for at most a turn."""
         http2, now, begun = self.http2, self.loop.time(), perf_counter()
         events = http2.events
         self._is_working = True
@@ -208,7 +210,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def flush(self) -> None:
-        """Write what is queued, as far as the client reads it."""
+        """Write the queued data, as far as the client reads it."""
         if self._is_working or self._phase is _CLOSED:
             return
         http2, transport = self.http2, self._transport
@@ -232,7 +234,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._count_unread()
 
     def flush_together(self) -> None:
-        """Write a reply together with those that are ready before the loop's next turn, at most TOGETHER at once."""
+        """Write a reply together with other replies that are ready before the loop's next turn, at most TOGETHER in one
+        write."""
         if self._is_working:
             return
         self._unwritten += 1
@@ -247,7 +250,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def _unread_bytes(self) -> int:
-        """The bytes that the system has not sent, and of replies that wait for the client to widen its windows."""
+        """The number of bytes that the system has not sent, including replies that wait for larger windows."""
         return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
     def _on(self, event: Event) -> None:
@@ -295,7 +298,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._watch()
 
     def _refuse(self, stream: Stream, head: CallHead, error: GatewayError) -> None:
-        """Refuse a request that no call is made for."""
+        """Refuse a request without creating a call for it."""
         refuse(self.http2, stream, error, self._site.start_record(head, self.peer, self._loop.time()))
 
     def _advance_phase(self) -> None:
@@ -311,7 +314,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Time.
 
     def _watch(self) -> None:
-        """Look regularly at everything that is waited for, while there is anything."""
+        """Check the time limits regularly, while there is anything to check."""
         self._is_watching, self._looked = True, self._loop.time()
         timeouts = self._context.timeouts
         interval = min(timeouts.head, timeouts.body, timeouts.write) / 4
@@ -339,8 +342,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._alarm.set(self._idle_until - now)
 
     def _end_overdue(self, now: float, timeouts: Timeouts) -> bool:
-        """End the connection if the client does not go on with a frame or header block, or reads too slowly. Returns
-        whether."""
+        """End the connection if the client does not continue a frame or header block, or reads too slowly. Return
+        whether it ended."""
         if self._arriving.seconds_left(now, timeouts) <= 0:
             self._reject(refusal(Reason.REQUEST_TIMEOUT, self._arriving.why_late(timeouts)))
             return True
@@ -355,8 +358,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return False
 
     def renew(self, site: Site) -> "list[asyncio.Task[None]]":
-        """Serve every request that begins after this call with `site`. Returns the tasks of the calls in flight that
-        have one message each."""
+        """Use `site` for every request that begins after this call. Return the tasks of the calls in flight that have
+        one message each."""
         self._context = self._site = site
         self.limits = self.large_messages.limits = site.limits
         self.http2.ping_interval = site.limits.ping_interval
@@ -375,12 +378,13 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """Requests that have begun to arrive, and whose replies are not handed to the system in full."""
+        """The number of requests that have begun to arrive, and whose replies are not completely handed to the
+        system."""
         return 0 if self._phase in _LAST else len(self.http2.streams)
 
     def drain(self) -> None:
-        """Ask the client to send no more requests, end streams after the message in hand, and close once what is in
-        flight is answered."""
+        """Ask the client to send no more requests, end streams after the current message, and close after the last
+        reply."""
         if self.is_stopping or self._phase in _LAST:
             return
         self.is_stopping = True
@@ -389,7 +393,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.retire()
 
     def retire(self) -> None:
-        """Ask the client to send no more requests, and close once what is in flight is over."""
+        """Ask the client to send no more requests, and close after the last call has ended."""
         if self.is_draining or self._phase in _LAST:
             return
         self.is_draining = True
@@ -405,21 +409,21 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.flush()
 
     def terminate(self) -> None:
-        """End what is in flight with UNAVAILABLE, and close once the client has read it."""
+        """End the calls in flight with UNAVAILABLE, and close once the client has read the errors."""
         if self._phase in _LAST:
             self.abort()
         else:
             self.end_calls(stopping())
 
     def end_calls(self, error: GatewayError) -> None:
-        """End what is in flight with `error`, and close once the client has read it."""
+        """End the calls in flight with `error`, and close once the client has read it."""
         for call in self._calls():
             call.fail(error)
         self.http2.close(ErrorCode.NO_ERROR)
         self.flush()
 
     def ended(self, task: object) -> None:
-        """A request whose stream was closed before does not run any more."""
+        """Handle the end of a request whose stream was closed before."""
         self.http2.still_running -= 1
         if self.is_draining:
             self.flush()
@@ -449,7 +453,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._close()
 
     def _close(self) -> None:
-        """An idle client is told by GOAWAY, so that it sends again elsewhere what it sent meanwhile."""
+        """Close the connection. An idle client gets a GOAWAY: it then repeats requests that it sends now on another
+        connection."""
         if self._phase is _IDLE:
             self.http2.close(ErrorCode.NO_ERROR)
             self.flush()

@@ -17,7 +17,7 @@ class Descriptors:
                 self._add(file)
 
     def by_name(self, name: str) -> tuple[bytes, ...]:
-        """The serialized file, followed by all files that it imports; empty if there is no such file."""
+        """Return the serialized file, followed by all files that it imports; empty if there is no such file."""
         names = dict.fromkeys([name] if name in self._files else [])
         pending = list(names)
         while pending:
@@ -27,7 +27,7 @@ class Descriptors:
         return tuple(self._files[each].SerializeToString() for each in names)
 
     def by_symbol(self, symbol: str) -> tuple[bytes, ...]:
-        """The same for the file that defines a service (`package.Service`), method, message or enum."""
+        """Return the same for the file that defines a service (`package.Service`), method, message or enum."""
         return self.by_name(self._symbols.get(symbol, ""))
 
     def _add(self, file: FileDescriptorProto) -> None:

@@ -1,4 +1,4 @@
-"""The head of a request: what its header block says, "gRPC over HTTP/2", section Requests. Pure."""
+"""The head of a request, from its header block: "gRPC over HTTP/2", section Requests. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from gateway.transports.grpc.inflating import ENCODINGS
 from gateway.transports.grpc.metadata import unarmoured
 from gateway.transports.memory import FIELD_BYTES
 
-# Not metadata of the call, but what carries it.
+# Fields of the transport, not metadata of the call.
 _OWN = frozenset(
     (b"te", b"content-type", b"content-length", b"host", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding")
 )
@@ -25,7 +25,8 @@ _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1
 
 @frozen
 class RequestFault:
-    """Why a request is refused by its head: a status of gRPC's, or of HTTP's for a client that does not speak gRPC."""
+    """Why a request is refused by its head: with a gRPC status, or with an HTTP status for a client that does not use
+    gRPC."""
 
     text: str
     status: Status = Status.OK
@@ -34,8 +35,9 @@ class RequestFault:
 
 @frozen
 class CallHead:
-    """The head of a client's request. `timeout` is in seconds; `encoding` is that of the messages that are compressed,
-    empty for none; `metadata` are the call's own, binary ones decoded; `size` is what they take in memory, in bytes."""
+    """The head of a client's request. `timeout` is in seconds; `encoding` is the encoding of compressed messages, or
+    empty; `metadata` is the call's own, with binary values decoded; `size` is the size of the metadata in memory, in
+    bytes."""
 
     path: bytes = b""
     timeout: float | None = None
@@ -46,7 +48,7 @@ class CallHead:
 
 
 def request_heads(limit: int) -> RequestHeads[CallHead]:
-    """Reads heads of requests whose metadata have at most `limit` bytes (`limits.headers`)."""
+    """Return a reader for heads of requests with at most `limit` bytes of metadata (`limits.headers`)."""
     text = f"the request's metadata have more than {limit} bytes (limits.headers)"
     return RequestHeads(limit, _interpret, CallHead(fault=RequestFault(text, Status.RESOURCE_EXHAUSTED)))
 
@@ -70,7 +72,7 @@ def _interpret(fields: list[Field], by_name: ByName) -> CallHead:
 
 
 def _carrier_fault(by_name: ByName) -> RequestFault | None:
-    """The fault of a request that HTTP/2 allows and gRPC does not."""
+    """Return the fault of a request that HTTP/2 allows but gRPC does not."""
     if by_name[b":method"] != b"POST":
         return RequestFault("gRPC's method is POST", http_status=405)
     if not _CONTENT_TYPE.fullmatch(by_name.get(b"content-type", b"")):

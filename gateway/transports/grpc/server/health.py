@@ -1,6 +1,6 @@
 """gRPC's own health service: whether the gateway is ready for calls.
 
-All services have the same status, since backends belong to routes and not to services.
+All services have the same status, because backends belong to routes, not to services.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ _OVERALL = ""
 """The name of the server as a whole."""
 
 WATCH_SECONDS = 5.0
-"""Seconds between two looks at readiness for a client that watches it. Each look may ask the backends; a client that
-cannot wait so long calls Check."""
+"""Interval between two readiness checks for a client that watches readiness, in seconds. Each check can query the
+backends; a client that needs a faster response uses Check."""
 
 
 class HealthService:
-    """Answers for each of `services`: SERVING while `ready` returns true and `ending` is not set."""
+    """Responds for each of `services`: SERVING while `ready` returns true and `ending` is not set."""
 
     def __init__(self, services: Iterable[str], ready: Ready, ending: asyncio.Event) -> None:
         self._services = frozenset((_OVERALL, *services))
@@ -39,7 +39,7 @@ class HealthService:
         self._ending = ending
 
     def methods(self) -> Iterator[Method]:
-        """The methods of the service."""
+        """Yield the methods of the service."""
         yield Method(f"/{HEALTH}/Check", self._check)
         yield Method(f"/{HEALTH}/Watch", stream=self._watch)
         yield Method(f"/{HEALTH}/List", self._list)
@@ -52,8 +52,8 @@ class HealthService:
         return _reply(now, message, now.status)
 
     async def _watch(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """The status now, and again after each change, until the listener ends. The record of the request ends with the
-        first one: clients watch for hours."""
+        """Yield the current status, and again after each change, until the listener stops. The record of the request
+        ends with the first status, because clients watch for hours."""
         async for message in messages:
             is_known = parse(HealthCheckRequest, message.body).service in self._services
             told = None
@@ -78,7 +78,7 @@ class HealthService:
         return _SERVING
 
     async def _pause(self) -> None:
-        """Wait WATCH_SECONDS, or until the listener ends."""
+        """Wait WATCH_SECONDS, or until the listener stops."""
         try:
             async with asyncio.timeout(WATCH_SECONDS):
                 await self._ending.wait()
@@ -92,10 +92,10 @@ _UNKNOWN = HealthCheckResponse(status=SERVICE_UNKNOWN)
 
 
 _REASONS = {NOT_SERVING: Reason.NOT_READY, SERVICE_UNKNOWN: Reason.PATH_NOT_FOUND}
-"""The failure that records note for an answer that is not SERVING. The call itself succeeds."""
+"""The failure in the records for a response other than SERVING. The call itself succeeds."""
 
 
 def _reply(response: Protobuf, request: Message, status: int) -> Message:
-    """The reply to `request`, whose record notes why `status` is not SERVING."""
+    """Return the reply to `request`, whose record gets the reason why `status` is not SERVING."""
     request.record.because(_REASONS.get(status))
     return Message(parts=(response.SerializeToString(),))

@@ -1,34 +1,35 @@
-"""The large messages that arrive on one connection: only some may arrive at once, so that their clients' other streams
-do not make the gateway hold many of them. Pure."""
+"""The large messages that arrive on one connection. Only some can arrive at the same time, so the gateway does not need
+to hold many of them for the streams of one client. Pure."""
 
 import typing
 
 from gateway.core.protocol import Limits
 
 _LARGEST_AT_ONCE = 2
-"""How many messages of `limits.message` bytes, or smaller ones of as many bytes, may arrive at once on one connection,
-beyond the window that each stream has."""
+"""The number of messages of `limits.message` bytes, or of smaller messages with the same total size, that can arrive at
+the same time on one connection, in addition to the window that each stream has."""
 
 
 class Receiver(typing.Protocol):
-    """A call whose message may be large."""
+    """A call whose message might be large."""
 
     def grant(self) -> None:
-        """Let the client send more: the message may arrive now."""
+        """Allow the client to send more."""
 
 
 class LargeMessages:
-    """Calls are admitted first come, first served: a message that does not fit holds up those behind it."""
+    """Admits calls first come, first served: a message for which there is no space delays the messages behind it."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._arriving: dict[Receiver, int] = {}
-        """Calls whose large message may arrive now, and its size."""
+        """Calls whose large message is allowed to arrive now, with its size."""
         self._held_back: dict[Receiver, None] = {}
-        """Calls whose large message may not arrive yet."""
+        """Calls whose large message must wait."""
 
     def admits(self, call: Receiver, size: int) -> bool:
-        """Whether so many more bytes of a message may arrive now. If not, `call.grant` is called when they may."""
+        """Return whether `size` more bytes of a message can arrive now. If not, `call.grant` is called when they
+        can."""
         if call in self._held_back:
             return False
         if self._arriving and sum(self._arriving.values()) + size > _LARGEST_AT_ONCE * self.limits.message:
@@ -38,7 +39,7 @@ class LargeMessages:
         return True
 
     def release(self, call: Receiver) -> None:
-        """The large message has arrived, or is not wanted any more: the next may arrive."""
+        """Free the space of a large message that has arrived or is no longer needed, for the next one."""
         self._held_back.pop(call, None)
         if self._arriving.pop(call, None) is None:
             return

@@ -26,11 +26,11 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class GrpcListener(BaseListener):
-    """Accepts clients of `protocols` at one address, beside gRPC's health and reflection services. Messages over
-    `limits.message` are refused with RESOURCE_EXHAUSTED as soon as their size is known.
+    """Accepts clients of `protocols` at one address, in addition to gRPC's health and reflection services. Messages
+    over `limits.message` are refused with RESOURCE_EXHAUSTED as soon as their size is known.
 
-    The paths of gRPC are fixed by its schemas, so a protocol's `prefix` has no effect here. As a part of a shared
-    listener it has that one's `connections`.
+    The paths of gRPC are fixed by its schemas, so a protocol's `prefix` has no effect. As a part of a shared listener,
+    it has the `connections` of that listener.
     """
 
     opening = Opening(PREFACE, ALPN)
@@ -60,13 +60,13 @@ class GrpcListener(BaseListener):
         )
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Empty: any protocols over gRPC can follow each other."""
+        """Return an empty text: any protocols over gRPC can replace each other."""
         return ""
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> list[asyncio.Task[None]]:
-        """As in every Listener. A changed `limits.headers` holds for new connections only."""
+        """See `Listener.renew`. A changed `limits.headers` applies only to new connections."""
         self._site = site = replace(
             self._site,
             limits=settings.limits,
@@ -81,18 +81,18 @@ class GrpcListener(BaseListener):
         return [task for each in connections if isinstance(each, GrpcServerConnection) for task in each.renew(site)]
 
     def announce_end(self) -> None:
-        """From now on gRPC's health service answers NOT_SERVING, also to clients that watch it."""
+        """Report NOT_SERVING in gRPC's health service from now on, also to clients that watch it."""
         self._connections.ending = True
         self._ending.set()
 
     async def stop_accepting(self) -> None:
-        """As in every Listener. Clients are asked to send no more requests (GOAWAY); requests that `drain` gives up
-        end with UNAVAILABLE."""
+        """See `Listener.stop_accepting`. Clients are asked to send no more requests (GOAWAY); requests that `drain`
+        terminates end with UNAVAILABLE."""
         self.announce_end()
         await super().stop_accepting()
 
     def serve(self) -> GrpcServerConnection:
-        """The connection of a new client, after the TLS handshake."""
+        """Return the connection of a new client, after the TLS handshake."""
         return (BoundedGrpcConnection if self._is_bounded else GrpcServerConnection)(self._site)
 
 
@@ -104,7 +104,7 @@ def _by_name(
 
 
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:
-    """The methods that are served. If two have the same name, the last one is used."""
+    """Yield the served methods. If two have the same name, the last one is used."""
     own = list(_of_protocols(protocols, exchanges))
     services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
     descriptors = Descriptors(
@@ -119,7 +119,8 @@ def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asynci
 
 
 def _of_protocols(protocols: Sequence[Protocol], exchanges: Exchanges) -> Iterator[Method]:
-    # If two protocols have the same method, the first one serves it: of two with one name the last is used.
+    # If two protocols have the same method, the first one serves it: of two methods with the same name, the last is
+    # used.
     for protocol in reversed(protocols):
         for name in protocol.patterns:
             yield _of_protocol(name, protocol, exchanges)
@@ -137,7 +138,7 @@ def _of_protocol(name: str, protocol: Protocol, exchanges: Exchanges) -> Method:
 
 
 def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: Exchanges) -> StartRecord | None:
-    """Starts the records of requests for one of gRPC's own services."""
+    """Return the function that starts the records of requests for one of gRPC's own services."""
     start = _recorder([(protocols[0], "")], exchanges)
     if start is None:
         return None
@@ -151,7 +152,7 @@ def _recorder_of_own(operation: str, protocols: Sequence[Protocol], exchanges: E
 
 
 def _recorder(protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges) -> StartRecord | None:
-    """Starts the records of requests of the first protocol; None if nobody observes."""
+    """Return the function that starts the records of requests of the first protocol; None without observers."""
     protocol, start = protocols[0][0], exchanges.record
     return None if start is None else lambda message, size: start(message, protocol, size)
 
@@ -161,5 +162,5 @@ def _spoken(protocols: Sequence[tuple[Protocol, str]]) -> str:
 
 
 def _service(method: str) -> str:
-    """`package.Service` of `/package.Service/Method`."""
+    """Return `package.Service` for `/package.Service/Method`."""
     return method.split("/")[1]

@@ -11,7 +11,7 @@ from gateway.transports.grpc.server.descriptors import Descriptors
 
 
 class Reflection:
-    """Answers questions about `services`, which `descriptors` describe. v1 and v1alpha differ in name only."""
+    """Responds to queries about `services`, which `descriptors` describe. v1 and v1alpha differ only in their name."""
 
     def __init__(self, services: Iterable[str], descriptors: Descriptors) -> None:
         self._services = tuple(services)
@@ -19,7 +19,7 @@ class Reflection:
         self._answers: Mapping[str | None, Callable[[Protobuf], Protobuf]] = {
             "file_by_filename": self._file_by_filename,
             "file_containing_symbol": self._file_containing_symbol,
-            # The schemas here have no extensions.
+            # These schemas have no extensions.
             "file_containing_extension": lambda asked: _error(
                 Status.NOT_FOUND, f"no extension of {asked.file_containing_extension.containing_type}"
             ),
@@ -31,7 +31,7 @@ class Reflection:
         }
 
     def methods(self) -> Iterator[Method]:
-        """The methods of both versions of the service."""
+        """Yield the methods of both versions of the service."""
         for service in REFLECTIONS:
             yield Method(f"/{service}/ServerReflectionInfo", stream=self._serve)
 
@@ -43,7 +43,7 @@ class Reflection:
             message.record.end(0, bytes_of(reply))
 
     def answer(self, asked: Protobuf) -> Protobuf:
-        """The response to one question."""
+        """Return the response to one query."""
         response = self._answers[asked.WhichOneof("message_request")](asked)
         response.valid_host = asked.host
         response.original_request.CopyFrom(asked)

@@ -1,4 +1,4 @@
-"""Refusals of requests that no call is made for: of their heads alone."""
+"""Refusals of requests by their heads alone, without a call."""
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.http2.connection import Stream
@@ -10,11 +10,11 @@ from gateway.transports.grpc.server.calls import refused
 from gateway.transports.grpc.server.heads import CallHead, RequestFault
 
 _MAX_METHOD = 200
-"""Characters of an unknown method in an error."""
+"""The maximum length of an unknown method in an error, in characters."""
 
 _HTTP1_REQUIRED = RequestFault("HTTP/2 is served for gRPC only: the client is told HTTP_1_1_REQUIRED", http_status=505)
-"""Why a request that is no gRPC is refused at an address where HTTP/1.1 is served as well. Clients may then send it
-over HTTP/1.1, RFC 9113 section 7; curl does."""
+"""Why a request that is not gRPC is refused at an address that also serves HTTP/1.1. Clients can then send it over
+HTTP/1.1 (RFC 9113, section 7); curl does."""
 
 
 def refuse(http2: Http2Server[CallHead], stream: Stream, error: GatewayError, record: Record) -> None:
@@ -33,7 +33,7 @@ def refuse_fault(
     *,
     shares_http1: bool,
 ) -> None:
-    """Refuse a request for a fault of its head. `shares_http1`: HTTP/1.1 is served at the same address."""
+    """Refuse a request for a fault of its head. `shares_http1`: the same address serves HTTP/1.1."""
     if fault.http_status != 200 and shares_http1:
         fault = _HTTP1_REQUIRED
     record.failed(GatewayError(fault.status or Status.INTERNAL, Reason.INVALID_INPUT, fault.text))
@@ -47,6 +47,7 @@ def refuse_fault(
 
 
 def no_method(path: bytes, spoken: str = "") -> GatewayError:
-    """The error for a method that nobody serves; `spoken` are the listener's protocols, for those who may know."""
+    """Return the error for an unknown method; `spoken` are the listener's protocols, if the client is allowed to know
+    them."""
     text = f"no method {path.decode('utf-8', 'backslashreplace')[:_MAX_METHOD]} here"
     return refusal(Reason.UNSUPPORTED, f"{text}; this listener speaks {spoken}" if spoken else text)

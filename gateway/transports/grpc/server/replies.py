@@ -17,39 +17,39 @@ _STATUS_200 = b"\x88"
 HEAD = _STATUS_200 + write(
     ((b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity, deflate, gzip"))
 )
-"""The head of every reply, except of replies that consist of an error only."""
+"""The head of every reply, except of replies that consist only of an error."""
 
 _PLAIN_END = write(((b"grpc-status", b"0"),))
 
-# "Percent-Byte-Unencoded": printable ASCII but the percent sign.
+# "Percent-Byte-Unencoded": printable ASCII except the percent sign.
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 
 _KNOWN = frozenset(Status)
 
 
 def trailers(reply: Message) -> bytes:
-    """The header block that ends a call: the status of `reply`, its body as the error's text if the status is not 0,
-    and those of its headers that gRPC can carry."""
+    """Return the header block that ends a call: the status of `reply`, its body as the error's text if the status is
+    not 0, and its headers that gRPC can carry."""
     if not reply.status:
         raw = reply.headers.raw
         return _ended_well(tuple(raw)) if raw else _PLAIN_END
-    # gRPC clients do not know other numbers.
+    # gRPC clients accept only defined numbers.
     status = reply.status if reply.status in _KNOWN else Status.UNKNOWN
     return _fields(status, bytes(reply.body).decode("utf-8", "replace"), written(reply.headers))
 
 
 def more_trailers(record: Record) -> bytes:
-    """The fields that are added to `trailers` because of the request's record."""
+    """Return the additional fields in `trailers` for the request's record."""
     return write_repeated(record.reply_fields()) if record.tells else b""
 
 
 def status_block(status: Status, text: str) -> bytes:
-    """The header block that ends a call with an error of the listener itself."""
+    """Return the header block that ends a call with an error of the listener itself."""
     return _fields(status, text, ())
 
 
 def fault_block(fault: RequestFault) -> bytes:
-    """A whole reply without a body, to a request that is not gRPC."""
+    """Return a complete reply without a body, to a request that is not gRPC."""
     allow: tuple[Field, ...] = ((b"allow", b"POST"),) if fault.http_status == 405 else ()
     told = ((b":status", b"%d" % fault.http_status), *allow, (b"grpc-status", b"%d" % Status.INTERNAL))
     return write((*told, (b"grpc-message", _quoted(fault.text))))

@@ -1,6 +1,5 @@
-"""Ends the streams of a connection on which nothing goes on: a request that stopped arriving, or arrives too slowly, a
-stream in which nobody says anything, and a reply that the client takes too slowly. No clock: the caller says what time
-it is."""
+"""Ends stalled streams of a connection: a request that has stopped arriving, or arrives too slowly; a stream in which
+neither side sends anything; and a reply that the client receives too slowly. The caller passes the time."""
 
 import typing
 
@@ -13,7 +12,7 @@ from gateway.transports.timeouts import Timeouts
 
 
 class _Call(typing.Protocol):
-    """The parts of a call that are looked at; ServerCall describes them."""
+    """The parts of a call that are checked; see ServerCall."""
 
     arriving_since: float
     arrived_bytes: int
@@ -26,10 +25,10 @@ class _Call(typing.Protocol):
 
 
 def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: float) -> None:
-    """End the streams of `http2` that stand still for longer than `timeouts` allow. `looked`: when they were looked at
-    before. While the client reads no stream, the connection's progress counts, not theirs."""
+    """End the streams of `http2` that are stalled for longer than `timeouts` allow. `looked` is the time of the
+    previous check. While the client reads no stream, the connection's progress counts, not theirs."""
     for stream in list(http2.streams.values()):
-        with log_and_continue("the look at a gRPC stream"):
+        with log_and_continue("checking a gRPC stream"):
             _end_if_stalled(stream, http2, timeouts, looked, now)
 
 
@@ -55,8 +54,8 @@ def _end_if_stalled(stream: Stream, http2: Http2Connection, timeouts: Timeouts, 
 
 
 def _too_slow(call: _Call, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
-    """Why the message that is arriving is not waited for any longer; None if it is. While the stream's window is shut,
-    the client cannot send: then only the time for the whole message counts."""
+    """Return why the arriving message is ended; None if it continues. While the stream's window is closed, the client
+    cannot send, so only the time for the complete message counts."""
     if stream.room > 0 and now - stream.heard > timeouts.body:
         return f"nothing of the message came for {timeouts.body:g} s"
     waited = now - call.arriving_since

@@ -1,1 +1,1 @@
-"""HTTP/1.1 facing backends."""
+"""HTTP/1.1 client connections to backends."""

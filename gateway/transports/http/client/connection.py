@@ -1,11 +1,11 @@
-"""One HTTP/1.1 connection to an endpoint. It carries one exchange at a time.
+"""One HTTP/1.1 connection to an endpoint, with one exchange at a time.
 
     connection_made ──→ quiet ──send──→ exchanging ──reply complete──→ quiet, or closing
                                             └─ error, abandon ──→ closed
 
-A connection is *quiet* while it carries no exchange and its peer has neither closed it nor sent anything. HTTP/1.1
-tells which request a reply belongs to by its place on the connection alone, so only a quiet connection may be used: a
-byte that arrived before the request was sent would be taken for the beginning of its reply.
+A connection is *quiet* while it has no exchange and its peer has neither closed it nor sent anything. In HTTP/1.1, only
+the order on the connection assigns a reply to its request, so the gateway uses only quiet connections: a byte that
+arrived before the request was sent would count as the beginning of its reply.
 """
 
 import asyncio
@@ -22,51 +22,51 @@ from gateway.transports.sockets import Unconfirmed, keep_probing, listening_to, 
 SCRATCH_BYTES = 64 * 2**10
 
 _JOINED = 64 * 2**10
-"""Up to this many bytes, one copy is cheaper than one more write."""
+"""Up to this number of bytes, one copy costs less than one more write."""
 _SLICE = 256 * 2**10
-"""A large body is handed to the transport in pieces of this size, so that its buffer holds no more than one."""
+"""A large body is handed to the transport in pieces of this size, in bytes, so its buffer has at most one of them."""
 _LINGER_LOOKS = 2
-"""After the last reply the peer has until the pool's second look to close. Whoever closes first keeps the port in
-TIME_WAIT for a minute."""
+"""After the last reply, the peer has until the pool's second check to close. The side that closes first keeps the port
+in TIME_WAIT for a minute."""
 _IDLE_TIMEOUT_REPLY = b"HTTP/1.1 408"
-"""The beginning of the only reply that a server may send without a request, before it closes an idle connection (RFC
-9110 section 15.5.9)."""
+"""The beginning of the only reply that a server can send without a request, before it closes an idle connection (RFC
+9110, section 15.5.9)."""
 
 
 class HttpConnectionObserver(typing.Protocol):
     """The observer that a connection reports its state to: the pool."""
 
     def opened(self, connection: "HttpClientConnection") -> None:
-        """The socket is connected. `look_after` is to be called."""
+        """Handle a connected socket. The observer calls `look_after` later."""
 
     def ending(self, connection: "HttpClientConnection") -> None:
-        """The connection carried its last exchange; its peer should close it. `look_after` is to be called."""
+        """Handle a connection after its last exchange, which its peer should close. The observer calls `look_after`
+        later."""
 
     def freed(self, connection: "HttpClientConnection") -> None:
-        """The connection can carry another exchange."""
+        """Handle a connection that can have another exchange."""
 
     def lost(self, connection: "HttpClientConnection") -> None:
-        """The socket is closed."""
+        """Handle a closed socket."""
 
     def distrust(self) -> None:
-        """The peer sent bytes that answer no request."""
+        """Handle a peer that sent bytes without a request."""
 
 
 class HttpClientConnection(asyncio.BufferedProtocol):
     """Sends requests and receives replies, one after the other.
 
-    `scratch` receives bytes. All connections of a loop may share it, because every loop fills it and calls
-    `buffer_updated` without doing anything else in between. `reusable`: whether the connection may carry more than one
-    exchange.
+    `scratch` receives bytes. All connections of a loop can share it, because the loop calls `buffer_updated`
+    immediately after it has filled the buffer. `reusable`: whether the connection can have more than one exchange.
     """
 
-    # Not set by the constructor: a connection for one exchange needs few of them.
+    # Not set by the constructor, because a connection for one exchange needs few of them.
     idle_since = 0.0
     unrequested = b""
-    """The beginning of what the peer sent though nothing was asked."""
+    """The beginning of the bytes that the peer sent without a request."""
     _paused = False
     _looks_left: int | None = None
-    """After so many looks it is closed."""
+    """The number of checks after which it is closed."""
     _is_probing = False
     _request_size = 0
 
@@ -86,16 +86,16 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         """Whether the next bytes begin a reply that is not the first one on this connection."""
 
     def send_last(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
-        """As `send`; the connection carries no exchange after this one, whatever the peer says."""
+        """Like `send`, but the connection has no exchange after this one, independent of the peer's headers."""
         self._reusable = False
         return self.send(head, message, size, reply)
 
     def send(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
-        """Write a request whose parts have `size` bytes together. The connection must be quiet. `head` and a small body
-        are one write.
+        """Write a request whose parts have a total of `size` bytes. The connection must be quiet. `head` and a small
+        body are one write.
 
-        Returns a future whose result is `reply` once that is complete; it fails with TransportError. A caller that
-        stops waiting for it calls `abandon`.
+        Return a future whose result is `reply` once that is complete; it fails with TransportError. A caller that stops
+        waiting for it calls `abandon`.
         """
         self._reply = reply
         self._request_size = len(head) + size
@@ -108,7 +108,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         return waiter
 
     def abandon(self, waiter: "asyncio.Future[ReplyReader]") -> None:
-        """Give up waiting for a reply: close the connection, so that the peer notices, unless the reply is complete."""
+        """Stop waiting for a reply: close the connection, which the peer notices, unless the reply is complete."""
         if waiter is self._waiter:
             if self._reply is not None:
                 self._reply.stop()
@@ -116,34 +116,35 @@ class HttpClientConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def resume_reading(self) -> None:
-        """Read on, after `reply.is_paused` was set."""
+        """Resume reading, after `reply.is_paused` was set."""
         if not self._transport.is_closing():
             self._transport.resume_reading()
             self._write_on()
 
     def is_quiet(self) -> bool:
-        """Whether the peer has neither closed nor sent anything, including bytes that the loop has not read yet."""
+        """Return whether the peer has neither closed nor sent anything, including bytes that the loop has not read
+        yet."""
         return not self._transport.is_closing() and not self._poll.poll(0)
 
     def is_fresh(self) -> bool:
-        """Whether a new connection is quiet. Over TLS the peer may have sent bytes of TLS itself, such as session
-        tickets."""
+        """Return whether a new connection is quiet. Over TLS, the peer might have sent bytes of TLS itself, such as
+        session tickets."""
         return not self._transport.is_closing() if self._is_tls else self.is_quiet()
 
     def drop(self) -> None:
-        """Close a connection that carries no exchange and is not quiet."""
-        if not self._is_tls and not self._transport.is_closing():  # the bytes may belong to TLS itself
+        """Close a connection that has no exchange and is not quiet."""
+        if not self._is_tls and not self._transport.is_closing():  # the bytes can belong to TLS itself
             self._check_unrequested(unread(self._transport.get_extra_info("socket"), FIRST_BYTES))
         self.abort()
 
     def abort(self) -> None:
-        """Close at once. A reply that is waited for fails."""
+        """Close immediately. A pending reply fails."""
         self._unwritten = None
         self._transport.abort()
 
     def look_after(self) -> bool:
-        """Called after a while, and again while it returns true. TCP keepalive is switched on only here: it matters
-        after a minute, and most calls are shorter than the time until the first look."""
+        """Check the connection. The observer calls this after a delay, and again while it returns True. TCP keepalive
+        is enabled here, not earlier: it matters after a minute, and most calls end before the first check."""
         if self._transport.is_closing():
             return False
         if not self._is_probing:
@@ -156,7 +157,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
             self.abort()
         return self._looks_left > 0
 
-    # What the loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
@@ -190,8 +191,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         elif reply.is_paused:
             self._transport.pause_reading()
         elif nbytes == len(self._scratch) and reply.body_buffer is None:
-            # There is more. The parser calls back for each chunk, however small, and uvloop would go on reading: others
-            # have their turn first.
+            # There is more. The parser calls back for each chunk, however small, and uvloop would continue to read:
+            # other connections get their turn first.
             self._transport.pause_reading()
             self.loop.call_soon(self._read_on)
 
@@ -223,14 +224,14 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         self._write_on()
 
     def _check_unrequested(self, data: bytes) -> None:
-        """Report a peer whose bytes answer no request; `data` is their beginning."""
+        """Report a peer that sent bytes without a request; `data` is their beginning."""
         self.unrequested = data
         if data and not data.startswith(_IDLE_TIMEOUT_REPLY):
             self._observer.distrust()
 
     def _check_order(self) -> None:
-        """Refuse a reply that was sent before the peer's system had received anything of the request: it is a second
-        reply to an earlier request. One that is sent later cannot be told from the right reply."""
+        """Refuse a reply that was sent before the peer's system had received any part of the request: it is a second
+        reply to an earlier request. If it is sent later, it cannot be distinguished from the right reply."""
         if not self._is_tls and self._unconfirmed.count() >= self._request_size:
             self._observer.distrust()
             raise malformed("reply was sent before the request had arrived, so it answers another one")
@@ -239,7 +240,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         """Write pieces of the request's body until the transport pauses writing."""
         while self._unwritten is not None and not self._paused:
             if not self.is_quiet():
-                # The peer may have refused the request and closed: a failing write would lose its reply, so read first.
+                # The peer might have refused the request and closed: a failed write would lose its reply, so read
+                # first.
                 if self._reply is None or not self._reply.is_paused:
                     self.loop.call_soon(self._write_on)
                 return
@@ -255,7 +257,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
     def _finish(self, reply: ReplyReader) -> None:
         waiter = self._waiter
         self._waiter = self._reply = None
-        # A peer may answer before it has read the whole request; the connection is then in the middle of it.
+        # A peer can respond before it has read the complete request; the connection is then in the middle of the
+        # request.
         is_written = self._unwritten is None and not self._transport.get_write_buffer_size()
         if is_written and reply.keep_alive and self._reusable:
             self._has_earlier_reply = True

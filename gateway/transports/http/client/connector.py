@@ -1,4 +1,4 @@
-"""The HTTP connector: exchanges messages with one endpoint, over connections that are kept where it allows that."""
+"""The HTTP connector: exchanges messages with one endpoint, over persistent connections if the endpoint allows them."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable
@@ -29,29 +29,30 @@ class ConnectorTimeouts:
     """Time limits in seconds."""
 
     connect: float = CONNECT_SECONDS
-    """For opening a connection: resolving the name, TCP and TLS."""
+    """Maximum time to open a connection: name resolution, TCP and TLS."""
     idle: float = 4.0
-    """Until an idle connection is closed: before the endpoint closes it, as uvicorn (MLServer, KServe) and the C++
-    UM-Bridge server do after 5 s."""
+    """Time until an idle connection is closed: before the endpoint closes it, because uvicorn (MLServer, KServe) and
+    the C++ UM-Bridge server do that after 5 s."""
 
 
 DEFAULT_TIMEOUTS = ConnectorTimeouts()
 
 
 class HttpConnector:
-    """Any number of exchanges may run at once, each on a connection of its own.
+    """The connector of one endpoint. Any number of exchanges can run in parallel, each on its own connection.
 
     No request is ever sent twice. An idle connection is used only if its peer has left it open and silent. If the
-    connection closes after the request was sent, the exchange fails with `sent=True`: the endpoint may have begun to
-    work on it.
+    connection closes after the request was sent, the exchange fails with `sent=True`, because the endpoint might have
+    begun to process it.
 
-    `address` is as in `parse_address`. With `tls` an address without a scheme is one of https; for https without it the
-    system's certificates verify the endpoint.
-    `ip` is the IP address to connect to; without it all addresses of the host's name are tried. Everything that the
-    endpoint is told (the Host header, TLS's server name) has the name. `headers` are sent with every message.
+    `address` has the form in `parse_address`. With `tls`, an address without a scheme means https; for https without
+    `tls`, the system's certificates verify the endpoint.
+
+    `ip` is the IP address to connect to; without it, all addresses of the host name are tried. The data sent to the
+    endpoint (the Host header, TLS's server name) has the host name. `headers` are sent with every message.
 
     Raises:
-        ValueError: `address` is no address.
+        ValueError: `address` is invalid.
     """
 
     def __init__(
@@ -81,11 +82,11 @@ class HttpConnector:
         self._reply_heads = ReplyHeads()
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and return its reply, uncompressed. Cancelling closes the connection.
+        """Send `message` and return its reply, uncompressed. Cancellation closes the connection.
 
         Raises:
-            TransportError: UNAVAILABLE, the endpoint could not be reached, or broke off; INTERNAL, the reply is
-                malformed or too large; DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
+            TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection was lost; INTERNAL if the
+                reply is malformed or too large; DEADLINE_EXCEEDED if the deadline passed before anything was sent.
             ValueError: the message cannot be written as HTTP.
         """
         parts, pool, deadline = message.parts, self._pool, message.deadline
@@ -101,23 +102,23 @@ class HttpConnector:
             connection.abandon(waiter)
             raise
         finally:
-            del waiter  # its error refers to this frame: both would wait for the garbage collector
+            del waiter  # its error refers to this frame: both would stay until garbage collection
         if reply.coding:
             return await self._inflated_reply(reply)
         assert reply.message is not None
         return reply.message
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message` and yield each message of its reply when it is pulled. `stream_framing` cuts the body of a 200
-        into messages; any other reply is one message, as from `exchange`. Closing the iterator early closes the
-        connection, so that the endpoint stops. The wait for the next message has no limit.
+        """Send `message` and yield each message of its reply when it is pulled. `stream_framing` splits the body of a
+        200 into messages; any other reply is one message, like from `exchange`. Closing the iterator early closes the
+        connection, so the endpoint stops. The wait for the next message has no limit.
 
-        After a request with a body whose method has none by RFC 9110 (GET, DELETE, ...), as a client may send one on a
-        route that passes it unchanged, the connection is closed: a server that ignores the body would take it for the
-        next request.
+        On a route that passes requests unchanged, a client can send a body with a method that has none by RFC 9110
+        (GET, DELETE, ...). After a request like this, the connection is closed, because a server that ignores the body
+        would read it as the next request.
 
         Raises:
-            TransportError: as `exchange`, also after some messages; UNIMPLEMENTED without a `stream_framing`.
+            TransportError: like `exchange`, also after some messages; UNIMPLEMENTED without a `stream_framing`.
             ValueError: the message cannot be written as HTTP.
         """
         if self._stream_framing is None:
@@ -142,17 +143,18 @@ class HttpConnector:
             whole = end.result()
         finally:
             connection.abandon(end)
-            del end  # as in `exchange`
+            del end  # like in `exchange`
         if not reply.is_cut:
             assert whole.message is not None
             yield await self._inflated_reply(whole) if whole.coding else whole.message
 
     async def close(self) -> None:
-        """Close every connection. Exchanges that are running fail."""
+        """Close every connection. Exchanges in progress fail."""
         await self._pool.close()
 
     async def _fresh_connection(self, deadline: float | None) -> HttpClientConnection:
-        """A new connection, on which the endpoint has sent nothing. The caller sends its request at once."""
+        """Return a new connection, on which the endpoint has sent nothing. The caller must send its request
+        immediately."""
         if self._pool.is_closed:
             raise connector_closed()
         loop = asyncio.get_running_loop()
@@ -161,7 +163,7 @@ class HttpConnector:
         connection = HttpClientConnection(loop, self._scratch, self._pool, reusable=self._reusable)
         opening = self._open(loop, connection)
         try:
-            if seconds == self._connect_seconds:  # as for most calls; `TimeLimit` is the cheaper one
+            if seconds == self._connect_seconds:  # like for most calls; `TimeLimit` costs less
                 await self._connect_limit.wait(now + seconds, loop, opening, TimeoutError)
             else:
                 await wait_until(now + seconds, opening, TimeoutError)
@@ -202,7 +204,7 @@ class HttpConnector:
 
 
 def _spoiled(connection: HttpClientConnection) -> TransportError:
-    """The error for a new connection that is not quiet; it is closed."""
+    """Return the error for a new connection that is not quiet; it is closed."""
     connection.drop()
     how = "sent something on" if connection.unrequested else "closed"
     hint = foreign(connection.unrequested, "http")

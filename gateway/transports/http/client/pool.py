@@ -1,4 +1,4 @@
-"""The connections to one endpoint, and which of them are idle."""
+"""The connections to one endpoint, including the idle ones."""
 
 import asyncio
 import math
@@ -8,39 +8,39 @@ from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.http.client.connection import HttpClientConnection
 
 DISTRUST_SECONDS = 60.0
-"""After an endpoint sent bytes that answer no request, each exchange gets a connection of its own for so long. A second
-reply to one request that arrives after the next request was sent would be taken for the reply to that one."""
+"""How long each exchange gets its own connection after an endpoint has sent bytes without a request, in seconds. A
+second reply to one request that arrives after the next request was sent would count as the reply to that request."""
 
 WATCH_SECONDS = 1.0
-"""How often the new connections and those that are ending are looked at."""
+"""The interval of checks of new connections and connections that are ending, in seconds."""
 
 
 class HttpPool:
-    """The connection that was used last is used next, so that superfluous ones stay idle; they are closed after
-    `idle_seconds`."""
+    """The connections to one endpoint. The most recently used one is used next, so superfluous ones stay idle; they are
+    closed after `idle_seconds`."""
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._connections: ConnectorConnections[HttpClientConnection] = ConnectorConnections()
-        self._idle: list[HttpClientConnection] = []  # the oldest first
+        self._idle: list[HttpClientConnection] = []  # oldest first
         self._timer: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._distrusted_until = -math.inf
         self.is_cautious = False
-        """Whether the endpoint was distrusted when `keeps` last looked."""
+        """Whether the endpoint was distrusted at the last check of `keeps`."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether no connection may be opened any more."""
+        """Whether no more connections can be opened."""
         return self._connections.is_closed
 
     @property
     def keeps(self) -> bool:
-        """Whether connections are kept after their exchange; not while the endpoint is distrusted."""
+        """Whether connections are kept after their exchange; False while the endpoint is distrusted."""
         return not self.is_cautious or self._is_trusted_again()
 
     def take(self) -> HttpClientConnection | None:
-        """An idle connection that its peer has left open and silent; None if there is none."""
+        """Return an idle connection that its peer has left open and silent; None if there is none."""
         idle = self._idle
         while idle:
             connection = idle.pop()
@@ -50,28 +50,28 @@ class HttpPool:
         return None
 
     async def close(self) -> None:
-        """Close every connection, also those that are still being opened."""
+        """Close every connection, including connections that are still being opened."""
         if self._timer is not None:
             self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
         await self._connections.close()
 
-    # What the connections call.
+    # Callbacks of the connections.
 
     def opened(self, connection: HttpClientConnection) -> None:
-        """As in HttpConnectionObserver."""
+        """See `HttpConnectionObserver.opened`."""
         self._connections.opened(connection)
         if self._watching is None:
             self._watch(connection.loop)
 
     def ending(self, connection: HttpClientConnection) -> None:
-        """As in HttpConnectionObserver."""
+        """See `HttpConnectionObserver.ending`."""
         if self._watching is None:
             self._watch(connection.loop)
 
     def freed(self, connection: HttpClientConnection) -> None:
-        """As in HttpConnectionObserver."""
+        """See `HttpConnectionObserver.freed`."""
         if self.is_cautious and not self.keeps:
             connection.abort()
             return
@@ -82,7 +82,7 @@ class HttpPool:
             self._timer = loop.call_later(self._idle_seconds, self._close_old)
 
     def distrust(self) -> None:
-        """As in HttpConnectionObserver: use no connection twice for DISTRUST_SECONDS."""
+        """See `HttpConnectionObserver.distrust`: use no connection twice for DISTRUST_SECONDS."""
         self._distrusted_until = asyncio.get_running_loop().time() + DISTRUST_SECONDS
         self.is_cautious = True
         for connection in self._idle:
@@ -90,7 +90,8 @@ class HttpPool:
         self._idle.clear()
 
     def lost(self, connection: HttpClientConnection) -> None:
-        """As in HttpConnectionObserver. A closed one stays in the idle list until `take` or the timer finds it."""
+        """See `HttpConnectionObserver.lost`. A closed connection stays in the idle list until `take` or the timer finds
+        it."""
         self._connections.lost(connection)
 
     def _is_trusted_again(self) -> bool:
@@ -100,15 +101,15 @@ class HttpPool:
         return True
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look after all connections in a while: one timer for all of them is cheaper than one for each."""
+        """Schedule a check of all connections: one timer for all of them costs less than one for each."""
         self._watching = loop.call_later(WATCH_SECONDS, self._look_after, loop)
 
     def _look_after(self, loop: asyncio.AbstractEventLoop) -> None:
         self._watching = None
         is_ending = False
         for connection in list(self._connections):
-            goes_on = True  # one whose look failed is looked at again
-            with log_and_continue("the look at a connection to an endpoint"):
+            goes_on = True  # a connection is checked again if its check failed
+            with log_and_continue("checking a connection to an endpoint"):
                 goes_on = connection.look_after()
             is_ending |= goes_on
         if is_ending:

@@ -1,4 +1,4 @@
-"""Reading one reply of an endpoint: bytes in, a Message out. No sockets."""
+"""Reads one reply of an endpoint: bytes in, a Message out. No sockets."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,20 +14,20 @@ from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeads
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
 from gateway.transports.protocol_hints import FIRST_BYTES, foreign
 
-# A body with a Content-Length of at least this is received straight into its buffer: the parser would copy it.
+# A body with at least this Content-Length is received directly into its buffer, because the parser would copy it.
 _LARGE = 64 * 2**10
 _VERSIONS = ("1.1", "1.0")
-_NO_BODY = (204, 304)  # RFC 9112 section 6.3: whatever the headers say
+_NO_BODY = (204, 304)  # RFC 9112, section 6.3: independent of the headers
 
 
 class ReplyReader:
-    """Reads one reply. Each exchange has a new reader, so that nothing of one reply can get into the next. `to_head`:
-    the reply is to a HEAD request. `close` closes the connection. `heads` are those of the endpoint's earlier replies.
+    """Reads one reply. Each exchange has a new reader, so one reply cannot affect the next. `to_head`: the reply is to
+    a HEAD request. `close` closes the connection. `heads` are the known heads of the endpoint's earlier replies.
 
-    The next bytes go into `body_buffer`, if it is not None, and are reported with `filled`; else they are given to
-    `read`. While `is_paused`, no bytes are to be read. `message` is None until the reply is complete. From then on,
-    `keep_alive` says whether the connection can carry another exchange, `coding` is the Content-Encoding, and
-    `has_extra_bytes` says that bytes followed that belong to no reply. Every method raises TransportError for a
+    The next bytes go into `body_buffer`, if it is not None, and are reported with `filled`; else they are passed to
+    `read`. While `is_paused`, no bytes should be read. `message` is None until the reply is complete. After that,
+    `keep_alive` is whether the connection can have another exchange, `coding` is the Content-Encoding, and
+    `has_extra_bytes` is whether bytes followed that belong to no reply. Every method raises TransportError for a
     malformed reply.
     """
 
@@ -60,10 +60,10 @@ class ReplyReader:
         self._heads = None if to_head else heads
 
     def read(self, data: memoryview) -> Message | None:
-        """Read bytes. Returns the message once it is complete.
+        """Read bytes. Return the message once it is complete.
 
-        If the first bytes are a whole reply with a head that is known, and nothing else, the parser is not needed: it
-        would find the same. It reads all other replies.
+        If the first bytes are exactly one complete reply with a known head, the parser is not needed, because its
+        result would be the same. It reads all other replies.
         """
         heads = self._heads
         if heads is None:
@@ -78,7 +78,7 @@ class ReplyReader:
         return self._completed(head.headers, first[head.size :], head.status, head.keep_alive)
 
     def _parse_first(self, data: bytes, heads: ReplyHeads) -> Message | None:
-        """Parse the first bytes. If they are a whole reply with a Content-Length, its head becomes known."""
+        """Parse the first bytes. If they are a complete reply with a Content-Length, add its head to the known ones."""
         message, length, whole = self._parse(data), self._length, len(data)
         if message is not None and length is not None:
             size = whole - length
@@ -99,7 +99,7 @@ class ReplyReader:
         return self.message
 
     def filled(self, count: int) -> Message | None:
-        """`count` bytes were received into `body_buffer`. Returns the message once it is complete."""
+        """Handle `count` bytes that were received into `body_buffer`. Return the message once it is complete."""
         assert self.body_buffer is not None
         assert self._arriving is not None
         self._size += count
@@ -112,7 +112,7 @@ class ReplyReader:
         return self.message
 
     def end(self) -> Message:
-        """The peer has closed the connection. Returns the message if this is how the reply ends."""
+        """Handle a connection that the peer has closed. Return the message if this is how the reply ends."""
         if not self._until_close:
             raise self.broken_off("closed")
         self._complete(keep_alive=False)
@@ -120,13 +120,13 @@ class ReplyReader:
         return self.message
 
     def stop(self) -> None:
-        """The reply will not be complete: forget what has arrived of it. The parser and this refer to each other, so
-        that nothing of it would be freed before the next collection of garbage."""
+        """Drop the received part of a reply that will not be complete. The parser and this reader refer to each other,
+        so without this call the memory would not be freed before the next garbage collection."""
         self._parser = self._arriving = self.body_buffer = None
         self._body = b""
 
     def broken_off(self, verb: str) -> TransportError:
-        """The error for a connection that ended before the reply was complete. `verb`: "closed" or "reset"."""
+        """Return the error for a connection that ended before the reply was complete. `verb`: "closed" or "reset"."""
         return TransportError(
             Status.UNAVAILABLE, Reason.UNREACHABLE, f"{verb} the connection {self._progress()}", sent=True
         )
@@ -143,7 +143,7 @@ class ReplyReader:
         if self._size != size_before:
             self._fed = 0
         elif self._fed > self._limits.headers:
-            # Heads, interim replies, chunk extensions and trailers: none of them may go on for ever.
+            # Heads, interim replies, chunk extensions and trailers: each has a size limit.
             self._refuse_headers()
         if self._arriving is not None and self._length is not None and self._length >= _LARGE:
             self._make_room(self._arriving)
@@ -153,8 +153,8 @@ class ReplyReader:
         self.body_buffer = arriving.unfilled
 
     def _end_parsing(self, error: Exception, data: memoryview | bytes) -> None:
-        """The parser has stopped: at bytes after a complete reply, because a callback raised, or because it is not
-        HTTP/1."""
+        """Handle the end of parsing: at bytes after a complete reply, because a callback raised, or because the data is
+        not HTTP/1."""
         if self.message is not None:
             self.keep_alive = False
             self.has_extra_bytes = True
@@ -166,7 +166,7 @@ class ReplyReader:
         hint = foreign(bytes(data[:FIRST_BYTES]), "http") if is_first else ""
         raise malformed(f"reply is not HTTP/1.1: {text}{hint}") from error
 
-    # What the parser calls.
+    # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
         if self.message is not None:
@@ -269,7 +269,7 @@ class ReplyReader:
 
 @contextmanager
 def overload_as_transport_error() -> Iterator[None]:
-    """Turn the GatewayError for a process without memory into the TransportError of the exchange."""
+    """Convert the GatewayError for a process without memory to the TransportError of the exchange."""
     try:
         yield
     except GatewayError as error:
@@ -278,18 +278,18 @@ def overload_as_transport_error() -> Iterator[None]:
 
 
 def malformed(text: str) -> TransportError:
-    """The error for a reply that breaks the rules of HTTP."""
+    """Return the error for a reply that violates HTTP."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True)
 
 
 def too_large(text: str) -> TransportError:
-    """The error for a reply that exceeds a limit."""
+    """Return the error for a reply that exceeds a limit."""
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, text, sent=True, answered=True)
 
 
 def unreadable(error: DecodeError | GatewayError) -> TransportError:
-    """The error for a body that cannot be cut or inflated: a DecodeError means malformed, a GatewayError too large, or
-    that the process has no memory left for it."""
+    """Return the error for a body that cannot be split or decompressed: a DecodeError means malformed; a GatewayError
+    means too large, or no memory left in the process."""
     if isinstance(error, GatewayError) and error.reason is Reason.OVERLOADED:
         return TransportError(error.status, error.reason, f"reply refused: {error.message}", sent=True)
     make = malformed if isinstance(error, DecodeError) else too_large

@@ -1,5 +1,5 @@
-"""Heads of earlier replies: an endpoint sends the same head again and again, with another Content-Length each time, and
-another Date once a second."""
+"""Heads of earlier replies: an endpoint often sends the same head, with only another Content-Length, and another Date
+once a second."""
 
 import re
 
@@ -11,13 +11,13 @@ _END_OF_HEAD = b"\r\n\r\n"
 _LENGTH = re.compile(rb"(\r\ncontent-length: )[0-9]+\r\n", re.IGNORECASE)
 _MOST_DIGITS = 15
 
-# Endpoints choose the heads, so they are bounded in number and in size (bytes).
+# Endpoints choose the heads, so their number and size (in bytes) are limited.
 MOST_HEADS = 64
 LARGEST_HEAD = 1024
 
 
 class ReplyHead(Struct, frozen=True):
-    """The head of a reply with a Content-Length. `size` is that of the head in bytes, `whole` that of the
+    """The head of a reply with a Content-Length. `size` is the size of the head in bytes, `whole` the size of the
     reply; `coding` is the Content-Encoding."""
 
     headers: Headers
@@ -29,14 +29,14 @@ class ReplyHead(Struct, frozen=True):
 
 
 class ReplyHeads:
-    """The heads of one endpoint's replies that the parser has accepted. A head is looked up by all its bytes but the
-    digits of its Content-Length: from the others the parser would read the same again."""
+    """The heads of one endpoint's replies that the parser has accepted. The key of a head consists of all its bytes
+    except the digits of its Content-Length: for the same bytes, the parser's result would be the same."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, ReplyHead] = {}
         self._length_line = b"\r\nContent-Length: "
-        """The begin of the line with the Content-Length, as the endpoint writes it."""
-        # The head that was found last, because the next one is often the same: comparing costs a third of finding it.
+        """The beginning of the line with the Content-Length, in the endpoint's spelling."""
+        # The last head that was found, because the next one is often the same: a comparison costs a third of a lookup.
         self._last_bytes = _END_OF_HEAD
         self._last: ReplyHead | None = None
 
@@ -44,8 +44,8 @@ class ReplyHeads:
         return len(self._known)
 
     def find(self, data: bytes) -> ReplyHead | None:
-        """The head that `data` begins with; None if it is not known."""
-        # A head ends at its first empty line, so data that begin with all bytes of a head begin with this head.
+        """Return the head at the beginning of `data`; None if it is not known."""
+        # A head ends at its first empty line, so data that begins with all bytes of a head begins with this head.
         if data.startswith(self._last_bytes):
             return self._last
         end_of_fields = data.find(_END_OF_HEAD, 0, LARGEST_HEAD)
@@ -64,10 +64,10 @@ class ReplyHeads:
         return found
 
     def add(self, data: bytes, head: ReplyHead) -> None:
-        """Remember `head`, which the parser has read from the beginning of `data`. `data` is the whole reply.
+        """Add `head`, which the parser has read from the beginning of `data`. `data` is the complete reply.
 
-        A head is remembered only if it ends at the first empty line, so that what was read before that line was this
-        head alone, without an interim reply. The one that was added first makes room for it.
+        A head is added only if it ends at the first empty line, so the bytes before that line are only this head,
+        without an interim reply. The oldest head is removed if there are too many.
         """
         size = head.size
         if size > LARGEST_HEAD or data.find(_END_OF_HEAD) != size - len(_END_OF_HEAD):

@@ -1,4 +1,4 @@
-"""Reading a reply of many messages: its body is cut as it arrives, and the messages wait here until they are pulled."""
+"""Reads a reply with many messages: its body is split as it arrives, and the messages wait until they are pulled."""
 
 import asyncio
 from collections import deque
@@ -10,20 +10,20 @@ from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.client.reply import ReplyReader, malformed, unreadable
 
 _MAX_WAITING = 64 * 2**10
-"""Bytes of messages that may wait. More stays in the kernel, which makes the endpoint wait."""
+"""The maximum number of bytes of waiting messages. More stay in the kernel, which makes the endpoint wait."""
 _OVERHEAD = 64
-"""Bytes that each message counts beside its own: the memory that an empty one takes."""
+"""The number of bytes added to the size of each message: the memory that an empty one takes."""
 
 
 class StreamedReplyReader(ReplyReader):
-    """Reads one reply. The body of a 200 is cut by `framing`, and `pop` returns its messages. Any other reply, and one
-    to HEAD, is read as by ReplyReader, and `message` has its body.
+    """Reads one reply. `framing` splits the body of a 200, and `pop` returns its messages. Any other reply, and a reply
+    to HEAD, is read like in ReplyReader, and `message` has its body.
 
-    `news` is set when a message arrives and when the reply ends. `is_paused` while too many messages wait.
+    `news` is set when a message arrives and when the reply ends. `is_paused` is True while too many messages wait.
     """
 
     is_cut = False
-    """Whether the body is cut into messages, as that of a 200 is."""
+    """Whether the body is split into messages, which is the case for a 200."""
 
     def __init__(self, limits: Limits, framing: StreamFraming, *, to_head: bool) -> None:
         super().__init__(limits, to_head=to_head)
@@ -34,7 +34,7 @@ class StreamedReplyReader(ReplyReader):
         self._waiting = 0
 
     def pop(self) -> Message | None:
-        """The next message, with the reply's status and headers; None if none has arrived."""
+        """Return the next message, with the reply's status and headers; None if none has arrived."""
         if not self._arrived:
             self.news.clear()
             self._waiting = 0
@@ -43,8 +43,8 @@ class StreamedReplyReader(ReplyReader):
         return Message(status=self._status, headers=self._all_headers, parts=(self._arrived.popleft(),))
 
     def ended(self, end: "asyncio.Future[ReplyReader]") -> None:
-        """The reply is complete or broken off. Wakes whoever waits for a message, and marks the error as seen, for the
-        case that nobody waits."""
+        """Handle the end of the reply, complete or not. Wake the task that waits for a message, and mark the error as
+        retrieved, in case no task waits."""
         if not end.cancelled():
             end.exception()
         self.news.set()
@@ -66,7 +66,7 @@ class StreamedReplyReader(ReplyReader):
             return
         coding = fields.get(b"content-encoding", b"identity").decode("latin-1")
         if coding.strip().lower() != "identity" and not self._keeps_coding:
-            # The gateway did not ask for one, and no known server uses one.
+            # The gateway did not request one, and no known server uses one.
             raise malformed(f"streamed reply has Content-Encoding {coding!r}, expected none")
         self.is_cut = True
         self._all_headers = Headers(self._headers)

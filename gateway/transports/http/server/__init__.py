@@ -1,1 +1,1 @@
-"""HTTP/1.1 facing clients."""
+"""HTTP/1.1 server connections to clients."""

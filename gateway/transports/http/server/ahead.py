@@ -1,10 +1,10 @@
-"""The bytes that a client sends before their turn: pipelined requests, while an earlier one is answered."""
+"""The bytes that a client sends before their turn: pipelined requests, while an earlier one is served."""
 
 from gateway.core.errors import GatewayError
 from gateway.transports.memory import ConnectionMemory
 
 _MAX_AHEAD = 64 * 2**10
-"""Bytes that are kept. More stays in the kernel, which makes the client wait."""
+"""The maximum number of bytes kept. More stay in the kernel, which makes the client wait."""
 
 
 class BytesAhead:
@@ -17,20 +17,20 @@ class BytesAhead:
         self.error: GatewayError | None = None
         """Why bytes were not kept: the connection ends with this error when their turn comes."""
         self.is_full = False
-        """Whether no more bytes are to be read from the client."""
+        """Whether no more bytes should be read from the client."""
 
     def store(self, data: bytes, connection_memory: ConnectionMemory) -> None:
-        """Keep bytes, or note why not."""
+        """Keep bytes, or record why not."""
         try:
             connection_memory.add(len(data))
         except GatewayError as error:
-            self.error = error.with_traceback(None)  # whose frames hold the bytes
+            self.error = error.with_traceback(None)  # its frames refer to the bytes
         else:
             self.data += data
         self.is_full = self.error is not None or len(self.data) > _MAX_AHEAD
 
     def take(self, connection_memory: ConnectionMemory) -> bytes:
-        """The bytes, whose turn has come."""
+        """Return the bytes when their turn has come."""
         taken, self.data = bytes(self.data), bytearray()
         self.is_full = False
         connection_memory.free(len(taken))

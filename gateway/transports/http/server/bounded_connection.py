@@ -1,6 +1,6 @@
-"""The connection of a listener that bounds the requests or the age of connections, or sheds load.
+"""The connection of a listener that limits the requests or the age of connections, or sheds load.
 
-It has a class of its own so that other listeners do not pay for that with each request.
+The class is separate, so other listeners have no additional cost per request.
 """
 
 from copy import copy
@@ -13,8 +13,8 @@ from gateway.transports.lifespan import Lifespan
 
 
 class BoundedHttpConnection(HttpServerConnection):
-    """After its last request the reply has `Connection: close`. A request that is shed is refused after its head; a
-    small body is still received, so that the connection can be kept."""
+    """A connection with limits. The reply to its last request has `Connection: close`. A request that is shed is
+    refused after its head; a small body is still received, so the connection can be kept."""
 
     def __init__(self, context: HttpContext) -> None:
         super().__init__(context)
@@ -22,7 +22,7 @@ class BoundedHttpConnection(HttpServerConnection):
         self._shedding = context.connections.shedding
 
     def _receive_whole(self, data: bytes) -> bool:
-        """Never: each request may be shed, which `_request_begun` decides."""
+        """Return False: `_request_begun` decides whether to shed each request."""
         return False
 
     def _request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:

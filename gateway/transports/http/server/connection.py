@@ -1,7 +1,7 @@
 """One client's HTTP/1.1 connection: receives requests one at a time, hands each to the exchange, and writes its reply
-before it looks at the next.
+before the next request.
 
-The phases and their time limits are drawn in `lifecycle`. This table has the events and the methods that handle them:
+`lifecycle` describes the phases and their time limits. This table has the events and the methods that handle them:
 
     phase            event                                       method             next phase
     IDLE             a part of a head arrived                    _head_begun        HEAD
@@ -14,8 +14,8 @@ The phases and their time limits are drawn in `lifecycle`. This table has the ev
     any              the request cannot be received to its end   _reject            LINGERING
     ANSWERING        the client ends its side (`half_close`)     eof_received       ANSWERING, then CLOSED
 
-Bytes that arrive while an earlier request is answered wait in `_ahead`. Parsing (`whole_heads`, `request_head`,
-`request_body`) and writing (`reply_bytes`, `streamed_reply`) are done without sockets in files of their own.
+Bytes that arrive while an earlier request is served wait in `_ahead`. Parsing (`whole_heads`, `request_head`,
+`request_body`) and writing (`reply_bytes`, `streamed_reply`) are in separate files without sockets.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ from gateway.transports.lifecycle import Lifecycle, Phase
 log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN = 32
-"""The most requests that are received from one connection in a row, fewer if they take TURN seconds; then others have
-their turn. A client may send thousands at once, and many are answered in 0.1 ms each without waiting for anything; a
-head with 2,000 fields takes 2 ms."""
+"""The maximum number of requests that are received from one connection in a row, fewer if they take TURN seconds; then
+other connections get their turn. A client can send thousands together, and many are answered in 0.1 ms each without
+waiting; a head with 2,000 fields takes 2 ms."""
 
 # Python 3.11 takes ten times as long to find a member in its class.
 _IDLE, _HEAD, _BODY, _ANSWERING = Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.ANSWERING
@@ -64,8 +64,8 @@ _NONE: frozenset[bytes] = frozenset()
 
 
 class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
-    """Serves one client. `_head` and `_dispatch` belong to the request that is being received or answered; they are
-    None until its head is parsed."""
+    """Serves one client. `_head` and `_dispatch` belong to the request that is being received or served; they are None
+    until its head is parsed."""
 
     HEAD_NAME, BODY_NAME = "the request's head", "the request's body"
 
@@ -79,20 +79,21 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._body: SizedBody | ChunkedBody | None = None
         """The body that is arriving."""
         self._filling: SizedBody | None = None
-        """The body that the next bytes are received straight into."""
+        """The body into which the next bytes are directly received."""
         self._ahead = BytesAhead()
         self._keep_alive = False
         """Whether the connection is kept after the reply."""
         self._task: asyncio.Task[None] | None = None
-        """Answers the request, where that takes time."""
+        """The task that serves the request, if that takes time."""
         self._half_close: HalfClose | None = None
-        """Finds out whether a client that will send nothing more waits for its reply; None before it says so."""
+        """Detects whether a client that has ended its side still waits for its reply; None before it has ended its
+        side."""
         self._stream: StreamedReplyWriter | None = None
-        """Writes the reply, where that is streamed."""
+        """The writer of the reply, if that is streamed."""
         self._record = UNRECORDED
-        """The record of the request, from the moment when it is answered or refused."""
+        """The record of the request, from the time when it is served or refused."""
 
-    # What the event loop and the listener call; more in Lifecycle.
+    # Callbacks of the event loop and the listener; more in Lifecycle.
 
     @property
     def unanswered(self) -> int:
@@ -100,8 +101,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return int(self._phase in _UNANSWERED)
 
     def renew(self, context: HttpContext) -> "asyncio.Task[None] | None":
-        """Serve the next request, or the one that is still arriving, with `context`. Returns the task that answers the
-        request in flight, if there is one."""
+        """Use `context` for the next request, or for the one that is still arriving. Return the task that serves the
+        request in flight; None if there is none."""
         self._context = context
         self._head_reader.limit = context.limits.headers
         if self._phase is _BODY and self._head is not None:
@@ -109,8 +110,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return self._task
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive into: the place of the rest of a large body, else what all connections share."""
-        self._filling = None  # uvloop may have asked before, and received nothing
+        """Return the buffer for the next bytes: the rest of a large body, else the buffer that all connections
+        share."""
+        self._filling = None  # uvloop can have asked before, and received nothing
         if self._phase is _BODY and isinstance(self._body, SizedBody) and not self._ahead.data:
             room = self._body.room
             if room is not None:
@@ -119,7 +121,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return self._context.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The client sent something."""
+        """Handle bytes from the client."""
         if self._filling is not None:
             self._fill_body(self._filling, nbytes)
         elif self._phase in _RECEIVING and not self._ahead.data:
@@ -130,7 +132,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._store_ahead(self._context.scratch[:nbytes].tobytes())
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is closed, by either side."""
+        """Handle a connection that either side has closed."""
         super().connection_lost(error)
         if self._half_close is not None:
             self._half_close.stop()
@@ -145,9 +147,10 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._task = None
 
     def eof_received(self) -> bool:
-        """The client will send nothing more. Returns whether the connection stays open: while requests that are whole
-        are answered, and the client may wait for that. It has left if a streamed reply has begun."""
-        if self._half_close is not None:  # uvloop says it again after `resume_reading`
+        """Handle a client that will send no more. Return whether the connection stays open: while complete requests are
+        served, and the client might wait for the replies. If a streamed reply has begun, the client counts as
+        disconnected."""
+        if self._half_close is not None:  # uvloop calls this again after `resume_reading`
             return True
         is_answering = self._phase in (_ANSWERING, _FLUSHING) or (self._phase is _IDLE and bool(self._ahead.data))
         has_begun = self._stream is not None and self._stream.begun
@@ -159,7 +162,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return True
 
     def _close_after_last(self) -> None:
-        """Close after the client's end, unless a whole request is left to answer."""
+        """Close after the client has ended its side, unless a complete request is left to serve."""
         if self._phase in _RECEIVING and not self._ahead.data:
             self._close()
 
@@ -200,8 +203,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 self._await_body(0)
 
     def _receive_whole(self, data: bytes) -> bool:
-        """Receive `data` if that is exactly one request, whose head can be read whole and which is simple
-        (`WholeHeads`): most requests are. False for all else, which is received by its parts."""
+        """Receive `data` if it is exactly one request, with a simple head (`WholeHeads`): most requests are. Return
+        False for all other data, which is received in parts."""
         cached = self._context.heads.find(data, 0)
         if cached is None:
             return False
@@ -214,7 +217,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return True
 
     def _receive_head(self, data: bytes, at: int) -> int:
-        """Read on from `at`. Returns the position in `data` up to which bytes were read."""
+        """Continue to read at `at`. Return the position in `data` up to which bytes were read."""
         reader = self._head_reader
         cached = self._context.heads.find(data, at) if self._phase is _IDLE else None
         if cached is not None:
@@ -236,7 +239,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return at
 
     def _request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
-        """The head has arrived: refuse the request, answer it, or wait for its body."""
+        """Handle a complete head: refuse the request, serve it, or wait for its body."""
         self._context.check_early(head, dispatch, self._identity, self._peer)
         self._keep_alive = head.keep_alive
         if head.length == 0:
@@ -249,7 +252,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._body_begun = None
 
     def _receive_body(self, data: bytes, at: int) -> int:
-        """Read on from `at`. Returns the position in `data` up to which bytes were read."""
+        """Continue to read at `at`. Return the position in `data` up to which bytes were read."""
         body = self._body
         assert body is not None
         end = body.feed(data, at)
@@ -265,9 +268,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._reject(error)
 
     def _body_received(self, body: SizedBody | ChunkedBody, count: int) -> None:
-        """So many bytes more of it have arrived."""
+        """Handle `count` more bytes of the body."""
         if body.complete:
-            self._body = None  # a connection that is kept must not keep its last body in memory
+            self._body = None  # a persistent connection must not keep its last body in memory
             assert self._head is not None
             assert self._dispatch is not None
             self._request_received(self._head, self._dispatch, body.body)
@@ -280,7 +283,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _receive_ahead(self) -> None:
-        """Receive what arrived before its turn, if its turn has come."""
+        """Receive the bytes that arrived before their turn, if their turn has come."""
         if self._phase not in _RECEIVING or self._is_yielding:
             return
         if self._ahead.error is not None:
@@ -299,7 +302,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         elif self._phase in _SERVING and not self._ahead.is_full:
             self._transport.resume_reading()
 
-    # Answering.
+    # Serving requests.
 
     def _request_received(self, head: RequestHead, dispatch: Dispatch, body: Buffer) -> None:
         self._phase = _ANSWERING
@@ -335,7 +338,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if isinstance(reply, Message):
             self._send(reply)
         else:
-            # Without a name the task would make one.
+            # Without a name, the task would create one.
             self._task = asyncio.Task(self._send_later(reply), loop=self._loop, name="reply")
             if self._half_close is not None:
                 self._half_close.watch()
@@ -360,7 +363,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         try:
             await stream.write(self._rest_of, self._transport, self._connection_line, self._until_read)
         except asyncio.CancelledError:
-            # Not raised again, as in _send_later.
+            # Not raised again, like in _send_later.
             self._transport.abort()
             return
         except Exception as error:
@@ -377,7 +380,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._receive_ahead()
 
     def _rest_of(self, begin: Buffer) -> Buffer:
-        """The part of a reply's first buffer that is still to be written."""
+        """Return the part of a reply's first buffer that is not written yet."""
         return begin if self._half_close is None else self._half_close.rest_of(begin)
 
     # Writing.
@@ -411,10 +414,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._record.end(reply.status, size)
 
     def _connection_line(self) -> bytes:
-        """The Connection line of a head that is written now, with the lines of the request's record and those for pages
-        of other origins. It decides whether
-        the connection is kept: a client that was not told to expect a close may send another request (RFC 9112 section
-        9.6), which must be answered."""
+        """Return the Connection line of a head that is written now, with the lines of the request's record and the CORS
+        lines. It decides whether the connection is kept: if a reply does not announce a close, the client can send
+        another request (RFC 9112, section 9.6), which must be answered."""
         if self._context.connections.ending:
             self._keep_alive = False
         head = self._head
@@ -443,7 +445,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._loop.call_soon(self._close_after_last)
 
     def _linger(self) -> None:
-        if self._half_close is not None:  # the client has closed its side already
+        if self._half_close is not None:  # the client has already closed its side
             self._close()
         else:
             super()._linger()
@@ -453,12 +455,12 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _reject(self, error: GatewayError) -> None:
         self._keep_alive = False
         self._body = self._filling = None
-        self._head_reader.start()  # forgets what has arrived of the head
+        self._head_reader.start()  # forgets the received part of the head
         self._write(self._error_reply(error))
         self._linger()
 
     def _refuse_http2(self, data: bytes) -> None:
-        """Hand the client to a connection that refuses requests of HTTP/2; `data` is what has arrived."""
+        """Hand over the client to a connection that refuses HTTP/2 requests; `data` is the received data."""
         self._head_reader.stop()
         refusing = Http2Refusal(self._context)
         self._hand_over_to(refusing)

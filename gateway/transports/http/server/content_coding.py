@@ -1,5 +1,5 @@
-"""Content codings of requests and replies: bodies are inflated before the exchange and deflated after it, in a thread
-where that takes long."""
+"""Content codings of requests and replies: bodies are decompressed before the exchange and compressed after it, in a
+thread if that takes long."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,11 +19,11 @@ _BODY = "the body"
 def exchange_inflated(
     message: Message, coding: str, limits: Limits, memory: Memory, exchange: Exchange, protocol: Protocol
 ) -> EventualReply:
-    """The reply to `message`, whose body is in `coding`; an awaitable of it where it takes time.
+    """Return the reply to `message`, whose body is in `coding`; an awaitable of it if it takes time.
 
     Raises:
         DecodeError: the body is not in its coding.
-        GatewayError: it inflates to more than the limits allow.
+        GatewayError: its decompressed size exceeds the limits.
     """
     body = inflate_small(message.body, coding, limits, _BODY, memory)
     if body is None:
@@ -42,10 +42,11 @@ async def _exchange_inflated_in_thread(
 async def request_stream(
     message: Message, coding: str, limits: Limits, memory: Memory
 ) -> AsyncGenerator[Message, None]:
-    """The client's side of a stream, which in HTTP is one `message`; its body, in `coding` (empty for none), inflated.
+    """Yield the client's side of a stream, which in HTTP is one `message`; its body, in `coding` (empty: none), is
+    decompressed.
 
     Raises:
-        DecodeError, GatewayError: as `exchange_inflated`.
+        DecodeError, GatewayError: like `exchange_inflated`.
     """
     if coding:
         message = replace(message, parts=(await inflate_anywhere(message.body, coding, limits, _BODY, memory),))
@@ -53,7 +54,8 @@ async def request_stream(
 
 
 def deflated_reply(reply: EventualReply, coding: str) -> EventualReply:
-    """The reply in `coding`, or unchanged where that is not worth it; an awaitable of it where it takes time."""
+    """Return the reply in `coding`, or unchanged if compression is not worthwhile; an awaitable of it if it takes
+    time."""
     if isinstance(reply, Message) and body_size(reply.parts) < MIN_DEFLATED:
         return reply
     return _deflated_later(reply, coding)

@@ -1,4 +1,4 @@
-"""The data that all connections of one HTTP listener share, and how requests are refused with them."""
+"""The data that all connections of one HTTP listener share, and refusals of requests based on it."""
 
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
@@ -20,7 +20,7 @@ class HttpContext(ConnectionContext):
     table: PathTable
     heads: WholeHeads
     scratch: memoryview
-    """Where bytes are received. Connections take them before they return to the event loop."""
+    """The buffer for received bytes. Connections copy them before they return to the event loop."""
     exchange: Exchange
     stream: ExchangeStream
     refuse: Refuse
@@ -29,7 +29,7 @@ class HttpContext(ConnectionContext):
     cross_origin: CrossOriginReplies | None = None
 
     def spoken_to(self, request: Message) -> str:
-        """The listener's protocols; empty if the client of `request` may not know them."""
+        """Return the listener's protocols; empty if the client of `request` is not allowed to know them."""
         is_told = is_admitted(self.admit, request.headers, request.identity, request.peer)
         return self.table.spoken if is_told else ""
 
@@ -43,11 +43,12 @@ class HttpContext(ConnectionContext):
         if dispatch.refused is not None and not worth_receiving(head):
             raise dispatch.refused
         if self.admit is not None and dispatch.admits_first:
-            self.admit(head.headers, identity, peer)  # for other requests the exchange does it, with the body
+            self.admit(head.headers, identity, peer)  # for other requests, the exchange does this with the body
 
     def error_reply(self, error: GatewayError, request: Message, dispatch: Dispatch | None) -> Message:
-        """The reply that reports `error`, in the form of the protocol that the request's path belongs to. `dispatch` is
-        None if the request's head was not read. The request has a record from now on, if requests are observed."""
+        """Return the reply that reports `error`, in the form of the protocol that the request's path belongs to.
+        `dispatch` is None if the request's head was not read. If requests are observed, this creates the record of the
+        request."""
         protocol = self.table.protocol_for_error(request.path) if dispatch is None else dispatch.protocol
         if request.record is UNRECORDED:
             begun(self.record, request, protocol, 0)
@@ -59,7 +60,7 @@ class HttpContext(ConnectionContext):
         return replace(reply, status=417) if isinstance(error, UnknownExpectationError) else reply
 
     def note_refused(self, request: Message, error: GatewayError, status: int) -> None:
-        """Record a request that was refused with this `status` of HTTP, since it came over HTTP/2."""
+        """Record a request over HTTP/2 that was refused with this HTTP `status`."""
         record = begun(self.record, request, self.table.protocol_for_error(request.path), 0)
         record.failed(error)
         record.end(status, 0)

@@ -1,7 +1,8 @@
 """Cross-origin requests of pages in browsers (CORS), by the Fetch standard of the WHATWG, section 3.2.
 
-A browser shows a page the reply of another origin only if the reply allows it. Before a request with a JSON body or
-credentials it asks by a *preflight*: OPTIONS with the header Access-Control-Request-Method, and never with credentials.
+A browser gives a page the reply of another origin only if the reply allows it. Before a request with a JSON body or
+credentials, the browser sends a *preflight*: OPTIONS with the header Access-Control-Request-Method, and always without
+credentials.
 """
 
 from gateway.core.errors import GatewayError, Reason, refusal
@@ -10,13 +11,14 @@ from gateway.core.types import Headers, Message
 from gateway.transports.http.server.request_head import RequestHead
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-"""Any that some path may have: the page reads an error of the request itself better than that of its preflight."""
+"""All methods that a path can have: a page can read the error of a request better than the error of its preflight."""
 _SHOWN = (
     "x-request-id", "gateway-reason", "retry-after", "gateway-route", "gateway-backend", "gateway-tries",
     "gateway-cache", "gateway-explanation", "gateway-derivative", "inference-header-content-length", "ce-specversion",
     "ce-id", "ce-source", "ce-type", "allow",
 )  # fmt: skip
-"""The headers of replies that a page may read, besides those that all pages may (`content-type` is one)."""
+"""The reply headers that a page can read, in addition to the headers that all pages can read (such as
+`content-type`)."""
 _NO_CONTENT = 204
 
 
@@ -29,7 +31,7 @@ class CrossOriginReplies:
             b"access-control-allow-methods", b"access-control-allow-headers", b"access-control-max-age",
         )
     )  # fmt: skip
-    """The names of the headers in which it is said. Browsers refuse a reply that has one twice."""
+    """The names of the CORS headers. Browsers refuse a reply that has one of them twice."""
 
     def __init__(self, settings: CrossOrigin) -> None:
         self._settings = settings
@@ -50,7 +52,7 @@ class CrossOriginReplies:
         """The reply to each preflight that is not `refused`."""
 
     def lines(self, head: RequestHead | None) -> bytes:
-        """The header lines of each reply to a request with this head."""
+        """Return the CORS header lines of each reply to a request with this head."""
         origin = None if head is None else head.headers.first.get(b"origin")
         if self._any:
             return b"" if origin is None else b"Access-Control-Allow-Origin: *\r\n" + self._others
@@ -59,7 +61,7 @@ class CrossOriginReplies:
         return b"Vary: Origin\r\n" + allowed
 
     def refused(self, head: RequestHead) -> GatewayError | None:
-        """Why a preflight is refused; None if it is not."""
+        """Return why a preflight is refused; None if it is allowed."""
         origin = head.headers.first[b"origin"]
         if self._any or origin in self._origins:
             return None
@@ -69,6 +71,6 @@ class CrossOriginReplies:
 
 
 def is_preflight(head: RequestHead) -> bool:
-    """Whether a browser asks if a page may send a request."""
+    """Return whether the request is a browser's preflight."""
     fields = head.headers.first
     return head.method == "OPTIONS" and b"origin" in fields and b"access-control-request-method" in fields

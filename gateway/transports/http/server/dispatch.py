@@ -1,4 +1,4 @@
-"""The dispatch of a request by its head, before its body arrives: which protocol answers it, or why it is refused."""
+"""The dispatch of a request by its head, before its body arrives: the protocol that serves it, or why it is refused."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ _RECEIVED_WHEN_REFUSED = 64 * 2**10
 
 
 class Dispatch:
-    """The `protocol` that a head belongs to, the `pattern` that it matches and what that `captures`, or why it is
-    `refused`.
+    """The `protocol` that a head belongs to, the `pattern` that it matches and the `captures` of the match, or why it
+    is `refused`.
 
-    A refused request has a protocol as well, in whose form the error is written. `preflight` is the reply to a browser
-    that asks whether a page may send a request; in all other ways that is refused. `allow` holds the methods of a path
-    that was requested with another method. `coding` is the body's content coding, `timeout` the client's, in seconds.
-    `admits_first`: the client's credentials are checked before the body is received, not with it. `streams`: it is
-    answered with a stream; with `asks_body` the body may ask for one, too.
+    A refused request also has a protocol, which determines the form of the error. `preflight` is the reply to a
+    preflight request; otherwise a preflight is handled like a refused request. `allow` has the methods of a path that
+    was requested with another method. `coding` is the body's content coding, `timeout` the client's, in seconds.
+    `admits_first`: the client's credentials are checked before the body is received, not together with it. `streams`:
+    the response is a stream; with `asks_body`, the body can request a stream, too.
     """
 
     __slots__ = (
@@ -65,8 +65,8 @@ class Dispatch:
         self.asks_body = self.protocol.http.body_wants_stream is not None
 
     def message(self, head: RequestHead, body: Buffer, peer: str, received: float, identity: str = "") -> Message:
-        """The Message of a request of the client `peer`, whose certificate names `identity`. It was `received` at that
-        time of the loop's clock."""
+        """Return the Message of a request of the client `peer`, whose certificate names `identity`. It was `received`
+        at this time on the loop's clock."""
         timeout = self.timeout
         # Positional arguments: keywords would double the cost.
         return Message(
@@ -75,10 +75,10 @@ class Dispatch:
         )  # fmt: skip
 
     def body_wants_stream(self, message: Message) -> bool:
-        """Whether the body of the request, which has come, asks for a stream.
+        """Return whether the body of the request, which has arrived, requests a stream.
 
         Raises:
-            GatewayError: the body is compressed, so that it cannot be asked.
+            GatewayError: the body is compressed, so it cannot be checked.
         """
         wants_stream = self.protocol.http.body_wants_stream
         if wants_stream is None:
@@ -109,7 +109,7 @@ def check_length(head: RequestHead, limit: int) -> None:
     """Refuse a body that is too large before any memory is allocated for it.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED, its Content-Length exceeds `limit`.
+        GatewayError: RESOURCE_EXHAUSTED if its Content-Length exceeds `limit`.
     """
     if head.length is not None and head.length > limit:
         text = f"the body of {head.length} bytes is larger than limits.message, {limit} bytes"
@@ -117,12 +117,12 @@ def check_length(head: RequestHead, limit: int) -> None:
 
 
 def worth_receiving(head: RequestHead) -> bool:
-    """Whether the body of a refused request is so small that receiving it costs less than a new connection."""
+    """Return whether the body of a refused request is so small that receiving it costs less than a new connection."""
     return not head.expects_continue and head.length is not None and head.length <= _RECEIVED_WHEN_REFUSED
 
 
 def allow_header(methods: Sequence[str]) -> tuple[bytes, bytes]:
-    """The Allow header, which a 405 MUST have (RFC 9110 section 15.5.6)."""
+    """Return the Allow header, which a 405 MUST have (RFC 9110, section 15.5.6)."""
     return b"Allow", ", ".join(methods).encode()
 
 

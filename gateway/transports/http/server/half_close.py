@@ -1,8 +1,8 @@
-"""A client that ends its side of the connection (FIN) while its request is answered.
+"""A client that ends its side of the connection (FIN) while its request is served.
 
-It may have left, or wait for the reply: the same packet says both. A client that has left answers any byte with a
-reset, so it is sent one: the first byte of the reply, which is the same for all replies (`HTTP/1.1 ...`) and is left
-out when the reply is written. To a client that waits nothing is different.
+It might have disconnected, or wait for the reply: the packet is the same in both cases. A disconnected client responds
+to any byte with a reset, so the gateway sends one byte: the first byte of the reply, which is the same for all replies
+(`HTTP/1.1 ...`) and is skipped when the reply is written. A waiting client sees no difference.
 
     client            gateway
     request, FIN  ─→
@@ -11,8 +11,9 @@ out when the reply is written. To a client that waits nothing is different.
     nothing           it waits
                   ←─  TTP/1.1 200 OK ...
 
-The event loops read no more after a FIN, and so do not notice the reset; the system is asked by an epoll of its own.
-Systems without epoll, and TLS, which ends in both directions at once, have none of this: there the client has left.
+The event loops stop reading after a FIN, so they do not notice the reset; a separate epoll detects it. On systems
+without epoll, and over TLS, which ends in both directions together, this does not work: there, the client counts as
+disconnected.
 """
 
 import asyncio
@@ -25,8 +26,8 @@ _FIRST = b"H"
 
 
 class HalfClose:
-    """Watches such a client, from when a reply is waited for until it is written. If the client has left, or too many
-    files are open to watch it, its connection is aborted."""
+    """Monitors a half-closed client, from the wait for a reply until it is written. If the client has disconnected, or
+    too many open files prevent the monitoring, its connection is aborted."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
@@ -35,20 +36,20 @@ class HalfClose:
         self._epoll: select.epoll | None = None
 
     def watch(self) -> None:
-        """Begin the next reply, and watch for a reset."""
+        """Begin the next reply, and wait for a reset."""
         try:
             self._epoll = select.epoll()
         except OSError:
             self._transport.abort()
             return
-        # No event is asked for: resets and errors are always told.
+        # No event is requested, because resets and errors are always reported.
         self._epoll.register(self._transport.get_extra_info("socket").fileno(), 0)
         self._loop.add_reader(self._epoll.fileno(), self._noticed)
         self._is_begun = True
         self._transport.write(_FIRST)
 
     def rest_of(self, begin: Buffer) -> Buffer:
-        """The part of the reply's first buffer that is still to be written."""
+        """Return the part of the reply's first buffer that is not written yet."""
         self.stop()
         if not self._is_begun:
             return begin
@@ -56,7 +57,7 @@ class HalfClose:
         return memoryview(begin)[len(_FIRST) :]
 
     def stop(self) -> None:
-        """Watch no longer: what is written from now on tells the same."""
+        """Stop monitoring: from now on, writes detect a reset, too."""
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -68,5 +69,5 @@ class HalfClose:
 
 
 def can_wait(transport: asyncio.Transport) -> bool:
-    """Whether it can be found out which clients wait for their reply after their FIN."""
+    """Return whether a client that waits for its reply after its FIN can be detected."""
     return hasattr(select, "epoll") and transport.can_write_eof()

@@ -1,6 +1,6 @@
-"""A client that speaks HTTP/2 to a port of HTTP/1.1. It is told so in HTTP/2: each request is reset with
-HTTP_1_1_REQUIRED (RFC 9113 section 7), upon which curl, for example, sends it again over HTTP/1.1. A gRPC client, which
-cannot do that, gets UNIMPLEMENTED with a text."""
+"""A client that uses HTTP/2 on an HTTP/1.1 port. The refusal is in HTTP/2: each request is reset with HTTP_1_1_REQUIRED
+(RFC 9113, section 7), and curl, for example, sends it again over HTTP/1.1. A gRPC client, which cannot do that, gets
+UNIMPLEMENTED with a text."""
 
 import asyncio
 from http import HTTPStatus
@@ -17,10 +17,10 @@ from gateway.transports.http.server.context import HttpContext
 from gateway.transports.lifecycle import Lifecycle, Phase
 
 FIRST_LINE = b"PRI * HTTP/2.0\r\n\r\n"
-"""The beginning of HTTP/2's preface, which a reader of HTTP/1.1 takes for a head."""
+"""The beginning of HTTP/2's preface, which HTTP/1.1 parsers read as a head."""
 
 _MOST_REQUESTS = 100
-"""Requests of one connection that are answered. A client that sends more has not understood; it gets GOAWAY."""
+"""The maximum number of refused requests on one connection. After that, the client gets a GOAWAY."""
 
 _GRPC = b"application/grpc"
 _REFUSED = "this port speaks HTTP/1.1, not HTTP/2"
@@ -28,8 +28,8 @@ _NO_GRPC = "no method of gRPC is here: this port speaks HTTP/1.1"
 
 
 class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
-    """The connection of such a client, from its preface on. It has the bounds of every HTTP/2 connection, and may be
-    without a whole request for as long as any may be idle."""
+    """The connection of an HTTP/2 client, after its preface. The limits of every HTTP/2 connection apply, and the idle
+    timeout applies while no complete request arrives."""
 
     HEAD_NAME = "the request's head"
 
@@ -44,7 +44,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
         self._left = _MOST_REQUESTS
 
     def take_over(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Serve a client from whom `data` has been received."""
+        """Serve a client that has sent `data` so far."""
         transport.set_protocol(self)
         self.connection_made(transport)
         if not transport.is_closing():
@@ -52,19 +52,19 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """None: requests are refused at once."""
+        """0, because requests are refused immediately."""
         return 0
 
     def renew(self, context: HttpContext) -> None:
-        """Refuse with `context` from now on."""
+        """Use `context` from now on."""
         self._context = context
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive into."""
+        """Return the buffer for the next bytes."""
         return self._context.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The client sent something."""
+        """Handle bytes from the client."""
         self._received(self._context.scratch[:nbytes].tobytes())
 
     def _received(self, data: bytes) -> None:
@@ -103,7 +103,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
             self._linger()
 
     def pause_writing(self) -> None:
-        """The client reads too slowly. Nothing is read from it either."""
+        """Pause writing, because the client reads too slowly. Reading is paused, too."""
         super().pause_writing()
         self._http2.is_paused = True
         self._transport.pause_reading()
@@ -118,14 +118,14 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
 
 
 def _unimplemented(spoken: str) -> bytes:
-    """The header block of a whole reply of gRPC."""
+    """Return the header block of a complete gRPC reply."""
     text = f"{_NO_GRPC}; this listener speaks {spoken}" if spoken else _NO_GRPC
     told = ((b"content-type", _GRPC), (b"grpc-status", b"%d" % Status.UNIMPLEMENTED), (b"grpc-message", text.encode()))
     return b"\x88" + write(told)
 
 
 def _heads(limit: int) -> RequestHeads[Message]:
-    """Reads of heads what is written down of them."""
+    """Return a reader for the parts of heads that are logged."""
     return RequestHeads(limit, _message, Message())
 
 

@@ -19,13 +19,13 @@ from gateway.transports.listener_connections import PROCESS_CONNECTIONS, Connect
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 _SCRATCH_BYTES = 2**18
-"""Bytes received at a time, but for the rest of a large body."""
+"""The number of bytes received at a time, except for the rest of a large body."""
 
 
 class HttpListener(BaseListener):
     """Serves `protocols`, each below its path prefix, at one address. At most `connection_limit` clients are connected,
-    those of other listeners with the same limit included. As a part of a shared listener it has that one's
-    `connections`."""
+    including clients of other listeners with the same limit. As a part of a shared listener, it has the `connections`
+    of that listener."""
 
     opening = Opening(alpn=ALPN)
 
@@ -44,13 +44,13 @@ class HttpListener(BaseListener):
         self._context = _context(settings, protocols, exchanges, timeouts, self._connections)
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Empty: any protocols over HTTP can follow each other."""
+        """Return an empty text: any protocols over HTTP can replace each other."""
         return ""
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> list[asyncio.Task[None]]:
-        """As in every Listener."""
+        """See `Listener.renew`."""
         self._context = context = _context(settings, protocols, exchanges, self._timeouts, self._connections)
         self._accept_with(settings)
         connections = self._connections.renew(settings)
@@ -61,11 +61,11 @@ class HttpListener(BaseListener):
         return [task for task in tasks if task is not None]
 
     def announce_end(self) -> None:
-        """From now on every reply says `Connection: close` and is the last one on its connection."""
+        """Send `Connection: close` in every reply from now on, and close the connection after it."""
         self._connections.ending = True
 
     def serve(self) -> HttpServerConnection:
-        """The connection of a new client, after the TLS handshake."""
+        """Return the connection of a new client, after the TLS handshake."""
         return (BoundedHttpConnection if self._is_bounded else HttpServerConnection)(self._context)
 
 

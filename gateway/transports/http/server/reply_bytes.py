@@ -12,19 +12,19 @@ _PHRASES = {status.value: status.phrase for status in HTTPStatus} | {499: "Clien
 _STATUS_LINES = {number: b"HTTP/1.1 %d %b\r\n" % (number, phrase.encode()) for number, phrase in _PHRASES.items()}
 
 BODILESS = (204, 304)
-"""Replies with these statuses have no body and no Content-Length (RFC 9110 sections 8.6 and 15)."""
+"""Replies with these statuses have no body and no Content-Length (RFC 9110, sections 8.6 and 15)."""
 
 _LINE = b"%b: %b\r\n".__mod__
 CLOSE = b"Connection: close\r\n"
 """The Connection line of the last reply."""
 
 JOINED = 64 * 2**10
-"""Up to this many bytes, joining costs less than writing one more buffer."""
+"""Up to this number of bytes, joining costs less than writing one more buffer."""
 
 
 def body_size(parts: Sequence[Buffer]) -> int:
-    """The bytes of a body."""
-    if len(parts) == 1 and type(parts[0]) is bytes:  # as most bodies are
+    """Return the size of a body, in bytes."""
+    if len(parts) == 1 and type(parts[0]) is bytes:  # the most common case
         return len(parts[0])
     total = 0
     for part in parts:
@@ -33,34 +33,35 @@ def body_size(parts: Sequence[Buffer]) -> int:
 
 
 def content_length(size: int) -> bytes:
-    """The Content-Length line of a body of `size` bytes."""
+    """Return the Content-Length line of a body of `size` bytes."""
     return b"Content-Length: %d\r\n" % size
 
 
 def lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Header lines. No value holds a line break."""
+    """Return header lines. The values must not have line breaks."""
     return b"".join(map(_LINE, headers))
 
 
 def head(reply: Message, length_line: bytes, connection_line: bytes) -> bytes:
-    """The status line and headers of `reply`. `length_line` is its Content-Length or Transfer-Encoding.
+    """Return the status line and headers of `reply`. `length_line` is its Content-Length or Transfer-Encoding.
 
     Raises:
-        ValueError: a header holds a line break, and could become two headers.
+        ValueError: a header has a line break, and could become two headers.
     """
     begin = _begin(reply.status, tuple(reply.headers.raw))
     return b"%b%b%b\r\n" % (begin, b"" if reply.status in BODILESS else length_line, connection_line)
 
 
 def whole(reply: Message, connection_line: bytes, to_head: bool) -> tuple[tuple[Buffer, ...], int]:
-    """The buffers of a reply that is written at once, and the bytes of its body: none if it answers a HEAD request.
+    """Return the buffers of a reply that is not streamed, and the size of its body in bytes: 0 if it answers a HEAD
+    request.
 
     Raises:
-        ValueError: as `head`.
+        ValueError: like `head`.
     """
     parts, status = reply.parts, reply.status
     if len(parts) == 1 and type(body := parts[0]) is bytes and not to_head and status not in BODILESS:
-        size = len(body)  # the shortest way, for what most replies are
+        size = len(body)  # the shortest path, for the most common replies
         if size <= JOINED:
             begin = _begin(status, tuple(reply.headers.raw))
             return (b"%bContent-Length: %d\r\n%b\r\n%b" % (begin, size, connection_line, body),), size
@@ -74,7 +75,7 @@ def whole(reply: Message, connection_line: bytes, to_head: bool) -> tuple[tuple[
 # Codecs write few different headers; a hit costs a quarter of writing them.
 @lru_cache(256)
 def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
-    """The status line and the headers that the reply has by itself."""
+    """Return the status line and the reply's own headers."""
     block = b"".join([b"%b: %b\r\n" % header for header in raw])
     if block.count(b"\n") != len(raw) or block.count(b"\r") != len(raw):
         raise ValueError(f"a reply header holds a line break: {block!r}")
@@ -82,5 +83,5 @@ def _begin(status: int, raw: tuple[tuple[bytes, bytes], ...]) -> bytes:
 
 
 def joined(parts: tuple[Buffer, ...], size: int) -> tuple[Buffer, ...]:
-    """The buffers to write: a small reply as one, a large one as its `parts`, which are not copied."""
+    """Return the buffers to write: a small reply as one buffer, a large one as its `parts`, which are not copied."""
     return parts if size > JOINED else (b"".join(parts),)

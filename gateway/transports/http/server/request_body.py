@@ -1,6 +1,6 @@
-"""Request bodies as they arrive: of a known size, or chunked (RFC 9112 section 7.1).
+"""Request bodies as they arrive: of a known size, or chunked (RFC 9112, section 7.1).
 
-httptools could read them too, but it does not report where a body ends and the next pipelined request begins, and it
+httptools could read them, too, but it does not report where a body ends and the next pipelined request begins, and it
 copies once more.
 """
 
@@ -22,7 +22,7 @@ class SizedBody:
     """Receives one body of `size` bytes, counted in `memory`; `body` once `complete`.
 
     Raises:
-        GatewayError: RESOURCE_EXHAUSTED (overloaded), `memory` has no room for it.
+        GatewayError: RESOURCE_EXHAUSTED (overloaded) if `memory` has no space for it.
     """
 
     __slots__ = ("_arriving", "_memory", "_size", "body", "complete")
@@ -38,15 +38,15 @@ class SizedBody:
 
     @property
     def room(self) -> memoryview | None:
-        """Where to receive the rest, which is then `filled`; None until the first bytes of a large body have come, and
-        of any other."""
+        """The buffer for the rest, which is then `filled`; None until the first bytes of a large body have arrived, and
+        for small bodies."""
         if self._arriving is None or self._size < _LARGE:
             return None
         self._arriving.reserve()
         return self._arriving.unfilled
 
     def filled(self, count: int) -> None:
-        """`count` bytes were received into `room`. Raises GatewayError as the class."""
+        """Handle `count` bytes that were received into `room`. Raises GatewayError like the class."""
         assert self._arriving is not None
         self._arriving.filled(count)
         if not self._arriving.missing:
@@ -54,10 +54,10 @@ class SizedBody:
             self.body = self._arriving.body
 
     def feed(self, data: bytes, at: int) -> int:
-        """Read on from `at`. Returns the position in `data` up to which bytes belong to this body.
+        """Continue to read at `at`. Return the position in `data` up to which bytes belong to this body.
 
         Raises:
-            GatewayError: as the class.
+            GatewayError: like the class.
         """
         arriving = self._arriving
         if arriving is None:
@@ -77,16 +77,17 @@ class SizedBody:
 
 
 _LARGE = 64 * 2**10
-"""Bytes of a body that is received straight into its place."""
+"""The minimum size of a body that is received directly into its buffer, in bytes."""
 
 LINES_PER_FEED = 64
-"""Lines that one `feed` reads, so that other connections have their turn: a chunk of one byte takes as long as one of
-thousands."""
+"""The maximum number of lines that one `feed` reads, before other connections get their turn: a chunk of one byte takes
+the same time as a chunk of thousands."""
 
 
 class ChunkedBody:
-    """Receives one body of at most `limit` bytes, counted in `memory`; `body` once `complete`. Trailers are dropped. A
-    size line may have `line_limit` bytes, and so may all extensions of chunks and all trailers together."""
+    """Receives one body of at most `limit` bytes, counted in `memory`; `body` once `complete`. Trailers are dropped.
+    `line_limit` is the maximum size in bytes of a size line, of all chunk extensions together, and of all trailers
+    together."""
 
     __slots__ = (
         "_arriving",
@@ -117,11 +118,12 @@ class ChunkedBody:
         return self._arriving.body
 
     def feed(self, data: bytes, at: int) -> int:
-        """Read on from `at`, LINES_PER_FEED lines at most. Returns the position in `data` up to which bytes were read.
+        """Continue to read at `at`, up to LINES_PER_FEED lines. Return the position in `data` up to which bytes were
+        read.
 
         Raises:
-            DecodeError: not a chunked body.
-            GatewayError: RESOURCE_EXHAUSTED, larger than a limit, or the process has no memory left for it.
+            DecodeError: it is not a chunked body.
+            GatewayError: RESOURCE_EXHAUSTED if it exceeds a limit, or the process has no memory left for it.
         """
         begun, self._line = self._line, b""
         if begun:
@@ -149,7 +151,7 @@ class ChunkedBody:
         return at
 
     def _keep_line(self, begun: bytes) -> None:
-        """Keep the beginning of a line until the rest arrives, unless it is already no line."""
+        """Keep the beginning of a line until the rest arrives, unless it is already invalid."""
         self._check_line(begun.removesuffix(b"\r"), len(begun) - 1)
         self._line = begun
 
@@ -188,5 +190,6 @@ class ChunkedBody:
 
 
 def arriving_body(length: int | None, limits: Limits, memory: Memory) -> SizedBody | ChunkedBody:
-    """The body of a request whose head announces `length` bytes, None for a chunked one. Raises as SizedBody."""
+    """Return the body of a request whose head announces `length` bytes, None for a chunked body. Raises like
+    SizedBody."""
     return ChunkedBody(limits.message, limits.headers, memory) if length is None else SizedBody(length, memory)

@@ -1,12 +1,12 @@
 """The head of an HTTP/1 request: received in pieces, parsed, and checked.
 
 httptools (llhttp, strict) parses it. llhttp refuses bare LF, folded lines, a space before the colon, control
-characters, two or malformed Content-Lengths, and Content-Length beside Transfer-Encoding. It is given heads
-only: HeadReader finds where one ends, so that its size is bounded (`limits.headers`; its time is bounded by
-`Timeouts.head`) and what follows can wait.
+characters, two or malformed Content-Lengths, and Content-Length together with Transfer-Encoding. httptools gets only
+heads: HeadReader finds the end of a head, so its size is limited (`limits.headers`; its time is limited by
+`Timeouts.head`) and the following bytes can wait.
 
-RequestHead refuses what llhttp accepts: no Host or two, `Transfer-Encoding: gzip, chunked`, HTTP/0.9 and HTTP/2.0,
-fragments, and targets other than a path or an http URL.
+RequestHead refuses heads that llhttp accepts: no Host or two, `Transfer-Encoding: gzip, chunked`, HTTP/0.9 and
+HTTP/2.0, fragments, and targets other than a path or an http URL.
 """
 
 import re
@@ -24,11 +24,11 @@ from gateway.transports.memory import FIELD_BYTES, ConnectionMemory
 
 END_OF_HEAD = b"\r\n\r\n"
 
-# RFC 9110 section 7.2: Host is uri-host [":" port]; anything else MUST be answered 400.
+# RFC 9110, section 7.2: Host is uri-host [":" port]; the response to anything else MUST be 400.
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%!$&'()*+,;=-]*)(?::[0-9]*)?")
 _SECONDS = re.compile(rb"[0-9]{1,9}(?:\.[0-9]*)?")
 
-# Two values of one of these would be two different requests, depending on who reads them.
+# With two values of one of these, different readers would see two different requests.
 _SINGLE = frozenset(
     (
         b"host",
@@ -41,8 +41,8 @@ _SINGLE = frozenset(
 )
 
 _BYTES_PER_FIELD, _FEWEST_FIELDS = 32, 100
-"""A head may have one field for so many bytes of its limit, which HTTP/2 counts for each field too, and in any case as
-many as this."""
+"""A head can have one field per `_BYTES_PER_FIELD` bytes of its limit, but always at least `_FEWEST_FIELDS`. HTTP/2
+adds the same number of bytes to the size of each field."""
 
 _VERSIONS = ("1.1", "1.0")
 _KEEP_LINES = {"1.1": b"", "1.0": b"Connection: keep-alive\r\n"}
@@ -51,7 +51,8 @@ Fields: TypeAlias = Mapping[bytes, bytes]
 
 
 class UnknownExpectationError(GatewayError):
-    """`Expect` has another value than `100-continue`. RFC 9110 section 10.1.1 has a status of its own for it: 417."""
+    """`Expect` has another value than `100-continue`. RFC 9110, section 10.1.1, defines a separate status for it:
+    417."""
 
     def __init__(self, expected: str) -> None:
         reason = Reason.INVALID_INPUT
@@ -59,7 +60,7 @@ class UnknownExpectationError(GatewayError):
 
 
 class Http2PrefaceError(GatewayError):
-    """The client speaks HTTP/2: the head that ends at `at` is the first line of its preface, RFC 9113 section 3.4."""
+    """The client uses HTTP/2: the head that ends at `at` is the first line of its preface (RFC 9113, section 3.4)."""
 
     def __init__(self, at: int) -> None:
         error = version_refused()
@@ -68,7 +69,7 @@ class Http2PrefaceError(GatewayError):
 
 
 class HeadReader:
-    """Receives one head after the other, each in any number of pieces of at most `limit` bytes together."""
+    """Receives one head after the other, each in any number of pieces, with a total of at most `limit` bytes."""
 
     __slots__ = ("_held", "_parser", "_tail", "complete", "headers", "limit", "size", "target")
 
@@ -87,17 +88,17 @@ class HeadReader:
         self.complete = False
 
     def stop(self) -> None:
-        """Drop the parser. It refers to this reader, so without this the two would wait for the garbage collector."""
+        """Drop the parser. It refers to this reader, so without this call both would stay until garbage collection."""
         self._parser = None
 
     def feed(self, data: bytes, at: int) -> int:
-        """Read on from `at`. Returns the position in `data` up to which bytes belong to this head.
+        """Continue to read at `at`. Return the position in `data` up to which bytes belong to this head.
 
         Raises:
-            GatewayError: not HTTP/1, or larger than the limit.
+            GatewayError: it is not HTTP/1, or exceeds the limit.
         """
         if not self.size:
-            # A new parser costs no more than feeding the body to the old one, and carries nothing over.
+            # A new parser costs no more than feeding the body to the old one, and has no state from before.
             self._parser = httptools.HttpRequestParser(self)
             at = _skip_empty_lines(data, at)
         end = self._end(data, at)
@@ -109,20 +110,20 @@ class HeadReader:
             text = f"the request has more than {most} headers, one for each {_BYTES_PER_FIELD} bytes of limits.headers"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         if end and stop == end and not self.complete:
-            raise Http2PrefaceError(stop)  # nothing else goes on after its empty line
+            raise Http2PrefaceError(stop)  # nothing else continues after its empty line
         if stop == limit_at and not self.complete:
             text = f"the request line and headers are larger than limits.headers, {self.limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         return stop
 
     def hold(self, connection_memory: ConnectionMemory) -> None:
-        """Count the memory of the part of the head that has arrived. Raises GatewayError as ConnectionMemory.add."""
+        """Count the memory of the received part of the head. Raises GatewayError like `ConnectionMemory.add`."""
         held = 2 * self.size + FIELD_BYTES * len(self.headers)
         connection_memory.add(held - self._held)
         self._held = held
 
     def release(self, connection_memory: ConnectionMemory) -> None:
-        """Count it no longer, and prepare for the next head."""
+        """Stop counting it, and prepare for the next head."""
         self.start()
         connection_memory.free(self._held)
         self._held = 0
@@ -131,7 +132,7 @@ class HeadReader:
     def method(self) -> str:
         """The request's method, once complete."""
         method: bytes = self._parser.get_method()
-        return intern(method.decode())  # the same text for the many heads that are kept
+        return intern(method.decode())  # one object for the many heads that are kept
 
     @property
     def version(self) -> str:
@@ -140,19 +141,19 @@ class HeadReader:
         return version
 
     def on_url(self, piece: bytes) -> None:
-        """Called by httptools with the target, or a piece of it."""
+        """Handle the target, or a piece of it (httptools callback)."""
         self.target += piece
 
     def on_header(self, name: bytes, text: bytes) -> None:
-        """Called by httptools with one header; blanks before its value are removed already."""
+        """Handle one header; blanks before its value are already removed (httptools callback)."""
         self.headers.append((name.lower(), text.rstrip()))
 
     def on_headers_complete(self) -> None:
-        """Called by httptools at the empty line after the headers."""
+        """Handle the empty line after the headers (httptools callback)."""
         self.complete = True
 
     def _end(self, data: bytes, at: int) -> int:
-        """The position after the head's end in `data`; 0 if the head goes on."""
+        """Return the position after the head's end in `data`; 0 if the head continues."""
         if self._tail and (found := (self._tail + data[at : at + 3]).find(END_OF_HEAD)) >= 0:
             return at + found + len(END_OF_HEAD) - len(self._tail)
         found = data.find(END_OF_HEAD, at)
@@ -165,13 +166,13 @@ class HeadReader:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            pass  # `Upgrade` and CONNECT: RFC 9110 section 7.8 lets a server ignore them
+            pass  # `Upgrade` and CONNECT: a server can ignore them (RFC 9110, section 7.8)
         except httptools.HttpParserError as error:
             raise _parse_error(str(error)) from error
 
 
 class ReadHead(Protocol):
-    """A head that has been read and not checked: a HeadReader that is complete, for instance."""
+    """A head that has been read but not checked: for example a complete HeadReader."""
 
     @property
     def target(self) -> bytes: ...
@@ -184,8 +185,8 @@ class ReadHead(Protocol):
 
 
 class RequestHead:
-    """The head of a request. `length` is the body's in bytes, None for a chunked body. `keep_line` is the
-    Connection line of a reply that keeps the connection: none in HTTP/1.1, which keeps connections by itself."""
+    """The head of a request. `length` is the size of the body in bytes, None for a chunked body. `keep_line` is the
+    Connection line of a reply that keeps the connection: empty for HTTP/1.1, which keeps connections by default."""
 
     __slots__ = (
         "_target",
@@ -209,14 +210,14 @@ class RequestHead:
         self.headers = Headers(reader.headers)
         self.path = self.query = ""
         self.accepted_coding = ""
-        """The content coding of the reply, empty for none."""
+        """The content coding of the reply; empty for none."""
 
     def check(self) -> None:
-        """Fill in the other attributes. It is apart from the constructor so that an error reply can name the method and
-        path of a faulty head.
+        """Check the head, and set the other attributes. The constructor does not check, because an error reply needs
+        the method and path of a faulty head.
 
         Raises:
-            GatewayError: the head breaks a rule of HTTP.
+            GatewayError: the head violates HTTP.
         """
         version = self.version
         self.path, self.query = read_target(self._target)
@@ -228,12 +229,13 @@ class RequestHead:
         self.expects_continue = b"expect" in fields and _expects_continue(fields, version)
         self.keep_alive = _keep_alive(fields, version)
         self.keep_line = _KEEP_LINES[version]
-        # A client gets a coding only if it asks for exactly one: many clients list all that they know by default, and
-        # would pay for a compression that they do not need.
+        # A client gets a coding only if it requests exactly one: many clients list all codings that they support by
+        # default, and would pay for a compression that they do not need.
         self.accepted_coding = CODINGS.get(fields.get(b"accept-encoding", b"").decode("latin-1").lower(), "")
 
     def with_values(self, headers: list[tuple[bytes, bytes]], length: int) -> "RequestHead":
-        """A head like this one, which has been checked, but for the values of fields by which nothing is decided."""
+        """Return a head like this one, which has been checked, with other values of fields that no decision depends
+        on."""
         head = RequestHead.__new__(RequestHead)
         head._target = self._target
         head.method, head.path, head.query, head.version = self.method, self.path, self.query, self.version
@@ -246,7 +248,7 @@ class RequestHead:
 
     @property
     def coding(self) -> str:
-        """The body's content coding, empty for none.
+        """The body's content coding; empty for none.
 
         Raises:
             GatewayError: UNSUPPORTED_ENCODING.
@@ -264,7 +266,7 @@ class RequestHead:
         """`Request-Timeout` in seconds.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, not a positive decimal number.
+            GatewayError: INVALID_ARGUMENT if it is not a positive decimal number.
         """
         text = self.fields.get(b"request-timeout")
         if text is None:
@@ -277,10 +279,10 @@ class RequestHead:
 
 
 def read_target(target: bytes) -> tuple[str, str]:
-    """The path and the query of a request's target, in origin form or absolute form.
+    """Return the path and the query of a request's target, in origin form or absolute form.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, another form, or with a fragment.
+        GatewayError: INVALID_ARGUMENT if it has another form, or a fragment.
     """
     text = target.decode("latin-1")
     if not text.startswith("/"):
@@ -292,12 +294,13 @@ def read_target(target: bytes) -> tuple[str, str]:
 
 
 def version_refused() -> GatewayError:
-    """The error for every other version of HTTP."""
+    """Return the error for every other version of HTTP."""
     return refusal(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are supported")
 
 
 def _skip_empty_lines(data: bytes, at: int) -> int:
-    """RFC 9112 section 2.2: empty lines before the request line are to be ignored; some clients end a body with one."""
+    """Skip empty lines before the request line, as RFC 9112, section 2.2, requires; some clients end a body with
+    one."""
     while at < len(data) and data[at] in b"\r\n":
         at += 1
     return at
@@ -329,7 +332,7 @@ def _joined(headers: Sequence[tuple[bytes, bytes]]) -> Fields:
     for name, text in headers:
         if name in _SINGLE and name in fields:
             raise invalid_input(f"the request has more than one {name.decode().title()} header")
-        # RFC 9110 section 5.3: several lines of one field are one list
+        # RFC 9110, section 5.3: several lines of one field are one list
         fields[name] = fields[name] + b", " + text if name in fields else text
     return fields
 

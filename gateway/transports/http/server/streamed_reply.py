@@ -1,6 +1,6 @@
 """Replies that are written message by message: a head, then each message as the exchange yields it.
 
-The first message has the status and the headers. How the body is delimited depends on it:
+The first message has the status and the headers. It also determines how the body is delimited:
 
     first message has a Content-Length     SizedReplyBody: the messages are pieces of a body of that size, unframed
     error (400 and above) that comes alone SizedReplyBody: a Content-Length, as in any other reply
@@ -25,8 +25,8 @@ from gateway.transports.http.server.request_head import RequestHead
 
 _EMPTY_REPLY = Message(status=200, headers=Headers(((b"content-length", b"0"),)))
 
-# These belong to one connection (RFC 9110 section 7.6.1), or delimit its body. A reply that is passed on has those of
-# the backend's connection.
+# These belong to one connection (RFC 9110, section 7.6.1), or delimit its body. In a reply that passes through, they
+# are those of the backend's connection.
 _HOP_BY_HOP = frozenset(
     (
         b"connection", b"content-length", b"keep-alive", b"proxy-authenticate", b"proxy-connection", b"te", b"trailer",
@@ -35,12 +35,12 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 
 Wrap = Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
-"""Puts one message into the protocol's framing."""
+"""Adds the protocol's framing to one message."""
 
 
 class StreamedReplyWriter:
-    """Writes the reply to a request, given as `messages`, the client's side of the stream. Headers of the names
-    `left_out` are not passed on: the listener writes its own."""
+    """Writes the reply to a request, given as `messages`, the client's side of the stream. Headers with the names
+    `left_out` are dropped, because the listener writes its own."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class StreamedReplyWriter:
         self._record = record
         self._left_out = left_out
         self.begun = False
-        """Whether some of the reply is written."""
+        """Whether a part of the reply is written."""
 
     @property
     def is_delimited(self) -> bool:
@@ -74,11 +74,11 @@ class StreamedReplyWriter:
         connection_line: Callable[[], bytes],
         until_read: Callable[[], Awaitable[None]],
     ) -> None:
-        """Write each piece as it comes, and await `until_read` before the next. `begin` is told the first one, and
-        returns what is to be written of it. `connection_line` is as in `pieces`.
+        """Write each piece as it arrives, and await `until_read` before the next. `begin` gets the first piece, and
+        returns the part of it to write. `connection_line` is like in `pieces`.
 
         Raises:
-            Exception: as `pieces`.
+            Exception: like `pieces`.
         """
         if not self.is_delimited:
             _reset_on_close(transport, True)
@@ -91,12 +91,12 @@ class StreamedReplyWriter:
             _reset_on_close(transport, False)
 
     async def pieces(self, connection_line: Callable[[], bytes]) -> AsyncGenerator[Buffer, None]:
-        """The buffers to write, each to be pulled once the client has read the one before. `connection_line` is called
-        when the head is written.
+        """Yield the buffers to write. Pull the next one after the client has read the previous one. `connection_line`
+        is called when the head is written.
 
         Raises:
-            Exception: whatever the exchange raised. After the first piece the reply must not end like a complete one.
-            ValueError: a header holds a line break.
+            Exception: any exception of the exchange. After the first piece, the reply must not end like a complete one.
+            ValueError: a header has a line break.
         """
         async with aclosing(self._messages), aclosing(self._replies) as replies:
             first = await anext(replies, _EMPTY_REPLY)
@@ -142,8 +142,8 @@ class BodyUntilClose:
 
 
 class ChunkedReplyBody:
-    """A chunk for each message (RFC 9112 section 7.1); none for an empty message, since a chunk of no bytes would end
-    the body."""
+    """A chunk for each message (RFC 9112, section 7.1). An empty message has no chunk, because a chunk without bytes
+    would end the body."""
 
     length_line = b"Transfer-Encoding: chunked\r\n"
 
@@ -185,8 +185,8 @@ Body = BodyUntilClose | ChunkedReplyBody | SizedReplyBody
 
 
 def _reset_on_close(transport: asyncio.Transport, on: bool) -> None:
-    """Let closing send a reset: where the end of the connection is the end of the reply, a reply that breaks off must
-    not end like that."""
+    """Set whether closing sends a reset. If the end of the connection is the end of the reply, an interrupted reply
+    must not end normally."""
     option = struct.pack("ii", on, 0)
     transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
 
@@ -196,8 +196,9 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 
 def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
-    """The reply without hop-by-hop headers, of which its `Connection` header may name more, and without those that the
-    record says, or the names `left_out`: a reply that is passed on may have a request id of its own."""
+    """Return the reply without hop-by-hop headers, including the headers that its `Connection` header names, without
+    the headers of the record, and without the names `left_out`: a reply that passes through can have its own request
+    id."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]

@@ -1,9 +1,9 @@
-"""Reads the heads of requests that arrive whole, as most do.
+"""Reads the heads of requests that arrive in one piece, which is the usual case.
 
-The heads that came lately are kept: one of them again takes 0.5 us. Clients that trace or number their requests, or
-send bodies of many sizes, never send the same head twice. But they send heads of one shape again and again, which
-differ in the values of those few fields alone: such a head takes 4 us, and one of a new shape 16, of the 45 that a
-small request takes. (CPU time, heads of 8 to 10 fields. So few are kept because more fall out of the processor's
+Recent heads are cached: a cache hit takes 0.5 us. Clients that trace or number their requests, or send bodies of many
+sizes, never send the same head twice. But their heads have the same shape, and differ only in the values of a few
+fields: a head with a known shape takes 4 us, and a head with a new shape takes 16 us, of the 45 us that a small request
+takes. (CPU time, heads of 8 to 10 fields. The cache is small because larger ones do not stay in the processor's
 caches.)
 """
 
@@ -23,27 +23,27 @@ from gateway.transports.memory import MIN_COUNTED
 
 _END_SIZE = len(END_OF_HEAD)
 _MAX_SIZE = 1024
-"""Bytes of a head. Longer ones are received by their parts."""
+"""The maximum size of a head, in bytes. Longer heads are received in parts."""
 _MOST = 32
-"""Heads that are kept; then they are forgotten together."""
+"""The maximum number of cached heads; then the cache is cleared."""
 _MOST_SHAPES = 512
-"""The same of shapes, of which each kind of client has one for each model."""
+"""The maximum number of cached shapes; each kind of client has one shape for each model."""
 
 _LENGTH = b"content-length"
 _VARYING_NAMES = frozenset((_LENGTH, b"traceparent", b"tracestate", b"x-request-id"))
 _VARYING = re.compile(rb"\r\n(?i:(%b)): ([!-~]+)(?=\r\n)" % b"|".join(sorted(_VARYING_NAMES)))
-"""The fields whose values no shape has. A value of these characters is as good as any other of them, but for that of
-Content-Length, and nothing is decided by it before the body is there."""
+"""The fields whose values are not part of a shape. All values with these characters are equivalent, except for
+Content-Length, and no decision depends on them before the body has arrived."""
 
 _MOST_FIELDS = 32
-"""Fields of a head that is parsed at once."""
+"""The maximum number of fields of a head that is parsed in one step."""
 
 WholeHead: TypeAlias = tuple[RequestHead, Dispatch, int, int]
-"""A head, its dispatch, its size, and the size of the whole request in bytes if that `_is_simple`, else 0."""
+"""A head, its dispatch, its size, and the size of the complete request in bytes if that `_is_simple`, else 0."""
 
 
 class _Shape(NamedTuple):
-    """A head without the values of the fields of _VARYING, which are at the places `at` of its headers."""
+    """A head without the values of the fields in _VARYING, whose indices in its headers are `at`."""
 
     head: RequestHead
     dispatch: Dispatch
@@ -61,8 +61,8 @@ class WholeHeads:
         self._shapes: dict[tuple[bytes, ...], _Shape] = {}
 
     def find(self, data: bytes, at: int) -> WholeHead | None:
-        """The head that starts at `at`; None if it is incomplete, longer than 1 KiB, or has a fault. A fault is found
-        again, and reported, when the head is received by its parts."""
+        """Return the head that starts at `at`; None if it is incomplete, longer than 1 KiB, or invalid. The error of an
+        invalid head is found again, and reported, when the head is received in parts."""
         end = data.find(END_OF_HEAD, at, at + _MAX_SIZE)
         if end < 0:
             return None
@@ -75,7 +75,7 @@ class WholeHeads:
         return found
 
     def _of_shape(self, raw: bytes) -> WholeHead | None:
-        """The head, by its shape if that is known. Else its shape is known from now on."""
+        """Return the head, by its shape if that is known. Otherwise add its shape."""
         texts = _VARYING.split(raw)
         values = texts[2::3]
         del texts[2::3]
@@ -94,7 +94,7 @@ class WholeHeads:
         return found
 
     def _in_shape(self, raw: bytes, values: list[bytes], shape: _Shape) -> WholeHead | None:
-        """The head of this shape with these values; None if its Content-Length has to be looked at."""
+        """Return the head of this shape with these values; None if its Content-Length must be checked."""
         fields, length = list(shape.head.headers.raw), b"0"
         for place, value in zip(shape.at, values, strict=True):
             name = fields[place][0]
@@ -122,7 +122,7 @@ class WholeHeads:
         return head, dispatch, len(raw), len(raw) + (head.length or 0) if self._is_simple(head, dispatch) else 0
 
     def _by_parts(self, raw: bytes) -> RequestHead | None:
-        """The head as one that is received by its parts. Raises GatewayError."""
+        """Return the head like one that is received in parts. Raises GatewayError."""
         reader = HeadReader(self._limits.headers)
         try:
             is_whole = reader.feed(raw, 0) == len(raw) and reader.complete
@@ -131,18 +131,18 @@ class WholeHeads:
             reader.stop()
 
     def _is_simple(self, head: RequestHead, dispatch: Dispatch) -> bool:
-        """Whether a request with this head can be answered as soon as its bytes are there: its body has a known size
-        within the limits, is too small to be counted in Memory, and nothing is said or checked before it is
-        received."""
+        """Return whether a request with this head can be served as soon as its bytes have arrived: its body has a known
+        size within the limits and is too small to be counted in Memory, and there is nothing to send or check before it
+        is received."""
         length = head.length
-        if length is None or dispatch.admits_first:  # also of every client that waits for 100 Continue
+        if length is None or dispatch.admits_first:  # this includes every client that waits for 100 Continue
             return False
         return length <= self._limits.message and length < MIN_COUNTED
 
 
 class _Fields:
-    """Takes the parts of one head from httptools. The two that come often go to functions of C: with a call of Python
-    for each of nine fields a head takes a third longer."""
+    """Receives the parts of one head from httptools. Its two frequent callbacks are C functions: with a Python call for
+    each of nine fields, a head takes a third longer."""
 
     __slots__ = ("by_name", "complete", "on_header", "on_url", "targets")
 
@@ -154,12 +154,12 @@ class _Fields:
         self.complete = False
 
     def on_headers_complete(self) -> None:
-        """Called by httptools at the empty line after the headers."""
+        """Handle the empty line after the headers (httptools callback)."""
         self.complete = True
 
 
 class _ParsedHead(NamedTuple):
-    """A head as a HeadReader has it."""
+    """A head in the form of a HeadReader."""
 
     target: bytes
     method: str
@@ -168,8 +168,8 @@ class _ParsedHead(NamedTuple):
 
 
 def _parsed(raw: bytes) -> _ParsedHead | None:
-    """A head of few fields, each with a name of its own and without blanks behind its value, as nearly all are. None
-    for any other, and for one with a fault: HeadReader reads those."""
+    """Return a head with few fields, with unique names and no blanks after the values, which is the usual case. None
+    for any other head, including an invalid one: HeadReader reads those."""
     fields = _Fields()
     parser = httptools.HttpRequestParser(fields)
     try:
@@ -177,7 +177,7 @@ def _parsed(raw: bytes) -> _ParsedHead | None:
     except (httptools.HttpParserError, httptools.HttpParserUpgrade):
         return None
     by_name = fields.by_name
-    # The request's line and the last one are no fields.
+    # The request line and the last line are not fields.
     is_usual = len(by_name) == raw.count(b"\r\n") - 2 <= _MOST_FIELDS and len(fields.targets) == 1
     if not fields.complete or not is_usual or b" \r\n" in raw or b"\t\r\n" in raw:
         return None

@@ -1,1 +1,1 @@
-"""Byte streams facing backends."""
+"""Byte stream connections to backends."""

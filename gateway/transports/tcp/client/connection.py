@@ -1,4 +1,4 @@
-"""One byte stream to an endpoint. It carries one call at a time; many, where replies carry a tag (`Framing.tag`)."""
+"""One byte stream to an endpoint, with one call at a time, or many if replies have a tag (`Framing.tag`)."""
 
 import asyncio
 import os
@@ -18,21 +18,21 @@ _NO_TAG = 0
 """The key of the call in framings without tags."""
 
 MAX_UNREQUESTED = 1000
-"""So many replies that no call has asked for may come before the connection is closed."""
+"""The maximum number of replies without a call before the connection is closed."""
 
 
 class TcpConnectionObserver(typing.Protocol):
     """The observer that a connection reports its state to: the connector."""
 
     def opened(self, connection: "TcpClientConnection") -> None:
-        """The socket is connected."""
+        """Handle a connected socket."""
 
     def lost(self, connection: "TcpClientConnection") -> None:
-        """The socket is closed."""
+        """Handle a closed socket."""
 
 
 class TcpClientConnection(asyncio.BufferedProtocol):
-    """Sends calls and hands their replies to those who wait. `scratch` is as in PacketReader."""
+    """Sends calls and hands their replies to the waiting callers. `scratch` is like in PacketReader."""
 
     def __init__(self, framing: Framing, limits: Limits, scratch: memoryview, observer: TcpConnectionObserver) -> None:
         self._framing = framing
@@ -44,31 +44,31 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         self._last_tag = 0
         self._expected_late = 0
-        """Calls that were given up, minus replies that nobody waited for. Negative: so many replies answer no call at
-        all."""
+        """The number of abandoned calls minus the number of replies without a waiting caller. If it is negative, there
+        were replies without any call."""
         self._replies = 0
-        """Replies that have arrived, whichever call they were for."""
+        """The number of replies that have arrived, for any call."""
         self._has_received = False
         self._foreign = ""
-        """The protocol that seems to answer in place of this one, in words for the end of an error."""
+        """The protocol that the endpoint seems to use instead of this one, as text for the end of an error."""
         self._is_tls = False
         self._is_retired = False
         self._writable: asyncio.Future[None] | None = None
 
     async def exchange(self, message: Message) -> Message:
-        """Write `message`, with a tag of this connection's own, and wait for the reply with that tag.
+        """Write `message`, with a tag of this connection, and wait for the reply with that tag.
 
-        Cancelling a call without a tag closes the connection. Cancelling one with a tag leaves it open for the other
-        calls. But if no reply at all arrived while the call waited, the endpoint may have disappeared, or hang in the
-        middle of a reply: then the connection takes no further call.
+        Cancelling a call without a tag closes the connection. Cancelling a call with a tag leaves it open for the other
+        calls. But if no reply at all arrived while the call waited, the endpoint might have disappeared, or hang in the
+        middle of a reply, so the connection takes no more calls.
 
         Raises:
-            TransportError: UNAVAILABLE, the endpoint broke off, or is stopping and has not begun the call; INTERNAL,
-                the reply is malformed or too large; DEADLINE_EXCEEDED, the deadline had passed before anything was
-                sent.
+            TransportError: UNAVAILABLE if the connection was lost, or the endpoint is stopping and has not begun the
+                call; INTERNAL if the reply is malformed or too large; DEADLINE_EXCEEDED if the deadline passed before
+                anything was sent.
         """
         await self._until_writable()
-        if self._transport.is_closing():  # the endpoint closed it as soon as it was open: no reply would ever come
+        if self._transport.is_closing():  # the endpoint closed it immediately: no reply would come
             how = "sent something on" if self._foreign else "closed"
             raise unreachable(f"the endpoint {how} the connection before the request was sent{self._foreign}")
         tag, message = self._tagged(message)
@@ -86,9 +86,9 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             raise
 
     def is_usable(self) -> bool:
-        """Whether the connection can take another call: the endpoint has not closed it and, in a framing without tags,
-        has sent nothing that no call asked for; bytes that the loop has not read yet count too. With tags, no part of a
-        message may have arrived that nobody waits for, since it would be taken for the beginning of the next reply."""
+        """Return whether the connection can take another call: the endpoint has not closed it and, in a framing without
+        tags, has sent nothing without a call, including bytes that the loop has not read yet. With tags, there must be
+        no partial message without a waiting call, because it would count as the beginning of the next reply."""
         is_out = self._is_retired or self._transport.is_closing()
         if is_out or (self._reader.header and not self._waiting):
             return False
@@ -101,35 +101,35 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         return not poll.poll(0)
 
     def retire(self) -> None:
-        """Take no further call, and close once no call waits."""
+        """Take no more calls, and close when no call waits."""
         self._is_retired = True
         if not self._waiting:
             self.abort()
 
     def close(self) -> None:
-        """Close after what was written is sent."""
+        """Close after the written data is sent."""
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once. Calls that wait fail."""
+        """Close immediately. Waiting calls fail."""
         self._transport.abort()
 
-    # What the loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        """Handle a connected socket."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one, but not a subclass
         self._loop = asyncio.get_running_loop()
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         keep_probing(transport.get_extra_info("socket"))
         self._observer.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive the next bytes."""
+        """Return the buffer for the next bytes."""
         return self._reader.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The endpoint sent something."""
+        """Handle bytes from the endpoint."""
         if not self._has_received:
             self._has_received = True
             self._foreign = foreign_to_byte_streams(bytes(self._scratch[: min(nbytes, FIRST_BYTES)]))
@@ -148,11 +148,11 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             self._fail(reply_error(error))
 
     def eof_received(self) -> None:
-        """The endpoint has closed."""
+        """Handle an endpoint that has closed."""
         self._fail(self._broken_off("closed"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed, by either side or because a write failed."""
+        """Handle a connection that either side has closed, or whose write failed."""
         if exc is not None and self._waiting and not self._is_tls:
             self._read_rest()
         self._fail(self._broken_off(how_lost(exc)))
@@ -160,17 +160,17 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         self._observer.lost(self)
 
     def pause_writing(self) -> None:
-        """The endpoint reads more slowly than calls are written."""
+        """Pause writing, because the endpoint reads more slowly than calls are written."""
         self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """The endpoint has read most of what was written, or the connection is closed."""
+        """Resume writing after the endpoint has read most of the written data, or the connection is closed."""
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
 
     async def _until_writable(self) -> None:
-        """Wait while the endpoint reads too slowly, so that calls do not pile up in memory."""
+        """Wait while the endpoint reads too slowly, because calls would pile up in memory."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
             if self._transport.is_closing():
@@ -185,8 +185,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         )
 
     def _deliver(self, reply: Message) -> None:
-        """Hand the reply to the call that waits for it. A reply that nobody waits for is dropped; without tags it
-        closes the connection, since it would be taken for the reply to the next call."""
+        """Hand the reply to the call that waits for it. A reply without a waiting call is dropped; without tags it
+        closes the connection, because it would count as the reply to the next call."""
         tag = _NO_TAG if self._framing.tag is None else self._framing.tag(reply)
         waiter = self._waiting.pop(tag, None)
         self._replies += 1
@@ -198,8 +198,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             self.retire()
 
     def _answer(self, waiter: "asyncio.Future[Message]", reply: Message) -> None:
-        """Complete the call. If the reply says that the server is stopping and has not begun the call, the call fails
-        with `sent=False`, so that another endpoint can be tried."""
+        """Complete the call. If the reply means that the server is stopping and has not begun the call, the call fails
+        with `sent=False`, and another endpoint can be tried."""
         stopping = None if self._framing.stopping is None else self._framing.stopping(reply)
         if stopping is None:
             waiter.set_result(reply)
@@ -216,8 +216,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             raise DecodeError(f"more than {MAX_UNREQUESTED} replies to calls that were never made")
 
     def _read_rest(self) -> None:
-        """Read what the kernel still holds: where a server replies and closes without reading the whole request, the
-        write fails before the reply is read."""
+        """Read the remaining data in the kernel: if a server replies and closes without reading the complete request,
+        the write fails before the reply is read."""
         descriptor = self._transport.get_extra_info("socket").fileno()
         try:
             while self._waiting and (size := os.readv(descriptor, [self._reader.buffer])):
@@ -234,8 +234,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _other_byte_stream(self) -> str:
-        """The protocol that seems to answer, if a malformed header is the first bytes of another protocol of byte
-        streams."""
+        """The protocol that the endpoint seems to use, if a malformed header is the beginning of another protocol of
+        byte streams."""
         is_own = self._replies or (self._framing.magic and self._reader.header.startswith(self._framing.magic))
         return "" if is_own else foreign(self._reader.header)
 
@@ -250,6 +250,6 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
 
 def reply_error(error: DecodeError | GatewayError) -> TransportError:
-    """The error of a call whose reply is malformed (DecodeError) or exceeds a limit (GatewayError)."""
+    """Return the error of a call whose reply is malformed (DecodeError) or exceeds a limit (GatewayError)."""
     answered = isinstance(error, GatewayError)
     return TransportError(Status.INTERNAL, Reason.INVALID_OUTPUT, f"reply: {error}", sent=True, answered=answered)

@@ -17,24 +17,24 @@ from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 LINGER_SECONDS = 0.05
-"""After the reply to the only call of a connection, the endpoint has so long to close. Whoever closes first keeps the
-port in TIME_WAIT for a minute; but a server that waits for its client to close, and serves nobody else meanwhile, must
-not wait long."""
+"""How long the endpoint can take to close after the reply to the only call of a connection, in seconds. The side that
+closes first keeps the port in TIME_WAIT for a minute. But some servers wait for their client to close, and serve no
+other client during that time, so they must not wait long."""
 
 
 class TcpConnector:
-    """How many calls a connection carries depends on the framing:
+    """The connector of one endpoint. The number of calls on a connection depends on the framing:
 
-    - without tags, one at a time; with `connection_per_call`, one in all;
-    - with tags, any number at once on one shared connection. It is replaced when a call was given up and nothing at all
-      had arrived while it waited.
+    - without tags, one at a time; with `connection_per_call`, only one;
+    - with tags, any number in parallel on one shared connection, which is replaced when a call was cancelled and no
+      reply at all arrived while it waited.
 
-    No call is ever sent twice. `address` is as in `parse_address`; `ip` is the IP address to connect to in place of its
-    host's name. With `tls` an address without a scheme is reached over TLS; for `tcps://` without it the system's
+    No call is ever sent twice. `address` has the form in `parse_address`; `ip` is the IP address to connect to instead
+    of its host name. With `tls`, an address without a scheme uses TLS; for `tcps://` without `tls`, the system's
     certificates verify the endpoint.
 
     Raises:
-        ValueError: `address` is no address.
+        ValueError: `address` is invalid.
     """
 
     def __init__(
@@ -60,12 +60,11 @@ class TcpConnector:
         self._attempt: asyncio.Task[TcpClientConnection] | None = None
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and return its reply, uncompressed. Cancelling gives the call up, as in
-        TcpClientConnection.exchange.
+        """Send `message` and return its reply, uncompressed. Cancellation works like in TcpClientConnection.exchange.
 
         Raises:
-            TransportError: UNAVAILABLE, the endpoint could not be reached, or broke off; INTERNAL, the reply is
-                malformed or too large; DEADLINE_EXCEEDED, the deadline had passed before anything was sent.
+            TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection was lost; INTERNAL if the
+                reply is malformed or too large; DEADLINE_EXCEEDED if the deadline passed before anything was sent.
         """
         reply = await self._exchange(message)
         if not is_compressed(reply, self._framing):
@@ -76,19 +75,19 @@ class TcpConnector:
             raise reply_error(error) from error
 
     async def close(self) -> None:
-        """Close every connection. Exchanges that are running fail."""
+        """Close every connection. Exchanges in progress fail."""
         if self._attempt is not None:
             self._attempt.cancel()
         await self._connections.close()
 
-    # What the connections call.
+    # Callbacks of the connections.
 
     def opened(self, connection: TcpClientConnection) -> None:
-        """As in TcpConnectionObserver."""
+        """See `TcpConnectionObserver.opened`."""
         self._connections.opened(connection)
 
     def lost(self, connection: TcpClientConnection) -> None:
-        """As in TcpConnectionObserver."""
+        """See `TcpConnectionObserver.lost`."""
         if connection in self._idle:
             self._idle.remove(connection)
         self._connections.lost(connection)
@@ -102,7 +101,7 @@ class TcpConnector:
         return reply
 
     def _take(self) -> TcpClientConnection | None:
-        """An idle connection that the endpoint has left open; None if there is none."""
+        """Return an idle connection that the endpoint has left open; None if there is none."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable():
@@ -111,15 +110,15 @@ class TcpConnector:
         return None
 
     def _release(self, connection: TcpClientConnection) -> None:
-        """Keep the connection after its call was answered, or let the endpoint close it."""
+        """Keep the connection after its call was answered, or wait for the endpoint to close it."""
         if self._per_call:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.close)
         else:
             self._idle.append(connection)
 
     async def _shared_connection(self, deadline: float | None) -> TcpClientConnection:
-        """The shared connection. The first call that needs it connects; all calls that wait for it share that attempt,
-        and its failure."""
+        """Return the shared connection. The first call that needs it connects; all calls that wait for it share that
+        attempt, and its failure."""
         if self._shared is not None and not self._shared.is_usable():
             self._shared.retire()
             self._shared = None
@@ -130,7 +129,7 @@ class TcpConnector:
             self._attempt.add_done_callback(self._attempt_ended)
         attempt, loop = self._attempt, asyncio.get_running_loop()
         seconds = connect_seconds(CONNECT_SECONDS, deadline, loop.time())
-        # The attempt goes on for the other calls, up to the connect timeout.
+        # The attempt continues for the other calls, up to the connect timeout.
         await asyncio.wait([attempt], timeout=seconds if deadline is not None else None)
         if not attempt.done():  # the deadline is near
             raise not_connected(TimeoutError(), self._address.host, seconds, CONNECT_SECONDS)

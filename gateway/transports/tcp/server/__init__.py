@@ -1,1 +1,1 @@
-"""Byte streams facing clients."""
+"""Byte stream connections to clients."""

@@ -1,6 +1,6 @@
-"""The connection of a listener that bounds the requests or the age of connections, or sheds load.
+"""The connection of a listener that limits the requests or the age of connections, or sheds load.
 
-It has a class of its own so that other listeners do not pay for that with each message.
+The class is separate, so other listeners have no additional cost per message.
 """
 
 import asyncio
@@ -11,8 +11,9 @@ from gateway.transports.tcp.server.connection import TcpContext, TcpServerConnec
 
 
 class BoundedTcpConnection(TcpServerConnection):
-    """After its last reply it closes. Where replies carry a tag (brpc) it is kept: brpc's clients fail all calls for
-    3 s after a connection is closed. A request that is shed is refused before it is inflated and decoded."""
+    """A connection with limits. After its last reply it closes. If replies have a tag (brpc), it is kept, because
+    brpc's clients fail all calls for 3 s after a connection is closed. A request that is shed is refused before it is
+    decompressed and decoded."""
 
     def __init__(self, context: TcpContext) -> None:
         super().__init__(context)
@@ -20,13 +21,13 @@ class BoundedTcpConnection(TcpServerConnection):
         self._shedding = context.connections.shedding
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Handle a new client."""
         super().connection_made(transport)
         if self._lifespan is not None:
             self._lifespan.call_at(self._loop, self._lifespan.ends_at, self.drain)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is closed, by either side."""
+        """Handle a connection that either side has closed."""
         super().connection_lost(error)
         if self._lifespan is not None:
             self._lifespan.stop()

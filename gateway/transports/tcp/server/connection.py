@@ -1,6 +1,6 @@
 """One client's byte stream: receives messages, hands each to the exchange, and writes its reply.
 
-The phases are drawn in `lifecycle`; here the phase follows from the connection's state, in this order:
+`lifecycle` describes the phases; for byte streams, the phase follows from the connection's state, in this order:
 
     FLUSHING   the client reads too slowly
     ANSWERING  requests are in flight
@@ -8,10 +8,10 @@ The phases are drawn in `lifecycle`; here the phase follows from the connection'
     HEAD       a header has begun to arrive
     IDLE       none of these
 
-Where replies carry a tag (`Framing.tag`), many requests are in flight at once, and replies are written as they come;
-else one request at a time. Messages that arrive before their turn wait in `_waiting`, and nothing more is read
-meanwhile, which makes the client wait. A message that cannot be cut out of the stream ends the connection, after the
-requests before it are answered.
+If replies have a tag (`Framing.tag`), many requests are in flight in parallel, and replies are written as they arrive;
+otherwise one request at a time. Messages that arrive before their turn wait in `_waiting`, and nothing more is read
+during that time, which makes the client wait. A message that cannot be split from the stream ends the connection, after
+the earlier requests are answered.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ from gateway.transports.tcp.packets import Packet, PacketReader, write
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 
 MESSAGES_PER_TURN = 32
-"""Messages that one connection may have handled before other connections have their turn. A client may send thousands
-at once, and many are answered in 0.1 ms each without waiting for anything."""
+"""The maximum number of messages of one connection that are handled before other connections get their turn. A client
+can send thousands together, and many are answered in 0.1 ms each without waiting."""
 
 LARGEST_IN_FLIGHT = 2
-"""Requests of `limits.message` bytes that one connection may have in flight, or smaller ones of as many bytes. The
-request that exceeds this is still begun; the next one waits."""
+"""The number of requests of `limits.message` bytes, or of smaller requests with the same total size, that one
+connection can have in flight. The request that exceeds this is still begun; the next one waits."""
 
 
 @frozen
 class TcpContext(ConnectionContext):
-    """The data that all connections of one listener share. `max_in_flight`: requests of one connection in flight; more
-    than one only where replies carry a tag."""
+    """The data that all connections of one listener share. `max_in_flight`: the maximum number of requests of one
+    connection in flight; more than one only if replies have a tag."""
 
     protocol: Protocol
     exchange: Exchange
@@ -70,20 +70,20 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._framing = context.protocol.carrier.framing
         self._reader = PacketReader(self._framing, context.limits, context.scratch)
         self._waiting: deque[Message] = deque()
-        """Messages to be handed to the exchange."""
+        """Messages that wait for the exchange."""
         self._to_refuse: deque[Message] = deque()
         """Messages to be refused, without waiting for the requests in flight."""
         self._tasks: dict[asyncio.Task[None], int] = {}
-        """The requests in flight, and the bytes of each without its header."""
+        """The requests in flight, and the size of each without its header, in bytes."""
         self._in_flight_bytes = 0
-        """The sum of these bytes."""
+        """The sum of these sizes."""
         self._max_in_flight_bytes = LARGEST_IN_FLIGHT * context.limits.message
         self._received = 0
-        """Bytes that arrived last."""
+        """The number of bytes that arrived last."""
         self._stream_error: GatewayError | None = None
-        """Why no further message can be cut out of the stream."""
+        """Why no more messages can be split from the stream."""
         self._rejection: GatewayError | None = None
-        """Why the connection was not admitted, where each request is told so."""
+        """Why the connection was not admitted, if each request gets this error."""
         self._next_turn: asyncio.Handle | None = None
         """Continues with the messages that waited when the connection's turn was over."""
         self._ends_at = math.inf
@@ -91,39 +91,39 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def protocol(self) -> str:
-        """The name of the protocol that is served."""
+        """The name of the served protocol."""
         return self._context.protocol.name
 
     @property
     def unanswered(self) -> int:
-        """Requests in flight or waiting, and one that is arriving or whose reply is unread."""
+        """The number of requests in flight or waiting, plus one that is arriving or whose reply is unread."""
         partly = self._reader.header or (self._phase is Phase.FLUSHING and not self._tasks)
         return len(self._tasks) + len(self._waiting) + len(self._to_refuse) + bool(partly)
 
     def renew(self, context: TcpContext) -> "list[asyncio.Task[None]]":
-        """Serve every request that begins after this call with `context`, which has the same framing. Returns the tasks
-        of the requests in flight."""
+        """Use `context`, which has the same framing, for every request that begins after this call. Return the tasks of
+        the requests in flight."""
         self._context = context
         self._reader.limits = context.limits
         self._max_in_flight_bytes = LARGEST_IN_FLIGHT * context.limits.message
         return list(self._tasks)
 
     def drain(self) -> None:
-        """Close after the last reply; where replies carry a tag, new requests are refused from now on."""
+        """Close after the last reply; if replies have a tag, new requests are refused from now on."""
         self._ends_at = self._loop.time() + self._context.timeouts.grace
         super().drain()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has connected."""
+        """Handle a new client."""
         super().connection_made(transport)
         self._reader.memory = self.memory
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to receive the next bytes."""
+        """Return the buffer for the next bytes."""
         return self._context.scratch if self._phase in _LAST else self._reader.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The client sent something."""
+        """Handle bytes from the client."""
         if self._phase in _LAST:
             self._drop(nbytes)
             return
@@ -137,12 +137,12 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             mistake = self._tls_mistake(self._reader.header)
             self._stream_error = refusal(Reason.INVALID_INPUT, mistake) if mistake else as_gateway_error(error)
         if self._rejection is not None and not self._to_refuse and self._stream_error is None:
-            return  # its first request has not arrived yet, and must arrive before the alarm that is set
+            return  # its first request has not arrived yet, and must arrive before the current alarm
         self._proceed()
 
     def eof_received(self) -> None:
-        """The client has closed or half-closed. The two look the same, and a reply that nobody reads is not
-        computed."""
+        """Handle a client that has closed or half-closed. The two look the same, and a reply is not computed if it will
+        not be read."""
         if self._phase not in _LAST and not self._tasks and not self._waiting and not self._to_refuse:
             try:
                 self._reader.check_end()
@@ -151,7 +151,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._close()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is closed, by either side."""
+        """Handle a connection that either side has closed."""
         super().connection_lost(error)
         for task in self._tasks:
             task.cancel()
@@ -162,7 +162,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Requests and replies.
 
     def _proceed(self) -> None:
-        """Begin the requests whose turn it is; then read on, wait, or close."""
+        """Begin the requests whose turn it is; then continue to read, wait, or close."""
         if self._phase in _LAST:
             return
         if self._next_turn is None:
@@ -174,7 +174,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if self._rejection is not None:
                 self._linger()
                 return
-            # Without tags, the reply that was written is the last. With tags, more requests may be on their way.
+            # Without tags, the written reply is the last one. With tags, more requests might be on their way.
             if self._ends_at < math.inf and self._framing.tag is None and not self._reader.header:
                 self._linger()
                 return
@@ -204,10 +204,10 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._tasks[task] = size
 
     def _message(self, packet: Packet) -> Message:
-        """The Message of a packet.
+        """Return the Message of a packet.
 
         Raises:
-            DecodeError: replies carry a tag, and this request has none that can be read.
+            DecodeError: replies have a tag, and this request has no readable tag.
         """
         self._body_begun = None
         message = Message(parts=packet, peer=self._peer, received=self._loop.time(), identity=self._identity)
@@ -225,7 +225,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if is_compressed(message, self._framing):
                 self._admit(message)
                 reply: EventualReply = self._exchange_inflated(message)
-                size += context.limits.message  # the most that it can inflate to
+                size += context.limits.message  # the maximum decompressed size
             else:
                 reply = context.exchange(message, context.protocol)
         except Exception as error:
@@ -246,7 +246,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         start(message, self._context.protocol, bytes_of(message))
 
     def _admit(self, message: Message) -> None:
-        """Refuse a message before it is decompressed. For others the exchange does it."""
+        """Check the credentials of a message before it is decompressed. For other messages, the exchange does this."""
         admit, form = self._context.admit, self._context.protocol.carrier
         assert isinstance(form, StreamForm)
         if admit is not None:
@@ -296,7 +296,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Refusing.
 
     def _refuses_new(self) -> bool:
-        """Whether each request that arrives now is refused, which needs a tag in the reply."""
+        """Return whether each request that arrives now is refused, which requires a tag in the reply."""
         return self._rejection is not None or (self._ends_at < math.inf and self._framing.tag is not None)
 
     def _refuse_new(self, message: Message) -> None:
@@ -304,8 +304,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._refuse(error, message)
 
     def _reject_connection(self, error: GatewayError) -> None:
-        """Clients drop a reply whose tag is of no request: where replies carry a tag, the first requests are refused
-        instead."""
+        """Refuse the connection. Clients drop a reply with an unknown tag, so if replies have a tag, the first requests
+        are refused instead."""
         if self._framing.tag is None:
             super()._reject_connection(error)
         else:
@@ -318,14 +318,14 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._linger()
 
     def _write_error(self, error: GatewayError) -> None:
-        """Report `error`, about the message that is arriving, in the protocol's form."""
+        """Report `error`, about the arriving message, in the protocol's form."""
         message = Message(parts=(self._reader.header, b""), peer=self._peer, received=self._loop.time())
         self._refuse(error, message)
 
     # Phases.
 
     def _update_phase(self) -> None:
-        """Set the phase and its time limit, and read on if no message waits."""
+        """Set the phase and its time limit, and continue to read if no message waits."""
         has_waiting = self._waiting or self._to_refuse or self._stream_error is not None
         if has_waiting or not (self._writable or self._ends_at == math.inf):
             self._transport.pause_reading()
@@ -335,7 +335,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if phase is Phase.FLUSHING:
             self._count_unread()
         if phase is self._phase and phase in (Phase.HEAD, Phase.FLUSHING):
-            return  # their time limits go on
+            return  # their time limits continue
         self._phase = phase
         timeouts = self._context.timeouts
         match phase:
@@ -362,8 +362,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return Phase.HEAD if self._reader.header else Phase.IDLE
 
     def _close_idle(self) -> None:
-        """While draining, a client whose requests are refused one by one may go on sending: it has been told for long
-        enough."""
+        """Close an idle connection. While draining, this also ends a client that continues to send, although its
+        requests were refused for long enough."""
         if self._ends_at < math.inf and self._framing.tag is not None:
             self._linger()
         else:

@@ -18,15 +18,16 @@ from gateway.transports.tcp.server.unix_socket import UnixSocket
 from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 MAX_IN_FLIGHT = 256
-"""Requests of one multiplexed connection in flight. More stay in the kernel, which makes the client wait."""
+"""The maximum number of requests of one multiplexed connection in flight. More stay in the kernel, which makes the
+client wait."""
 
 
 class TcpListener(BaseListener):
-    """Serves one protocol, which has a Framing, at one address. It cannot serve several: a byte stream does not name
-    its protocol. As a part of a shared listener it has that one's `connections`.
+    """Serves one protocol, which has a Framing, at one address; only one, because a byte stream does not name its
+    protocol. As a part of a shared listener, it has the `connections` of that listener.
 
     Raises:
-        ValueError: several protocols, or one without a Framing.
+        ValueError: several protocols, or a protocol without a Framing.
     """
 
     address: str
@@ -61,7 +62,7 @@ class TcpListener(BaseListener):
         self._unix: UnixSocket | None = None
 
     async def start(self, address: Address) -> None:
-        """As of any listener; also on a unix socket."""
+        """Start like any listener; also on a unix socket."""
         if not address.path:
             await super().start(replace(address, scheme="tcp"))
             return
@@ -73,14 +74,14 @@ class TcpListener(BaseListener):
         await self._server.start_serving()
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """A byte stream does not name its protocol, so open connections cannot change to another one."""
+        """Return why open connections cannot change to these protocols: a byte stream does not name its protocol."""
         wanted, own = ", ".join(protocol.name for protocol, _ in protocols), self._context.protocol.name
         return "" if wanted == own else f"its protocol cannot change from {own} to {wanted}"
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> list[asyncio.Task[None]]:
-        """As in every Listener."""
+        """See `Listener.renew`."""
         [(protocol, _)] = protocols
         self._context = context = replace(
             self._context,
@@ -97,14 +98,14 @@ class TcpListener(BaseListener):
         return [task for each in own for task in each.renew(context)]
 
     def announce_end(self) -> None:
-        """Do nothing: these protocols cannot announce it. Requests are answered until `drain`."""
+        """Do nothing: these protocols cannot announce it. Requests are served until `drain`."""
 
     async def stop_accepting(self) -> None:
-        """As in every Listener. New requests on a multiplexed connection are refused from now on."""
+        """See `Listener.stop_accepting`. New requests on a multiplexed connection are refused from now on."""
         if self._unix is not None:
             self._unix.remove()
         await super().stop_accepting()
 
     def serve(self) -> TcpServerConnection:
-        """The connection of a new client, after the TLS handshake."""
+        """Return the connection of a new client, after the TLS handshake."""
         return (BoundedTcpConnection if self._is_bounded else TcpServerConnection)(self._context)

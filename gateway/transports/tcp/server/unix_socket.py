@@ -1,4 +1,4 @@
-"""The file of a unix socket: created, replaced if no process listens on it any more, and removed at the end."""
+"""The file of a unix socket: created, replaced if no process listens on it any longer, and removed at the end."""
 
 import errno
 import os
@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 MODE = 0o660
-"""Who may connect: the user and the group of the gateway."""
+"""Only the user and the group of the gateway can connect."""
 
 
 class UnixSocket:
-    """A bound socket at `path`. It does not listen yet, so nobody can connect before its mode is set.
+    """A bound socket at `path`, which does not listen yet, so no client can connect before its mode is set.
 
     Raises:
         OSError: `path` is a file other than a socket, or a socket on which a process listens; or its folder does not
@@ -40,13 +40,13 @@ class UnixSocket:
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket that a killed process left behind."""
+    """Remove a socket that a killed process has left."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EADDRINUSE, "a file that is not a socket is there")
+        raise OSError(errno.EADDRINUSE, "the path exists, and is not a socket")
     if _is_served(path):
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     path.unlink(missing_ok=True)

@@ -312,7 +312,7 @@ RESETS = {
     10: (Reason.INVALID_OUTPUT, True, "CONNECT_ERROR"),
     11: (Reason.OVERLOADED, True, "ENHANCE_YOUR_CALM"),
     12: (Reason.PERMISSION_DENIED, True, "INADEQUATE_SECURITY"),
-    13: (Reason.INVALID_OUTPUT, True, "HTTP_1_1_REQUIRED; is the address that of a gRPC server?"),
+    13: (Reason.INVALID_OUTPUT, True, "HTTP_1_1_REQUIRED; is this the address of a gRPC server?"),
     99: (Reason.INVALID_OUTPUT, True, "error code 99"),
 }
 

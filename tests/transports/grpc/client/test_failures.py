@@ -71,7 +71,7 @@ async def test_what_is_no_status_is_an_error_of_the_transport(
 
 
 HTML, JSON = (b"content-type", b"text/html; charset=utf-8"), (b"content-type", b"application/json")
-IS_GRPC = "is the address that of a gRPC server?"
+IS_GRPC = "is this the address of a gRPC server?"
 NO_REPLY = "a proxy gets no reply from the server behind it"
 # gRPC's doc/http-grpc-status-mapping.md
 ANSWERS = {
@@ -81,7 +81,7 @@ ANSWERS = {
     "302": (302, [(b"location", b"/log-in")], Status.UNKNOWN, Reason.INVALID_OUTPUT, "it redirects to '/log-in'"),
     "400": (400, [], Status.INTERNAL, Reason.INVALID_OUTPUT, IS_GRPC),
     "401": (401, [], Status.UNAUTHENTICATED, Reason.UNAUTHENTICATED, "`forward_headers` on the backend"),
-    "403": (403, [], Status.PERMISSION_DENIED, Reason.PERMISSION_DENIED, "may the caller call this method there?"),
+    "403": (403, [], Status.PERMISSION_DENIED, Reason.PERMISSION_DENIED, "is the caller allowed to call this method?"),
     "404": (404, [HTML], Status.UNIMPLEMENTED, Reason.UNSUPPORTED, IS_GRPC),
     "413": (413, [], Status.UNKNOWN, Reason.TOO_LARGE, "larger than a proxy before the server allows"),
     "418": (418, [], Status.UNKNOWN, Reason.INVALID_OUTPUT, IS_GRPC),

@@ -145,7 +145,7 @@ async def test_an_endpoint_that_takes_no_call_and_closes_is_unreachable() -> Non
         await peer.opening(http2.settings(MAX_CONCURRENT_STREAMS=0))
 
     async with serving(play) as address, connected_to(Name(address)) as connector:
-        with pytest.raises(TransportError, match="the connection was closed at once") as caught:
+        with pytest.raises(TransportError, match="the connection was closed immediately") as caught:
             await called(connector)
     assert (caught.value.status, caught.value.sent) == (Status.UNAVAILABLE, False)
 
