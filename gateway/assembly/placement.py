@@ -103,8 +103,8 @@ def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
 def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
     """How models are loaded. A copy takes `max_in_flight` calls, if that limits them."""
     settings = LoadSettings(
-        keys.max_models, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle, timeout=keys.timeout,
-        pinned=keys.pinned, min_stay=keys.min_stay, share=keys.share,
+        keys.max_models, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle,
+        timeout=keys.timeout, pinned=keys.pinned, min_stay=keys.min_stay, share=keys.share,
     )  # fmt: skip
     return replace(settings, calls_per_copy=max_in_flight) if max_in_flight else settings
 

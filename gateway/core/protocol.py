@@ -336,8 +336,8 @@ class MessageSplitter(typing.Protocol):
 class StreamFraming:
     """Where messages begin and end in a streamed HTTP body.
 
-    `wrap` turns a message's parts into those written to the body. `cutter` creates a MessageSplitter; its argument is the
-    largest size of a message in bytes.
+    `wrap` turns a message's parts into those written to the body. `cutter` creates a MessageSplitter; its argument is
+    the largest size of a message in bytes.
     """
 
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]

@@ -7,9 +7,9 @@ names, datatypes and shapes of the model, so it does not matter which protocol t
 It needs `safe: true` on the backend. Calls of sequences are passed on, and so are streams, and questions such as for
 metadata. Errors are not kept.
 
-A call that is not known is made in a task of its own, a SharedCall. It goes on while somebody waits for its answer, whoever
-came first. What came first has set its deadline, which a server may be told: if that ends the call, the next one who
-waits makes it anew. So does another client if the call was refused to the one who came first.
+A call that is not known is made in a task of its own, a SharedCall. It goes on while somebody waits for its answer,
+whoever came first. What came first has set its deadline, which a server may be told: if that ends the call, the next
+one who waits makes it anew. So does another client if the call was refused to the one who came first.
 """
 
 import asyncio

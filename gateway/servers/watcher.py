@@ -11,8 +11,9 @@ communicate through a folder: `python watcher.py FOLDER`. The folder contains:
   text that changes. The job ends immediately when the lease is removed. If the lease is not renewed in time, the job
   ends because the gateway is dead.
 - `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (when
-  that was started, in ticks since boot), `ending` (a ExitReason) while it stops the job, and after that `ended` (seconds since
-  1970), `why` (a ExitReason), `exit_code` and `signal`. While the job runs, the file's time changes every few seconds.
+  that was started, in ticks since boot), `ending` (an ExitReason) while it stops the job, and after that `ended`
+  (seconds since 1970), `why` (an ExitReason), `exit_code` and `signal`. While the job runs, the file's time changes
+  every few seconds.
 
 A job runs once. If the engine starts it again after its node has died, it ends immediately, because the gateway has
 replaced it.

@@ -219,7 +219,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "a backend's health",
         BACKEND
-        + "health: {probe: alive, interval: 0, timeout: -1, unhealthy: 0, jitter: 2, ejection: {max_ejected_share: 1.5}}}}\n",
+        + "health: {probe: alive, interval: 0, timeout: -1, unhealthy: 0, jitter: 2, "
+        + "ejection: {max_ejected_share: 1.5}}}}\n",
         [
             "2:89: expected live, ready or none, got 'alive'; did you mean 'live'?",
             "2:106: must be above 0, got 0",

@@ -7,8 +7,8 @@
   Jacobian J and, for its output weighted by u, the Hessian H(u), the tangent of its gradient is J^T u' + H(u) x'.
 
 Vectors are FP64, flat: `[N, L]` for N rows of a batch, else `[L]`, as `gateway.core.operations` has them. The values at
-which derivatives are taken come from a GraphEvaluation, which takes only the steps whose values are needed. No call is made for a
-vector that is 0.
+which derivatives are taken come from a GraphEvaluation, which takes only the steps whose values are needed. No call is
+made for a vector that is 0.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence

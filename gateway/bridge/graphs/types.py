@@ -176,7 +176,8 @@ class Types:
         """The graph's own signature, with the derivatives that it has.
 
         Raises:
-            GraphError, UnknownSignatureError: as `of`. UnknownSignatureError also if nobody tells whether rows of a batch are mixed, and
+            GraphError, UnknownSignatureError: as `of`. UnknownSignatureError also if nobody tells whether rows of a
+            batch are mixed, and
                 `derivatives` of the graph must know.
         """
         if self.graph.keys.derivatives is not None:

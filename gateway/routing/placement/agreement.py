@@ -36,8 +36,9 @@ class LoadCoordinator(Protocol):
 
 
 class LocalCoordinator:
-    """An LoadCoordinator without a store: a gateway loads the models that its clients request. Two gateways that load a model
-    at the same time choose the same server by `rendezvous`, if they have the same information about the servers."""
+    """A LoadCoordinator without a store: a gateway loads the models that its clients request. Two gateways that load
+    a model at the same time choose the same server by `rendezvous`, if they have the same information about the
+    servers."""
 
     is_shared = False
 

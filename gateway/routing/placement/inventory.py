@@ -116,8 +116,8 @@ class Inventory:
 
 
 def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInventory:
-    """Return the ServerInventory of a server that lists these models. `tells_states`: the server reports states, so a model
-    without a state is not loaded."""
+    """Return the ServerInventory of a server that lists these models. `tells_states`: the server reports states, so a
+    model without a state is not loaded."""
     held: dict[str, list[str]] = {}
     changing: dict[str, ReplicaState] = {}
     listed = set()

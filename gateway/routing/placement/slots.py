@@ -226,7 +226,7 @@ class PlacedSlots:
             place.client = ""
         return partial(self._ended, place, place.moment, ended)
 
-    def _ended(self, place: ModelReplica, ended: Ended, answered: bool) -> None:
+    def _ended(self, place: ModelReplica, moment: int, ended: Ended, answered: bool) -> None:
         if answered:
             place.failures = 0
         place.call_moment = moment

@@ -122,8 +122,9 @@ class ModelReplica:
         self.endpoint = endpoint
         self.state = state
         self.since = self.last_used = now
-        self.moment = moment
-        """The number of the table change with which its state began."""
+        self.moment = self.call_moment = moment
+        """The sequence number of the table change that began its state; and the sequence number that it had when the
+        last finished call was sent."""
         self.versions: tuple[str, ...] = ()
         self.signature: str | None = None
         """The inputs and outputs that the server reports; None if it was not queried for them since it has the

@@ -538,7 +538,7 @@ async def test_two_gateways_load_a_model_at_the_same_server() -> None:
 
 
 class OneAtATime:
-    """An LoadCoordinator that lets another gateway load first, unless it is free."""
+    """A LoadCoordinator that lets another gateway load first, unless it is free."""
 
     is_shared = True
 

@@ -58,7 +58,7 @@ async def test_nothing_with_calls_makes_room_for_it() -> None:
 
 
 class Late:
-    """An LoadCoordinator in which another gateway is always first."""
+    """A LoadCoordinator in which another gateway is always first."""
 
     is_shared = True
 
