@@ -129,9 +129,9 @@ async def test_an_answer_from_before_the_model_was_loaded_again_costs_no_server_
     gate = a.gates["infer x"] = asyncio.Event()
     call = asyncio.ensure_future(fleet.server_of("x"))
     await settle()
-    for held in ({}, {"x": ("1",)}):
-        a.held = held
-        await fleet.slots.stocktaking.ask_soon(fleet.endpoints[0])
+    for held in ((), ("x",)):
+        a.held = dict.fromkeys(held, ("1",))
+        await fleet.slots.refresher.ask_soon(fleet.endpoints[0])
     answers = a._answer
 
     def once(operation: Operation, model: str, version: str) -> object:
