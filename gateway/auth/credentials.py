@@ -1,7 +1,7 @@
-"""Where clients put their credentials: a header of their own for keys, `Authorization: Bearer` or `Basic`.
+"""The headers in which clients send their credentials: a separate header for keys, `Authorization: Bearer` or `Basic`.
 
-gRPC's metadata have the same names. Basic is for clients that take credentials only in a URL, such as UM-Bridge's
-Python client (`http://user:KEY@host`): the password is the key or token, the user's name means nothing.
+gRPC's metadata has the same names. Basic is for clients that accept credentials only in a URL, such as UM-Bridge's
+Python client (`http://user:KEY@host`): the password is the key or token, the user name is ignored.
 """
 
 from base64 import b64decode

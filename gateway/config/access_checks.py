@@ -1,5 +1,5 @@
-"""Checks of who may do what: `auth`, `permissions`, `principals`, and `auth` of listeners and of the status API. They
-run only if all parts of the configuration are valid."""
+"""Checks of authentication and permissions: `auth`, `permissions`, `principals`, and `auth` of listeners and of the
+status API. They run only if all parts of the configuration are valid."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -19,7 +19,7 @@ BUILT_IN = ("use", "all")
 
 
 def access_findings(config: Config, catalog: Catalog) -> list[Finding]:
-    """All findings of these checks."""
+    """Return all findings of these checks."""
     return [
         *_permission_sets(config),
         *_principals(config),
@@ -137,7 +137,7 @@ def _authorities(location: Location, path: str, place: str, catalog: Catalog) ->
 
 
 def is_url(place: str) -> bool:
-    """Whether the place of an issuer's keys is a URL, as opposed to the path of a file."""
+    """Return whether the location of an issuer's keys is a URL, as opposed to the path of a file."""
     return place.startswith(("https://", "http://"))
 
 
@@ -145,7 +145,7 @@ def is_url(place: str) -> bool:
 
 
 def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Findings about access that is allowed, but probably a mistake."""
+    """Find access that is allowed, but probably a mistake."""
     asking = [listener for listener in config.listeners if listener.auth is not None]
     if config.auth is not None and asking:
         for at, listener in enumerate(config.listeners):

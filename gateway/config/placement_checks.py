@@ -1,4 +1,4 @@
-"""Checks of `backends.*.placement`: keys that do not fit each other, the protocol, or the routes to the backend."""
+"""Checks of `backends.*.placement`: keys that conflict with each other, the protocol, or the routes to the backend."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from gateway.core.protocol import Protocol
 
 
 def placement_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """All findings about placed backends."""
+    """Yield all findings about backends with placement."""
     for key, backend in parts.backends.items():
         if backend.placement is not None:
             above: Location = ("backends", key, "placement")

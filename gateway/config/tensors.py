@@ -1,4 +1,4 @@
-"""`signature:` and `constants:` of a route: the YAML forms of the core's Signature and Tensor."""
+"""`signature:` and `constants:` of a route: the core's Signature and Tensor as YAML."""
 
 from itertools import chain
 from math import prod
@@ -107,7 +107,7 @@ def _constant(keys: ConstantConfig) -> Tensor:
 
 
 def _elements(data: Any, shape: tuple[int, ...]) -> list[Any]:
-    """The elements of `data` in one list."""
+    """Return the elements of `data` in one list."""
     if not isinstance(data, list):
         return [data]
     if not any(isinstance(item, list) for item in data):
