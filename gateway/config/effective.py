@@ -55,7 +55,7 @@ def _plain(given: object, references: Mapping[str, str]) -> object:
                 "datatype": given.datatype.value,
                 "data": _plain(given.array.tolist(), references),
             }
-        case RouteConfig() if "name" not in given.model_fields_set:  # its name is derived from texts that can be secrets
+        case RouteConfig() if "name" not in given.model_fields_set:  # derived from texts that can be secrets
             return _plain(given.model_copy(update={"name": ""}), references)
         case BaseModel():
             keys = type(given).model_fields.items()

@@ -168,7 +168,7 @@ def _misfits(config: Config) -> Iterator[Finding]:
     compared later."""
     told: dict[str, Signature] = {}
     waiting = {name: _graphs_called(graph, config.models).keys() for name, graph in config.models.items()}
-    while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:  # graphs outside of cycles
+    while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:  # graphs without a cycle
         for name in ready:
             del waiting[name]
             graph = config.models[name]

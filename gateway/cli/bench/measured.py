@@ -54,7 +54,7 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """Requests that ended, a second."""
+        """Requests per second that ended."""
         return self.requests / self.seconds if self.seconds else 0.0
 
     def succeed(self, latency: float, service: float, lag: float) -> None:
@@ -73,7 +73,7 @@ class Measured:
         self._lags.append(lag)
 
     def settle(self) -> None:
-        """Count what is kept. To be called before histograms are read."""
+        """Count the stored durations. Call this before reading histograms."""
         for histogram, kept in (
             (self.latency, self._latencies),
             (self.service, self._services),
@@ -83,7 +83,8 @@ class Measured:
             kept.clear()
 
     def merge(self, other: "Measured", *, at_once: bool) -> None:
-        """Add what another run has measured: `at_once`, in the same time, or one after the other. Both are settled."""
+        """Add the measurements of another run: `at_once`, from the same time, or from a later time. Both are
+        settled."""
         for name in ("latency", "service", "failed", "lag"):
             getattr(self, name).merge(getattr(other, name))
         for status, number in other.errors.items():

@@ -1,4 +1,4 @@
-"""Checks of GraphPipe servers over HTTP. Sections are those of the GraphPipe specification."""
+"""Checks of GraphPipe servers over HTTP. Sections are sections of the GraphPipe specification."""
 
 import struct
 from math import prod
@@ -33,10 +33,10 @@ MALFORMED = (ValueError, IndexError, TypeError, struct.error)
 
 
 class GraphpipeServer(HttpServer):
-    """A server of one model, and what to send to it.
+    """A server of one model, and the inputs to send to it.
 
-    A URL with a path is the model's, and used as it is. Without a path a model is asked for as a gateway serves it, at
-    `/graphpipe/NAME`, or at `/` if none is named. Raises ValueError for a model beside a URL with a path.
+    A URL with a path is the model's, and used unchanged. Without a path, the model's path is `/graphpipe/NAME`, like in
+    a gateway, or `/` without a model name. Raises ValueError for a model name together with a URL with a path.
     """
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
@@ -83,7 +83,7 @@ class GraphpipeServer(HttpServer):
         return [each.name for each in self.tensors]
 
     def infer(self, *, inputs: list[str] | None = None, outputs: list[str] | None = None) -> tuple[Output, ...]:
-        """The tensors of an inference that must succeed."""
+        """Return the tensors of an inference that must succeed."""
         body = infer_request(self.tensors, self.names if inputs is None else inputs, outputs or [])
         return _succeeded(self.send(body)).tensors
 
@@ -183,7 +183,7 @@ for _datatype in TYPES:
 @check("infer.content-type", "4", "the body contains only the request; no Content-Type is said")
 def content_type(server: GraphpipeServer) -> None:
     body = infer_request(server.tensors, server.names)
-    for kind in ("application/x-www-form-urlencoded", "text/plain"):  # what axios and libcurl send
+    for kind in ("application/x-www-form-urlencoded", "text/plain"):  # sent by axios and libcurl
         _same_outputs(server.answer, _succeeded(server.send(body, kind)).tensors, f"the request as {kind}")
 
 

@@ -1,4 +1,4 @@
-"""Checks of grps servers over gRPC: those of both RPCs, and gRPC's own."""
+"""Checks of grps servers over gRPC: the checks of both RPCs, and gRPC's own."""
 
 from typing import Any
 

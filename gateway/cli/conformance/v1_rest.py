@@ -1,5 +1,5 @@
 """Checks of V1 servers: KServe's V1 protocol, which is TensorFlow Serving's REST API without its versions and columns.
-Sections name the text and its heading."""
+Sections name the document and its heading."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ class V1RestServer(HttpServer):
 
     @basis
     def tensors(self) -> list[Sample]:
-        """A batch for each input, whose rows are all equal in number."""
+        """A batch for each input; all have the same number of rows."""
         specs = self.options.inputs or tuple(self._described())
         if not specs:
             not_tested("the server tells no signature; describe the inputs with --input NAME=DATATYPE[SHAPE]")
@@ -56,7 +56,7 @@ class V1RestServer(HttpServer):
 
     @basis
     def rows(self) -> list[Any]:
-        """The instances: bare values for one input, else objects."""
+        """The instances: plain values for one input, else objects."""
         if any(not each.shape for each in self.tensors):
             not_tested("an input has no dimension for rows; describe it with --input NAME=DATATYPE[ROWS,...]")
         if len(self.tensors) == 1:
