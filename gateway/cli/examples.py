@@ -66,7 +66,7 @@ def _client_address(address: str) -> str:
 def _commands(
     routes: Sequence[Conditions], listener: ListenerConfig, protocol: Protocol, address: str
 ) -> Iterator[str]:
-    """Yield one command for each route that such a command can match, in the order of the routes."""
+    """Yield one command for each route that a command can match, in the order of the routes."""
     prefix = listener.prefix.get(protocol.name, "")
     if protocol.example is None or (prefix and protocol.transport != "http"):
         return

@@ -77,12 +77,12 @@ class ServerOptions:
     insecure: Insecure = False
 
     def tls(self) -> Tls | None:
-        """The TLS options; None without any."""
+        """Return the TLS options; None without any."""
         asked = Tls(self.ca, self.certificate, self.certificate_key, self.server_name, verify=not self.insecure)
         return None if asked == Tls() else asked
 
     def access(self) -> ServerAccess:
-        """The options as a ServerAccess; exits with USAGE if a header is wrong."""
+        """Return the options as a ServerAccess; exits with USAGE if a header is wrong."""
         try:
             return ServerAccess(call_inputs.headers(self.headers), self.key, self.tls())
         except call_inputs.BadArgument as error:

@@ -80,8 +80,8 @@ class Deadlines:
         self._last: set[Ring] = set()
         """The group that was joined last: calls that begin at the same time mostly have the same limit."""
         self._last_after = self._last_end = self._last_until = 0.0
-        """Deadlines after `_last_after` and up to `_last_end` belong to that group. It is looked up again at
-        `_last_until`."""
+        """Deadlines after `_last_after` and up to `_last_end` belong to that group. `join` searches for the group again
+        at `_last_until`."""
 
     def add(self, when: float, act: Callable[[Any], object], argument: object) -> Deadline:
         """Call `act(argument)` at `when` (the loop's clock), or a little later."""

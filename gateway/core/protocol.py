@@ -263,7 +263,8 @@ class Servers:
     unannounced_ends: frozenset[int] = frozenset()
     """Status codes of responses after which servers close the connection without announcing it."""
     one_connection: bool = False
-    """A server serves one connection at a time. Every exchange takes a slot, not only those that run a model."""
+    """A server serves one connection at a time. Every exchange takes a slot, including exchanges that do not run a
+    model."""
     takes_many: TakesMany | None = None
     """The query whether a server accepts any number of concurrent calls, like a gateway does. Used if `max_in_flight`
     is the limit of the protocol's other servers. None: all servers accept any number."""
@@ -432,7 +433,7 @@ class Relay:
     |---|---|---|
     | head | client's Message | Head; None: the message must be read |
     | request | the same Message and its Request | a new Message to a backend; None: it must be read for this server |
-    | reply | backend's Message to such a Request | Message to the client; None: it is an error, or must be read |
+    | reply | backend's Message to this Request | Message to the client; None: it is an error, or must be read |
 
     - `head` finds the operation, the model and the version, exactly like every server of the protocol. It raises the
       errors of `decode_request`. If the gateway itself must act on something in a message, the message must be read.

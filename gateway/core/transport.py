@@ -174,7 +174,7 @@ class Listener(typing.Protocol):
         """
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Why `renew` cannot serve these protocols at this address; empty if it can."""
+        """Return why `renew` cannot serve these protocols at this address; empty if it can."""
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges

@@ -395,7 +395,7 @@ BytesForm: TypeAlias = Literal["text", "base64"]
 
 @frozen
 class Translate:
-    """The keys of a route's `translate` that codecs read. Names, types, defaults and docstrings are those of the YAML
+    """The keys of a route's `translate` that codecs read, with the names, types, defaults and docstrings of the YAML
     keys."""
 
     nan: Nan | None = None

@@ -88,22 +88,22 @@ class Judgement(Exception):  # noqa: N818 - a result, raised to end the check
 
 
 def fail(reason: str) -> NoReturn:
-    """The server breaks the rule."""
+    """End the check: the server breaks the rule."""
     raise Judgement(Verdict.FAIL, reason)
 
 
 def deviate(reason: str) -> NoReturn:
-    """The server works, but differs from the rule."""
+    """End the check: the server works, but differs from the rule."""
     raise Judgement(Verdict.DEVIATES, reason)
 
 
 def not_applicable(reason: str) -> NoReturn:
-    """The server does not claim what the check is about."""
+    """End the check: the server does not claim the feature under test."""
     raise Judgement(Verdict.NOT_APPLICABLE, reason)
 
 
 def not_tested(reason: str) -> NoReturn:
-    """The check could not be run."""
+    """End the check: it could not be run."""
     raise Judgement(Verdict.NOT_TESTED, reason)
 
 

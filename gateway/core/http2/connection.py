@@ -245,19 +245,19 @@ class Http2Connection:
         raise NotImplementedError
 
     def _headed(self, number: int, flags: int, block: bytes) -> None:
-        """A whole header block has arrived. Raises DecodeError or ViolationError."""
+        """Handle a whole header block. Raises DecodeError or ViolationError."""
         raise NotImplementedError
 
     def _peer_ended(self, stream: Stream) -> None:
-        """The peer has ended its side of the stream."""
+        """Handle the end of the peer's side of the stream."""
         raise NotImplementedError
 
     def _self_ended(self, stream: Stream) -> None:
-        """This side of the stream has been written in full."""
+        """Handle the end of this side of the stream, which has been written in full."""
         raise NotImplementedError
 
     def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
-        """The peer broke a rule on one stream."""
+        """Handle the peer's violation of a rule on one stream."""
         raise NotImplementedError
 
     def _was_opened(self, number: int) -> bool:

@@ -69,8 +69,8 @@ def check_trailers(fields: list[Field]) -> None:
 
 
 def content_length(fields: list[Field]) -> int | None:
-    """Return the size of the data that follows, in bytes; None if the head does not say it. Raises MalformedError if it
-    is not a number, or the head has several (RFC 9110 section 8.6)."""
+    """Return the size of the data that follows, in bytes; None if the head has no content-length. Raises MalformedError
+    if it is not a number, or the head has several (RFC 9110 section 8.6)."""
     told = {text for name, text in fields if name == b"content-length"}
     if not told:
         return None

@@ -279,7 +279,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._end_without_data(stream)
 
     def _end_without_data(self, stream: Stream) -> None:
-        """A header block with END_STREAM ends the request."""
+        """End the request at a header block with END_STREAM."""
         if stream.announced is not None and self._breaks_length(stream, 0, ends=True):
             return
         self.events.append(DataReceived(stream, _NO_DATA, True))

@@ -32,8 +32,8 @@ class Array(Struct, frozen=True):
     """One rectangular JSON array, or a scalar.
 
     `shape` is () for a scalar. `values` are flat and row-major: a numpy array of int64, of uint64 (if a literal is
-    above INT64), of float64 (if a literal has a fraction or an exponent) or of bool; for strings bytes, the raw form of
-    BYTES in UTF-8. An array without elements is int64.
+    above INT64), of float64 (if a literal has a fraction or an exponent) or of bool; for strings bytes, in the raw
+    format of BYTES with UTF-8. An array without elements is int64.
     """
 
     values: Numbers | bytes

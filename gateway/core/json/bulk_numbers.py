@@ -87,9 +87,8 @@ def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
     (int64) or `u` (uint64).
 
     Raises:
-        DecodeError: the text is not such a list, or a number is out of the kind's range; for `f` also if no number has
-            a fraction or an exponent: integers must be rounded only once, and would be rounded twice on their way to a
-            smaller float.
+        DecodeError: the text is anything else, or a number is out of the kind's range; for `f` also if no number has a
+            fraction or an exponent, because integers would be rounded twice on their way to a smaller float.
     """
     code, is_certain = _CODES[kind], kind != "f"
     for piece in _flat_texts(memoryview(text)):
@@ -198,7 +197,7 @@ class _ArrayReader:
         return _join([piece for piece in self._pieces if piece.numbers.size] or self._pieces)
 
     def _take(self, text: bytes, first: bool, last: bool) -> None:
-        """Read the piece between two commas, with brackets added so that the parser sees whole arrays."""
+        """Read the piece between two commas, with added brackets, which make it a whole array for the parser."""
         outer = self._depth
         opened = _occurrences(text, b"[")
         self._depth += opened - _occurrences(text, b"]")

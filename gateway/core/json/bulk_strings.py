@@ -88,7 +88,7 @@ class Strings:
         return bytes_elements.pack(map(str.encode, leaves)), between
 
     def _completed(self, piece: bytes, between: bytes, last: bool) -> bytes:
-        """Return the piece with brackets added, so that the parser sees a whole array."""
+        """Return the piece with added brackets, which make it a whole array for the parser."""
         outer = self._depth
         self._depth += between.count(b"[") - between.count(b"]")
         if (self._depth != 0) if last else (self._depth < 1):
@@ -180,7 +180,7 @@ def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes
 
 
 def _step_end(piece: bytes, at: int, end: int) -> int:
-    """Return where to end a step through the content of a string, so that no character and no escape is divided."""
+    """Return where to end a step through the content of a string without dividing a character or an escape."""
     stop = at + _LONG
     if stop >= end:
         return end

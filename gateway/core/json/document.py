@@ -38,7 +38,7 @@ _NOTHING: Mapping[str, ArrayForm] = {}
 
 
 class AllBut(Mapping[str, ArrayForm]):
-    """A mapping in which every key has ArrayForm.ARRAY, except those in `plain`."""
+    """A mapping from every key to ArrayForm.ARRAY, except the keys in `plain`."""
 
     __slots__ = ("_plain",)
 

@@ -88,7 +88,7 @@ class DescribedModel:
 
 DescribeOperation: TypeAlias = Callable[[str, DescribedModel | None, str], HttpOperation | None]
 """Describes the pattern of a protocol (`POST /v2/models/{model}/infer`), for any model or for one model, on a listener
-with this flavor. None: only the path itself is known."""
+with this server type. None: only the path itself is known."""
 
 
 # --- Schemas ---

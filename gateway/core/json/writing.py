@@ -148,7 +148,7 @@ def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
 
 def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterable[bytes]:
     """Return `array` (booleans, integers or floats) as a JSON array nested like its shape, in pieces of about PIECE
-    numbers; a plain number for rank 0. Floats are widened to double first, so that every reader gets the same number.
+    numbers; a plain number for rank 0. Floats are widened to double first: every reader then gets the same number.
 
     `nan` says how to write NaN and infinities: `literal` (NaN, Infinity, -Infinity), `null`, `string` (the same words
     in quotes), or `error`.

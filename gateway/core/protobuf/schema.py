@@ -18,7 +18,7 @@ from gateway.core.types import Buffer
 ProtobufClass: TypeAlias = Any
 """A message class made from a descriptor. Type checkers do not know its fields."""
 Protobuf: TypeAlias = Any
-"""A message of such a class."""
+"""A message of a ProtobufClass."""
 
 
 class Schema:
