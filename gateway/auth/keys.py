@@ -140,7 +140,7 @@ def parse_keys(content: bytes) -> KeyFile:
     if data is None:
         raise KeyFileError("it is empty; a file without keys says `keys: []`")
     if not isinstance(data, dict):
-        raise KeyFileError("it is no map with a list `keys`")
+        raise KeyFileError("expected a map with a list under `keys`")
     try:
         return key_file(_File.model_validate(data).keys)
     except ValidationError as error:

@@ -156,7 +156,7 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
         raise refused(f"its algorithm is not one of {', '.join(rules.algorithms)}")
     key = _key(head.get("kid"), keys, rules.issuer)
     if algorithm not in key.algorithms:
-        raise refused("its algorithm is not that of its key")
+        raise refused("its algorithm does not match its key")
     try:
         claims = jwt.decode(
             token, key.key, algorithms=[algorithm], audience=rules.audience, issuer=rules.issuer, leeway=rules.leeway,
@@ -196,7 +196,7 @@ def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
     try:
         ends = float(claims["exp"]) + rules.leeway
     except OverflowError:
-        raise refused("its claim 'exp' is no time") from None
+        raise refused("its claim 'exp' is not a time") from None
     return Identity(rules.prefix + name, claimed, ends)
 
 

@@ -106,7 +106,7 @@ class AdminPort:
                 raise AdminPortError(TIMED_OUT, where, f"no answer within {self._seconds:g} s") from error
             raise AdminPortError(UNREACHABLE, where, _reason(reason)) from error
         except orjson.JSONDecodeError as error:
-            raise AdminPortError(FAILED, where, f"the reply is no JSON; {ASKED}") from error
+            raise AdminPortError(FAILED, where, f"the reply is not JSON; {ASKED}") from error
 
 
 def _opener(access: AdminAccess) -> OpenerDirector:

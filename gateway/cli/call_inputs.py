@@ -34,7 +34,7 @@ def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
     address = address or (rest.pop(0) if rest else "")
     model = model or (rest.pop(0) if rest else "")
     if not address or not model or len(rest) > 1:
-        raise typer.BadParameter("expected ADDRESS MODEL [FILE], or --address and --model in place of the first two")
+        raise typer.BadParameter("expected ADDRESS MODEL [FILE], or --address and --model instead of the first two")
     return address, model, rest[0] if rest else ""
 
 

@@ -93,7 +93,7 @@ def _accepted(
 ) -> Iterator[Finding]:
     ways = whole.ways if whole is not None else ()
     if not ways and getattr(auth, "anonymous", None) is None:
-        text = "nothing says what clients identify themselves with; add `auth: {keys: {file: PATH}}` at the top"
+        text = "no kind of credentials is configured; add `auth: {keys: {file: PATH}}` at the top"
         yield Finding(location, text, at_key=True)
     for at, way in enumerate(auth.accept or ()):
         if ways and way not in ways:
@@ -154,11 +154,11 @@ def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
                 yield Finding(("listeners", at), text)
     ports = (config.admin, config.health)
     if config.auth is not None and not asking and all(each is None or each.auth is None for each in ports):
-        text = "no listener has `auth`, so nobody is asked for credentials; add `auth: {}` to listeners"
+        text = "no listener has `auth`, so the gateway requires no credentials; add `auth: {}` to listeners"
         yield Finding(("auth",), text, at_key=True)
     claimed = config.auth is not None and any(each.permissions for each in config.auth.jwt)
     if asking and not config.principals and not claimed:
-        text = "there are no `principals`, so nobody may do anything; add `principals: {'*': {permissions: [use]}}`"
+        text = "`principals` is missing, so clients have no permissions; add `principals: {'*': {permissions: [use]}}`"
         yield Finding(("auth",), text, at_key=True)
     yield from _forwarded(config)
     yield from _plain_issuers(config)

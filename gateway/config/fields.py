@@ -100,7 +100,7 @@ _HEADER_VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
 def _header_value(secret: SecretStr) -> SecretStr:
     if not _HEADER_VALUE.fullmatch(secret.get_secret_value()):
         raise refusal(
-            "the value cannot stand in a header: expected visible ASCII characters, and spaces between them only"
+            "the value is invalid in a header: expected visible ASCII characters, and spaces between them only"
         )
     return secret
 

@@ -59,7 +59,7 @@ def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             if name in listener.protocols and name in catalog.protocols:
                 faces = catalog.protocols[name].faces
                 if faces:
-                    yield from _unknown(location, f"flavor of {name} towards clients", flavor, faces)
+                    yield from _unknown(location, f"flavor of {name} for clients", flavor, faces)
                 else:
                     yield Finding(location, f"clients of {name} are answered in one way only", at_key=True)
 
@@ -216,10 +216,10 @@ def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         if backend.endpoints:
             yield Finding((*above[:2], "endpoints"), "a backend with `servers` has no `endpoints`; remove one of them")
         if backend.discovery is not None:
-            text = "a backend with `servers` finds no further ones; remove one of the keys"
+            text = "a backend with `servers` cannot use `discovery`; remove one of the keys"
             yield Finding((*above[:2], "discovery"), text, at_key=True)
         if backend.queue.wait_for_endpoints is not None:
-            text = "calls wait for servers anyway, as long as `servers.start_timeout` says; remove the key"
+            text = "calls wait for servers anyway, for at most `servers.start_timeout`; remove the key"
             yield Finding((*above[:2], "queue", "wait_for_endpoints"), text, at_key=True)
         if (found.script is None) == (found.command is None):
             yield Finding(above, "expected either `script` or `command`", at_key=True)

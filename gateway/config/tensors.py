@@ -119,7 +119,7 @@ def _flattened(data: Any, shape: tuple[int, ...]) -> list[Any]:
     if not shape:
         return [data]
     if not isinstance(data, list) or len(data) != shape[0]:
-        raise refusal("the nesting of the lists is not that of the shape", "data")
+        raise refusal("the nesting of the lists does not match the shape", "data")
     return list(chain.from_iterable(_flattened(item, shape[1:]) for item in data))
 
 

@@ -66,7 +66,7 @@ def _permissions(config: Config) -> Iterator[Finding]:
         if name not in given and not claimed:
             yield _unused(("permissions", name), "no principal has it")
     if config.principals and config.auth is None and all(each.auth is None for each in config.listeners):
-        yield _unused(("principals",), "nothing asks clients who they are; add `auth` at the top and to listeners")
+        yield _unused(("principals",), "no authentication is configured; add `auth` at the top and to listeners")
 
 
 def _backend(location: Location, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:

@@ -118,7 +118,7 @@ def _loops(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for location, _, _, place in _endpoints(config, catalog):
         for listener in config.listeners:
             if _leads_to(place, listener.bind):
-                text = f"{VALUE} is the gateway's own listener {listener.name!r}: requests may go in a circle"
+                text = f"{VALUE} is the gateway's own listener {listener.name!r}: requests can loop"
                 yield Finding(location, text)
 
 

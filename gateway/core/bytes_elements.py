@@ -123,7 +123,7 @@ def offsets(data: bytes | bytearray | memoryview, step: int) -> list[int]:
         except error as cut:
             raise _past_the_end(len(found) * step - 1) from cut
     if found[-1] != len(data):
-        raise DecodeError(f"BYTES data of {len(data)} bytes is no multiple of {step} elements")
+        raise DecodeError(f"BYTES data of {len(data)} bytes is not a multiple of {step} elements")
     return found
 
 

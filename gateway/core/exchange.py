@@ -309,7 +309,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
             _close(reply)
         text = f"backend {target.backend!r} at {target.address}: {web_error(reply, message.path) or error}"
         if reply.status < 300 and is_called_html(reply):
-            text += f"; the reply is {page_text(reply)}: is the address that of the model server?"
+            text += f"; the reply is {page_text(reply)}: is this the address of the model server?"
         raise invalid_output(text) from error
     except GatewayError as error:
         sanitize_error(error, target)

@@ -55,8 +55,8 @@ class Limits:
     connects again, possibly to another replica. Has no effect on brpc, because brpc clients fail calls for 3 s after a
     connection is closed."""
     connection_age: PositiveSeconds | None = None
-    """Maximum age of a connection, in seconds. Each connection has a jitter of 10 %, so connections do not all end at
-    the same time."""
+    """Maximum age of a connection, in seconds, with a jitter of 10 % for each connection, so connections do not all end
+    at the same time. The gateway then closes the connection gracefully. Has no effect on brpc."""
     connection_grace: float | None = None
     """Seconds after `connection_age` or the last request during which gRPC calls can continue; after that they end with
     UNAVAILABLE. Default: no limit."""

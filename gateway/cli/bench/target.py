@@ -89,7 +89,7 @@ async def _with_inputs(question: Question, server: ModelServer) -> Request:
     signature = await server.ask(Request(Operation.METADATA, request.model, request.version), question.cast)
     assert isinstance(signature, Signature)
     if not signature.inputs:
-        raise ValueError("the server does not tell the model's inputs: give them, as --set NAME=VALUE")
+        raise ValueError("the server does not report the model's inputs: set them with --set NAME=VALUE")
     return replace(request, inputs=random_inputs(signature.inputs, question.batch, question.seed))
 
 

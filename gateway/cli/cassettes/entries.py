@@ -244,7 +244,7 @@ def check_header(line: bytes) -> None:
         header = _HeaderDocument.model_validate(orjson.loads(line))
     except ValueError:
         raise CassetteError(
-            f'this is no cassette: expected a first line such as {{"format": "{FORMAT}", "version": {VERSION}}}'
+            f'this is not a cassette: expected a first line such as {{"format": "{FORMAT}", "version": {VERSION}}}'
         ) from None
     if header.version != VERSION:
         raise CassetteError(f"this is a cassette of version {header.version}; this gateway reads version {VERSION}")

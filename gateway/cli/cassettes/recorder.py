@@ -106,7 +106,7 @@ class Recorder:
         if self._is_full:
             return
         if size > LARGEST_ENTRY:
-            self._leave_out("size", f"it has {size} bytes, and the most is {LARGEST_ENTRY}")
+            self._leave_out("size", f"it has {size} bytes; the maximum is {LARGEST_ENTRY}")
             return
         with self._lock:
             has_room = not self._bytes or self._bytes + size <= MOST_WAITING

@@ -133,7 +133,7 @@ async def _paced(entries: Iterator[tuple[int, Entry]], rate: float | None) -> As
 async def _replayed(line: int, entry: Entry, server: ModelServer, settings: Settings, *, is_first: bool) -> Replayed:
     client = settings.protocols.get(entry.protocol)
     if client is None:
-        known_names = f"expected {', '.join(settings.protocols)}; --config FILE has further forms"
+        known_names = f"expected {', '.join(settings.protocols)}; use --config FILE for other forms"
         raise ValueError(f"line {line}: no protocol {entry.protocol!r}; {known_names}")
     if settings.wire and client.name != server.protocol.name:
         text = f"line {line} is a message of {client.name}, and the server speaks {server.protocol.name}"

@@ -128,7 +128,7 @@ def _clock_state() -> str:
     if state < 0:
         return "not known whether it is synchronised"
     if state == _UNSYNCHRONISED:
-        return "not synchronised, as far as the kernel knows: tokens and certificates may be judged wrong"
+        return "not synchronized, according to the kernel: checks of tokens and certificates can be wrong"
     return "synchronised"
 
 

@@ -58,7 +58,7 @@ class GraphpipeServer(HttpServer):
         try:
             return read_metadata(reply.body)
         except MALFORMED as error:
-            fail(f"the reply is no MetadataResponse: {error}")
+            fail(f"the reply is not a MetadataResponse: {error}")
 
     @basis
     def tensors(self) -> list[Sample]:
@@ -108,7 +108,7 @@ def metadata_tensors(server: GraphpipeServer) -> None:
         require(each.name is not None, "a tensor has no name")
         require(each.shape is not None, f"tensor {each.name!r} has no shape")
         require(all(size >= -1 for size in each.shape or ()), f"tensor {each.name!r} has the shape {each.shape}")
-        require(each.type in DATATYPES, f"tensor {each.name!r} has the type {each.type}, which is none of the table")
+        require(each.type in DATATYPES, f"tensor {each.name!r} has the type {each.type}, which is not in the table")
 
 
 @check("metadata.names", "3.3.2.1", "the name is the unique identifier for this input or output")
@@ -227,7 +227,7 @@ def request_type(server: GraphpipeServer) -> None:
 
 @check("error.garbage", "4", "a server accepts flatbuffer-encoded Requests")
 def garbage(server: GraphpipeServer) -> None:
-    _is_error(server.send(b"\xff" * 64), "64 bytes that are no flatbuffer")
+    _is_error(server.send(b"\xff" * 64), "64 bytes that are not a flatbuffer")
 
 
 @check("error.empty", "4", "a server accepts flatbuffer-encoded Requests")
@@ -239,7 +239,7 @@ def empty(server: GraphpipeServer) -> None:
 def error_code(server: GraphpipeServer) -> None:
     found = _read(server.send(infer_request(server.tensors, [f"no_such_{each}" for each in server.names])))
     if found is None or not found.errors:
-        not_applicable("the server's errors are no InferResponse")
+        not_applicable("the server's errors are not an InferResponse")
     code, message = found.errors[0]
     require(message, "the error has no message")
     if not code:
@@ -281,7 +281,7 @@ def _succeeded(reply: HttpReply) -> Inferred:
     if reply.status != 200:
         fail(f"status {reply.status} for inputs by the metadata: {reply.body[:120]!r}; other inputs: --input")
     if found is None:
-        fail("the reply is no InferResponse")
+        fail("the reply is not an InferResponse")
     return found
 
 

@@ -49,7 +49,7 @@ def tensors(options: Options, told: Sequence[InputSpec]) -> list[Sample]:
     """Return a tensor for each input."""
     specs = options.inputs or tuple(told)
     if not specs:
-        not_tested("grps tells no signatures; describe the inputs with --input NAME=DATATYPE[SHAPE]")
+        not_tested("grps has no signatures; describe the inputs with --input NAME=DATATYPE[SHAPE]")
     unknown = [each.datatype for each in specs if each.datatype not in DTYPES]
     if unknown:
         not_tested(f"grps has no {unknown[0]}")

@@ -157,7 +157,7 @@ def unknown_service(server: GrpsBrpcServer) -> None:
 @check("error.malformed", "Response", "error_code: 1003, EREQUEST")
 def malformed(server: GrpsBrpcServer) -> None:
     frame = request("Predict", b"\x12\xff\xff\xff\xff\x0fx")
-    _is_error(server.exchange(frame), "a payload that is no GrpsMessage", EREQUEST)
+    _is_error(server.exchange(frame), "a payload that is not a GrpsMessage", EREQUEST)
 
 
 @check("error.attachment-size", "Attachment", "the attachment is within the body; error_code 1003, EREQUEST")
@@ -186,10 +186,10 @@ def magic(server: GrpsBrpcServer) -> None:
             if header:
                 _, size, meta_size = HEADER.unpack(header)
                 meta = message(GRPS, "brpc.policy.RpcMeta").FromString(connection.read(size)[:meta_size])
-                require(meta.response.error_code, "bytes that are no frame are answered with error_code 0")
+                require(meta.response.error_code, "bytes that are not a frame are answered with error_code 0")
         except ConnectionError:
             pass  # closed with data unread
-    succeeded(server.call("CheckLiveness"), "CheckLiveness after bytes that are no frame")
+    succeeded(server.call("CheckLiveness"), "CheckLiveness after bytes that are not a frame")
 
 
 def _same_compressed(server: GrpsBrpcServer, compress: Any, number: int) -> None:

@@ -365,7 +365,7 @@ def no_examples(server: TensorFlowServer) -> None:
 @check("error.malformed", "PredictionService / Predict", "requests are protobuf messages")
 def malformed(server: TensorFlowServer) -> None:
     reply = server.send(f"{PREDICTION}Predict", b"\x0a\xff\xff\xff\xff\x0fx")
-    _is_refused(reply, "bytes that are no protobuf message", "INTERNAL", "INVALID_ARGUMENT")
+    _is_refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
 
 
 @check("error.unknown-method", "PredictionService", "gRPC: a method that the service does not have is UNIMPLEMENTED")

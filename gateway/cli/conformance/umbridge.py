@@ -382,7 +382,7 @@ def _difference(server: UmbridgeServer, direction: Vector) -> Vector:
 
 
 def _agree(found: float, expected: float, what: str, other: str) -> None:
-    if not abs(found - expected) <= TOLERANCE * max(1.0, abs(expected)):  # so that NaN fails
+    if not abs(found - expected) <= TOLERANCE * max(1.0, abs(expected)):  # NaN must fail
         fail(f"{what} is {found:.6g}; {other} give {expected:.6g}")
 
 

@@ -167,7 +167,7 @@ def one_form(server: V2GrpcServer) -> None:
     if server.answer.raw_output_contents and both:
         filled = [e.name for e in server.answer.outputs if e.HasField("contents") and e.contents.ByteSize()]
         require(not filled, f"outputs with raw and with typed contents: {', '.join(filled)}")
-        deviate(f"an empty `contents` beside raw contents: {', '.join(both)}")
+        deviate(f"an empty `contents` next to raw contents: {', '.join(both)}")
 
 
 @check("infer.outputs-described", "GRPC / Model Metadata", "the model's outputs")
@@ -360,7 +360,7 @@ def typed_size(server: V2GrpcServer) -> None:
 @check("error.malformed", "GRPC", "requests are protobuf messages")
 def malformed(server: V2GrpcServer) -> None:
     reply = server.send(f"{SERVICE}ModelInfer", b"\x0a\xff\xff\xff\xff\x0fx")
-    _is_refused(reply, "bytes that are no protobuf message", "INTERNAL", "INVALID_ARGUMENT")
+    _is_refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
 
 
 @check("error.unknown-method", "GRPC", "gRPC: a method that the service does not have is UNIMPLEMENTED")

@@ -69,7 +69,7 @@ def of_gather(
     if not gather.takes_batches(signature):
         why = "not all of its tensors have a batch dimension, a first dimension of -1 before others"
     elif not most:
-        why = "the server does not tell a max_batch_size above 0, so its rows may be computed together"
+        why = "the server reports no max_batch_size above 0, so its rows might depend on each other"
     else:
         return None
     text = f"the policy gather does nothing for {model!r}: {why}"

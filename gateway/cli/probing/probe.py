@@ -222,7 +222,7 @@ def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence
         return ProbeVerdict.SPOKEN, ""
     if Heard.REFUSED in heard:
         [first, *_] = [each for each in findings if each.heard is Heard.REFUSED]
-        return ProbeVerdict.REFUSED, f"the server wants credentials: {first.text}"
+        return ProbeVerdict.REFUSED, f"the server requires credentials: {first.text}"
     if heard == {Heard.SILENT}:
         return ProbeVerdict.SILENT, "it accepts connections, and answers nothing in time"
     certificates = [each.text for each in findings if "certificate" in each.text]

@@ -102,10 +102,10 @@ def _for_all(models: ServerModels, name: str, *, has_routes: bool) -> Iterator[s
         yield f'  - match: {{model: "*"}}  # {len(own)} models'
         yield f"    backend: {name}"
         return
-    yield '  - match: {model: "*"}  # the server tells no names of models'
+    yield '  - match: {model: "*"}  # the server does not list its models'
     yield f"    backend: {name}"
     if not any(each.signature is not None and each.signature.inputs for each in own):
-        yield "    # It tells no signature: clients that need one take it from here."
+        yield "    # The server reports no signature. Clients that need one get this one:"
         yield "    # signature:"
         yield "    #   inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]"
         yield "    #   outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"

@@ -363,7 +363,7 @@ class Http2Connection:
         assert stream.announced is not None
         stream.announced -= size
         if stream.announced < 0 or (ends and stream.announced):
-            self._break(stream, ErrorCode.PROTOCOL_ERROR, "the data of a stream are not as many as content-length says")
+            self._break(stream, ErrorCode.PROTOCOL_ERROR, "the size of a stream's data differs from its content-length")
             return True
         return False
 
@@ -486,7 +486,7 @@ class Http2Connection:
         if self.is_paused:
             self._owed += len(frame)
             if self._owed > _MOST_OWED:
-                raise DecodeError("it does not read what it asks for")
+                raise DecodeError("it does not read the responses to its frames")
         else:
             self._owed = 0
 

@@ -355,7 +355,7 @@ _NAMES: dict[type, str] = {
 def describe_mixture(leaves: list[Any], base: int) -> str:
     for at, leaf in enumerate(leaves, base):
         if leaf is None:
-            return f"element {at}: null is not a number; it may stand for NaN or an infinity, which JSON cannot say"
+            return f"element {at}: null is not a number; it might mean NaN or an infinity, which JSON cannot represent"
     first = _NAMES[type(leaves[0])]
     for at, leaf in enumerate(leaves, base):
         if _NAMES[type(leaf)] != first:
