@@ -73,7 +73,7 @@ JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
         (LISTENER + KEYS + "permissions: {u: [{operations: [infer], listeners: [x]}]}\n", "no listener is called 'x'"),
         ('admin: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:15: without `auth` the status API must be on loopback"),
         ('scaler: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:16: the scaler names backends and their load"),
-        ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "no kind of credentials is configured"),
+        ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "no kind of credentials"),
     ],
 )  # fmt: skip
 def test_problems(text: str, problem: str, file: str) -> None:
