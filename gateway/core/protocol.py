@@ -148,7 +148,7 @@ class Rows(Enum):
 
 
 @frozen
-class Flavors:
+class ServerTypes:
     """The server types of a protocol, each with its own deviations from the specification.
 
     `detect` returns the server type for a server's metadata, or for None if it has no metadata.
@@ -234,7 +234,7 @@ class Models:
 
 
 @frozen
-class TakesMany:
+class ConcurrencyQuery:
     """The query whether a server accepts any number of concurrent calls."""
 
     question: Callable[[], Message]
@@ -247,7 +247,7 @@ class TakesMany:
 class Servers:
     """Behavior and extensions of the servers of a protocol."""
 
-    flavors: Flavors | None = None
+    flavors: ServerTypes | None = None
     """The values of a backend's `flavor`, and the detection of the server type if the key is absent."""
     extensions: Mapping[Operation, str] = field(default_factory=dict)
     """For operations that only some servers support, the extension that the server's metadata lists in that case."""
@@ -265,7 +265,7 @@ class Servers:
     one_connection: bool = False
     """A server serves one connection at a time. Every exchange takes a slot, including exchanges that do not run a
     model."""
-    takes_many: TakesMany | None = None
+    takes_many: ConcurrencyQuery | None = None
     """The query whether a server accepts any number of concurrent calls, like a gateway does. Used if `max_in_flight`
     is the limit of the protocol's other servers. None: all servers accept any number."""
     runs_to_the_end: bool = False
@@ -325,7 +325,7 @@ class Framing:
     without them needs an address of its own."""
 
 
-class Cutter(typing.Protocol):
+class MessageSplitter(typing.Protocol):
     """Splits a streamed body into messages when data arrives."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
@@ -345,12 +345,12 @@ class Cutter(typing.Protocol):
 class StreamFraming:
     """Finds where messages begin and end in a streamed HTTP body.
 
-    `wrap` turns a message's parts into the parts to write to the body. `cutter` creates a Cutter; its argument is the
-    maximum size of a message in bytes.
+    `wrap` turns a message's parts into the parts to write to the body. `cutter` creates a MessageSplitter; its argument
+    is the maximum size of a message in bytes.
     """
 
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
-    cutter: Callable[[int], Cutter]
+    cutter: Callable[[int], MessageSplitter]
     keeps_coding: bool = False
     """The transport does not decompress a body, because no code reads it."""
 
@@ -412,7 +412,7 @@ class StreamForm:
     malformed."""
 
 
-Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm
+TransportBinding: TypeAlias = HttpForm | GrpcForm | StreamForm
 """The transport binding of a protocol: its transport, and the details that only this transport needs."""
 NO_HTTP = HttpForm()
 
@@ -446,7 +446,7 @@ class Relay:
 
 
 @frozen
-class OwnSetting:
+class ProtocolSetting:
     """A key that only one protocol has, in `settings` of its listeners and backends. Values are texts."""
 
     name: str
@@ -455,7 +455,7 @@ class OwnSetting:
 
 
 class SettingError(ValueError):
-    """The value of the OwnSetting `key` is invalid; the text says why."""
+    """The value of the ProtocolSetting `key` is invalid; the text says why."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
@@ -463,11 +463,11 @@ class SettingError(ValueError):
 
 
 @frozen
-class OwnSettings:
+class ProtocolSettings:
     """The settings of a protocol. `apply` returns the protocol with these values, the same object for the same values;
     it raises SettingError."""
 
-    keys: tuple[OwnSetting, ...]
+    keys: tuple[ProtocolSetting, ...]
     apply: Callable[[Mapping[str, str]], "Protocol"]
 
 
@@ -486,7 +486,7 @@ class Protocol:
     """
 
     name: str
-    carrier: Carrier
+    carrier: TransportBinding
     patterns: tuple[str, ...]
     """The paths that it serves: `POST /v2/models/{model}/infer`; over gRPC `/package.Service/Method`; empty on byte
     streams."""
@@ -511,14 +511,14 @@ class Protocol:
     parsed_size: Callable[[Message], int] | None = None
     """Returns how many bytes of a message are parsed, excluding raw tensor data, which is only referenced. The gateway
     decodes a message in a thread only if this number is large. None: all bytes are parsed."""
-    faces: Mapping[str, "Protocol"] = field(default_factory=dict)
+    emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
     """The values of a listener's `flavor`, each with the protocol variant that emulates this server for clients. A
     listener without `flavor` uses this protocol itself."""
 
     describer: "Callable[[], DescribeOperation] | None" = None
     """Returns the function that describes its paths for OpenAPI documents; None: the module `openapi` in the protocol's
     folder, if any, does it."""
-    settings: OwnSettings | None = None
+    settings: ProtocolSettings | None = None
     """The settings of listeners and backends that only this protocol has."""
     relay: Relay | None = None
     """Relays its calls unread. None: the gateway always decodes them."""
@@ -551,7 +551,7 @@ class Protocol:
 
 
 def without_codec(
-    name: str, carrier: Carrier = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
+    name: str, carrier: TransportBinding = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
 ) -> Protocol:
     """Return a Protocol whose five functions raise NotImplementedError: for the gateway's internal requests, which have
     no message, and for listeners that answer without a Request."""

@@ -80,7 +80,7 @@ Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 
 
 @frozen
-class Telling:
+class RecordDisclosure:
     """Recipients of a record's data: `id` and `route` go to clients in their replies, `forwards` sends the id to
     backends. `id_of_errors`: replies that report an error have the id, whatever `id` is."""
 
@@ -96,7 +96,7 @@ class ListenerRecords:
     end, and the recipients of their data. `forwards`: requests to backends can have headers because of the records."""
 
     observers: tuple[Observer, ...] = ()
-    telling: Telling = Telling()
+    telling: RecordDisclosure = RecordDisclosure()
     forwards: bool = False
 
 
@@ -196,7 +196,7 @@ class Record(Struct, gc=False, eq=False):
     error_text: str = ""
 
     @property
-    def telling(self) -> Telling:
+    def telling(self) -> RecordDisclosure:
         """The recipients of this record's data, in the reply and in requests to backends."""
         return self.of_listener.telling
 

@@ -1,7 +1,7 @@
 """Run many tasks, or a periodic task. If one fails unexpectedly, log the exception and continue.
 
     for connection in list(connections):
-        with surviving("the look at a connection"):
+        with log_and_continue("the look at a connection"):
             connection.look_after()
 
 Otherwise the first exception would stop a timer or loop for all of its items. Use this only for unexpected errors:
@@ -23,7 +23,7 @@ _lines = LogLimit(log, lines=1)
 
 
 @contextmanager
-def surviving(what: str, *expected: type[Exception]) -> Iterator[None]:
+def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
     """End the block at an exception, which is logged with its traceback, once a minute for each `what`. Exceptions of
     `expected`, cancellation and the end of the process are raised."""
     try:
@@ -35,8 +35,8 @@ def surviving(what: str, *expected: type[Exception]) -> Iterator[None]:
 
 
 async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
-    """Wait for all of these in parallel. Returns the results of the successful ones, in order; `surviving` logs each
-    failure. If the caller is cancelled, all of them are."""
+    """Wait for all of these in parallel. Returns the results of the successful ones, in order; `log_and_continue` logs
+    each failure. If the caller is cancelled, all of them are."""
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []
     for each in found:
@@ -51,5 +51,5 @@ async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
 
 def log_survived(what: str, error: Exception) -> None:
     """Log an error that must not stop other work, once a minute for each `what`; for code that runs too often for
-    `surviving`."""
+    `log_and_continue`."""
     _lines.write(what, logging.ERROR, "unexpected error in %s; everything else goes on", what, error=error)
