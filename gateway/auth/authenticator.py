@@ -1,4 +1,4 @@
-"""Finds out who a client is by what came with its message: a key, a token, or its certificate."""
+"""Authenticates a client by the credential in its message: a key, a token, or its certificate."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,36 +15,39 @@ from gateway.core.principal import Principal
 from gateway.core.types import Headers
 
 MOST_REMEMBERED = 4096
-"""Credentials that are remembered because they were found valid. Those that were not are never remembered, so clients
-cannot fill memory with them."""
+"""Maximum number of cached valid credentials. Invalid credentials are never cached, so clients cannot fill memory with
+them."""
 
 _LONGEST_KEPT = 128
-"""Bytes of a credential that is remembered as it is. Of a longer one, a token, a digest is kept."""
+"""Maximum size of a credential that is cached unchanged, in bytes. For a longer credential, a token, a digest is
+cached."""
 
 _NEVER = float("inf")
 
 Found: TypeAlias = tuple[Principal, float, str]
-"""Who a credential belongs to, until when it is valid in seconds since 1970, and the id of a key, empty for a token."""
+"""The principal of a credential, its expiry time in seconds since 1970, and the id of a key, empty for a token."""
 
 
 VerifiedToken: TypeAlias = tuple[str, tuple[str, ...], float]
-"""Of a token: the principal's name, the names of permission sets, and when it ends, in seconds since 1970."""
+"""The data of a token: the principal's name, the names of permission sets, and its expiry time, in seconds since
+1970."""
 
 VerifyToken: TypeAlias = Callable[[bytes], VerifiedToken | None]
-"""What a token says; None for what has not the form of a token. Raises GatewayError for one that is not accepted, and
-`UnknownKeyError`."""
+"""Verifies a token and returns its data; None for a credential that does not have the format of a token. Raises
+GatewayError for an invalid token, and `UnknownKeyError`."""
 
 
 class Credentials:
     """The API keys, tokens and certificates that authenticate the clients of one configuration.
 
-    - `principals`: makes principals of names.
-    - `verify`: verifies tokens; None if there is no issuer.
-    - `certificates`: globs of identities in certificates, each with the name of a principal; the first that matches
-      counts. In the name `*` stands for the identity.
-    - `header`: the name of the header that holds a key.
+    - `principals`: returns the principal of a name.
+    - `verify`: verifies tokens; None if the configuration has no issuer.
+    - `certificates`: globs of identities in certificates, each with the name of a principal; the first match counts. In
+      the name `*` is replaced by the identity.
+    - `header`: the name of the header for keys.
     - `clock`: seconds since 1970.
-    - `uses`: when each key that is in use was used last, by its id; a configuration has that of the one before.
+    - `uses`: the time of each used key's last use, by its id; a new configuration takes over the previous
+      configuration's dict.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class Credentials:
         self._certificates = tuple(certificates)
         self._keys: KeyFile | None = None
         self.on_change: list[Callable[[], None]] = []
-        """Called when what was found valid may not be so any more."""
+        """Called when cached credentials might no longer be valid."""
 
     def use_keys(self, keys: KeyFile | None) -> None:
         """Accept these keys from now on, and no others."""
@@ -72,12 +75,12 @@ class Credentials:
         self.changed()
 
     def changed(self) -> None:
-        """Check every credential anew."""
+        """Check every credential again."""
         for each in self.on_change:
             each()
 
     def of_key(self, key: bytes) -> Found:
-        """Who has this key.
+        """Return the principal of this key.
 
         Raises:
             GatewayError: UNAUTHENTICATED.
@@ -92,7 +95,7 @@ class Credentials:
         return self.principals.find(entry.principal), ends, entry.id
 
     def of_certificate(self, identity: str) -> Principal | None:
-        """The principal of the identity in a verified certificate; None if no glob matches it."""
+        """Return the principal of the identity in a verified certificate; None if no glob matches it."""
         for glob, name in self._certificates:
             if fnmatchcase(identity, glob):
                 return self.principals.find(name.replace("*", identity))
@@ -100,10 +103,10 @@ class Credentials:
 
 
 class Authenticator:
-    """The credentials that one listener asks its clients for. May be called from several threads.
+    """The authentication of one listener's clients. Can be called from several threads.
 
-    `keys`, `tokens`, `certificates`: which credentials it accepts. `anonymous`: the principal of clients without any;
-    empty if they are refused.
+    `keys`, `tokens`, `certificates`: whether the listener accepts this kind of credential. `anonymous`: the principal
+    of clients without credentials; empty if they are refused.
     """
 
     def __init__(
@@ -120,21 +123,21 @@ class Authenticator:
         self._certificates = certificates
         self._by_header: dict[bytes, Found] = {}
         self._by_authorization: dict[bytes, Found] = {}
-        """Who sent a header that was found valid, and until when it is."""
+        """The principal of each valid header, and the expiry time."""
         credentials.on_change.append(self._forget)
 
     def __len__(self) -> int:
-        """How many credentials are remembered."""
+        """Return the number of cached credentials."""
         return len(self._by_header) + len(self._by_authorization)
 
     def __call__(self, headers: Headers, identity: str) -> Principal:
-        """Who the client is, by its headers or metadata, and by the identity in its verified certificate (empty without
-        one). The header for keys counts before Authorization. A wrong key or token is refused even where clients
-        without any are accepted.
+        """Return the principal of the client, by its headers or metadata, and by the identity in its verified
+        certificate (empty without one). The header for keys takes precedence over Authorization. A wrong key or token
+        is refused even if clients without credentials are accepted.
 
         Raises:
             GatewayError: UNAUTHENTICATED.
-            UnknownKeyError: a token is signed by a key that is not known yet.
+            UnknownKeyError: a token is signed by an unknown key.
         """
         first = headers.first
         known, field = self._by_header, first.get(self._header)
@@ -167,7 +170,7 @@ class Authenticator:
         return self._credentials.of_key(credential)
 
     def _without(self, identity: str) -> Principal:
-        """The principal of a client without key or token."""
+        """Return the principal of a client without key or token."""
         if identity and self._certificates:
             principal = self._credentials.of_certificate(identity)
             if principal is not None:

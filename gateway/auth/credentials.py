@@ -1,7 +1,7 @@
-"""Where clients put their credentials: a header of their own for keys, `Authorization: Bearer` or `Basic`.
+"""The headers in which clients send their credentials: a separate header for keys, `Authorization: Bearer` or `Basic`.
 
-gRPC's metadata have the same names. Basic is for clients that take credentials only in a URL, such as UM-Bridge's
-Python client (`http://user:KEY@host`): the password is the key or token, the user's name means nothing.
+gRPC's metadata has the same names. Basic is for clients that accept credentials only in a URL, such as UM-Bridge's
+Python client (`http://user:KEY@host`): the password is the key or token, the user name is ignored.
 """
 
 from base64 import b64decode
@@ -14,7 +14,7 @@ CHALLENGE = (b"WWW-Authenticate", b'Bearer realm="gateway", Basic realm="gateway
 
 
 class UnknownKeyError(Exception):
-    """A token is signed by a key that is not among those of its `issuer`, which may have new ones."""
+    """A token is signed by an unknown key of its `issuer`; the issuer might have new keys."""
 
     def __init__(self, issuer: str) -> None:
         super().__init__(issuer)
@@ -22,7 +22,7 @@ class UnknownKeyError(Exception):
 
 
 def authorized(field: bytes) -> bytes:
-    """The key or token in the value of an Authorization header; empty if it has none."""
+    """Return the key or token in the value of an Authorization header; empty if the value contains neither."""
     scheme, _, rest = field.partition(b" ")
     match scheme.lower():
         case b"bearer":

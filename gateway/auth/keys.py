@@ -1,8 +1,8 @@
-"""API keys, and the file that has their digests.
+"""API keys, and the file with their digests.
 
-A key is `gw_` and 32 random bytes in base64url. The file has its SHA-256 digest only. A slow hash, as passwords need,
-would not add anything: nobody can try 2^256 keys, however fast a try is. A key is looked up by its digest, so the time
-of the lookup tells nothing about other keys.
+A key is `gw_` and 32 random bytes in base64url. The file has only its SHA-256 digest. A slow hash, which passwords
+need, would not add security: no attacker can try 2^256 keys, however fast an attempt is. A key is looked up by its
+digest, so the time of the lookup reveals nothing about other keys.
 """
 
 import re
@@ -22,16 +22,16 @@ PREFIX = "gw_"
 _RANDOM_BYTES = 32
 
 MAX_FILE = 16 * 2**20
-"""The most bytes of a file of keys; some 60,000 keys."""
+"""Maximum size of a key file, in bytes; about 60,000 keys."""
 
 _ID = 12
-"""Characters of a digest that name its key in lists."""
+"""Number of characters of a digest that name its key in lists."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class KeyFileError(Exception):
-    """A file of keys cannot be used. The text tells why, without a digest."""
+    """A key file cannot be used. The text says why, without a digest."""
 
 
 def _digest(text: str) -> str:
@@ -65,7 +65,7 @@ class KeyEntry(BaseModel):
         return self.sha256[:_ID]
 
     def why_invalid(self, now: datetime) -> str:
-        """Why the key is not accepted at this time; empty if it is."""
+        """Return why the key is not accepted at this time; empty if it is."""
         if self.revoked is not None:
             return "the key is revoked"
         return "the key has expired" if self.expires is not None and self.expires <= now else ""
@@ -85,12 +85,12 @@ class KeyFile:
     by_digest: Mapping[bytes, KeyEntry]
 
     def find(self, key: bytes) -> KeyEntry | None:
-        """The entry of a key, if there is one."""
+        """Return the entry of a key, or None."""
         return self.by_digest.get(sha256(key).digest())
 
 
 def key_file(entries: Iterable[KeyEntry]) -> KeyFile:
-    """The KeyFile of these entries. Raises KeyFileError if a key is listed twice."""
+    """Return the KeyFile of these entries. Raises KeyFileError if a key is listed twice."""
     listed = tuple(entries)
     by_digest = {bytes.fromhex(entry.sha256): entry for entry in listed}
     if len(by_digest) != len(listed):
@@ -99,7 +99,7 @@ def key_file(entries: Iterable[KeyEntry]) -> KeyFile:
 
 
 def new_key(principal: str, expires: datetime | None = None, note: str = "") -> tuple[str, KeyEntry]:
-    """A new random key, and its entry."""
+    """Return a new random key, and its entry."""
     key = PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     now = datetime.now(UTC).replace(microsecond=0)
     digest = sha256(key.encode()).hexdigest()
@@ -107,10 +107,10 @@ def new_key(principal: str, expires: datetime | None = None, note: str = "") -> 
 
 
 def read_keys(path: Path) -> KeyFile:
-    """The keys in a file of YAML or JSON.
+    """Return the keys in a YAML or JSON file.
 
     Raises:
-        KeyFileError: it cannot be read, or is not a file of keys.
+        KeyFileError: it cannot be read, or is not a key file.
     """
     try:
         if path.exists() and not path.is_file():
@@ -125,14 +125,14 @@ def read_keys(path: Path) -> KeyFile:
 
 
 def parse_keys(content: bytes) -> KeyFile:
-    """The keys in YAML or JSON: `keys:` with a list of `{sha256, principal, created, expires, revoked, note}`, of which
-    the first two are required.
+    """Return the keys in YAML or JSON: `keys:` with a list of `{sha256, principal, created, expires, revoked, note}`,
+    of which the first two are required.
 
     Raises:
-        KeyFileError: it has another form. The text names the place, and no value.
+        KeyFileError: it has another format. The text names the position, and no value.
     """
     try:
-        # BaseLoader leaves every scalar a text: a principal `no` or an id `12e4` stays what it is.
+        # BaseLoader leaves every scalar a text: a principal `no` or an id `12e4` does not change.
         data: Any = yaml.load(content, yaml.CBaseLoader)
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
@@ -140,7 +140,7 @@ def parse_keys(content: bytes) -> KeyFile:
     if data is None:
         raise KeyFileError("it is empty; a file without keys says `keys: []`")
     if not isinstance(data, dict):
-        raise KeyFileError("it is no map with a list `keys`")
+        raise KeyFileError("expected a map with a list under `keys`")
     try:
         return key_file(_File.model_validate(data).keys)
     except ValidationError as error:
@@ -150,6 +150,6 @@ def parse_keys(content: bytes) -> KeyFile:
 
 
 def write_keys(entries: Iterable[KeyEntry]) -> str:
-    """The text of a file with these entries."""
+    """Return the text of a file with these entries."""
     rows = [entry.model_dump(mode="json", exclude_none=True, exclude_defaults=True) for entry in entries]
     return yaml.dump({"keys": rows}, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)

@@ -1,4 +1,4 @@
-"""The principals of a configuration: which permissions a name has."""
+"""The principals of a configuration: the permissions of each name."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ BUILT_IN: Mapping[str, tuple[Grant, ...]] = {
 """Sets of permissions that every configuration has."""
 
 _MOST_REMEMBERED = 4096
-"""Principals that are remembered; an issuer of tokens chooses their names."""
+"""Maximum number of cached principals; a token issuer chooses their names."""
 
 
 @frozen
@@ -25,9 +25,9 @@ class PrincipalEntry:
 
 
 class Principals:
-    """Makes Principals of names.
+    """Makes Principals from names.
 
-    - `sets`: the sets of permissions by name, beside BUILT_IN.
+    - `sets`: the sets of permissions by name, in addition to BUILT_IN.
     - `named`: for each principal's name, or glob of names, the names of its sets.
     """
 
@@ -37,8 +37,8 @@ class Principals:
         self._made: dict[tuple[str, frozenset[str]], Principal] = {}
 
     def find(self, name: str, claimed: Iterable[str] = ()) -> Principal:
-        """The principal of this name: with the sets of its own entry, else of the first glob that matches, and with
-        those of the `claimed` names that are sets of the configuration."""
+        """Return the principal of this name. It has the sets of its own entry, else of the first glob that matches, and
+        the sets of the configuration that `claimed` names."""
         key = name, frozenset(each for each in claimed if each in self._sets)
         principal = self._made.get(key)
         if principal is None:
@@ -50,17 +50,17 @@ class Principals:
         return principal
 
     def knows(self, name: str) -> bool:
-        """Whether the configuration has an entry for this name."""
+        """Return whether the configuration has an entry for this name."""
         return bool(self._own(name))
 
     def entry(self, name: str) -> PrincipalEntry | None:
-        """The entry that counts for this name: its own, else that of the first glob that matches."""
+        """Return the entry for this name: its own, else the entry of the first glob that matches."""
         globs = (glob for glob in self._named if fnmatchcase(name, glob))
         pattern = name if name in self._named else next(globs, None)
         return None if pattern is None else PrincipalEntry(pattern, self._named[pattern])
 
     def grants(self, name: str) -> tuple[Grant, ...]:
-        """The grants of a set of permissions. Raises KeyError if there is none of this name."""
+        """Return the grants of a set of permissions. Raises KeyError if the name is unknown."""
         return self._sets[name]
 
     def _own(self, name: str) -> tuple[str, ...]:

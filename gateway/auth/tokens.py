@@ -1,8 +1,8 @@
-"""Tokens: JSON Web Tokens (RFC 7519) of issuers, each verified with the public keys (a JWKS, RFC 7517) of the issuer
-that it names.
+"""JSON Web Tokens (JWT, RFC 7519) from issuers. Each token is verified with the public keys (a JWKS, RFC 7517) of the
+issuer that it names.
 
-Only signatures by private keys are accepted. With the algorithms `none` and HS256 to HS512 anybody could sign who knows
-the public key.
+Only signatures by private keys are accepted. With the algorithm `none`, anyone could forge a token; with HS256 to
+HS512, anyone who knows the public key could sign one.
 """
 
 import json
@@ -22,10 +22,10 @@ Algorithm: TypeAlias = Literal[
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 LONGEST_TOKEN = 16 * 2**10
-"""Bytes of a token."""
+"""Maximum size of a token, in bytes."""
 
 MOST_KEYS = 100
-"""Keys of an issuer: to read one takes tens of microseconds, in which no request is answered."""
+"""Maximum number of keys of an issuer: reading a key takes tens of microseconds, in which no request is answered."""
 
 _OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
 
@@ -35,9 +35,9 @@ class Rules:
     """The claims that tokens must have, and how they name the principal.
 
     - `principal`: the claim that names the principal; `prefix` goes before its value.
-    - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty for none. A
-      dot leads into an object: `realm_access.roles`.
-    - `leeway`: the seconds by which clocks may differ.
+    - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty if not used.
+      A dot leads into an object: `realm_access.roles`.
+    - `leeway`: maximum difference of clocks, in seconds.
     """
 
     issuer: str
@@ -51,8 +51,8 @@ class Rules:
 
 @frozen
 class Identity:
-    """The claims of a verified token that the gateway uses: the principal's name, the names of permission sets, and
-    when it ends, in seconds since 1970."""
+    """The claims of a verified token that the gateway uses: the principal's name, the names of permission sets, and its
+    expiry time, in seconds since 1970."""
 
     name: str
     claimed: tuple[str, ...]
@@ -60,12 +60,12 @@ class Identity:
 
 
 class KeySetError(Exception):
-    """A JWKS cannot be used; the text tells why."""
+    """A JWKS cannot be used; the text says why."""
 
 
 @frozen
 class PublicKey:
-    """A key of an issuer, and the algorithms that it is for."""
+    """A key of an issuer, and its algorithms."""
 
     key: Any
     algorithms: frozenset[str]
@@ -76,10 +76,10 @@ KeySet: TypeAlias = Mapping[str, PublicKey]
 
 
 def parse_key_set(content: bytes) -> KeySet:
-    """The public keys in a JWKS. Keys that are not for signatures, or of an unknown type, are left out.
+    """Return the public keys in a JWKS. Keys with a use other than signatures, or of an unknown type, are left out.
 
     Raises:
-        KeySetError: it is not a JWKS, it has more than MOST_KEYS, or none of its keys can be used.
+        KeySetError: it is not a JWKS, it has more than MOST_KEYS, or it has no usable key.
     """
     try:
         data = json.loads(content)
@@ -109,16 +109,17 @@ def _public_key(row: Mapping[str, Any]) -> PublicKey:
 
 
 _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
-"""The members of a private key: a file that has them by mistake is read as if it had not."""
+"""The members of a private key: they are ignored in a file that has them by mistake."""
 
 
 def is_token(credential: bytes) -> bool:
-    """Whether a credential has the form of a token: three parts with dots between them."""
+    """Return whether a credential has the format of a token: three parts with dots between them."""
     return credential.count(b".") == 2
 
 
 def issuer_of(token: bytes) -> str:
-    """The issuer that a token names. Nothing is verified: this only chooses whose keys and rules the token must meet.
+    """Return the issuer that a token names. Nothing is verified: this only selects the keys and rules for verifying the
+    token.
 
     Raises:
         GatewayError: UNAUTHENTICATED, the token is too long or malformed, or names no issuer.
@@ -140,8 +141,8 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
     """Return the identity that a token proves.
 
     Raises:
-        GatewayError: UNAUTHENTICATED, it is malformed, expired, not yet valid, not of this issuer, not for this
-            audience, or its signature is wrong.
+        GatewayError: UNAUTHENTICATED, the token is malformed, expired, not yet valid, not from this issuer, not for
+            this audience, or its signature is wrong.
         UnknownKeyError: its key is not among `keys`.
     """
     if len(token) > LONGEST_TOKEN:
@@ -155,7 +156,7 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
         raise refused(f"its algorithm is not one of {', '.join(rules.algorithms)}")
     key = _key(head.get("kid"), keys, rules.issuer)
     if algorithm not in key.algorithms:
-        raise refused("its algorithm is not that of its key")
+        raise refused("its algorithm does not match its key")
     try:
         claims = jwt.decode(
             token, key.key, algorithms=[algorithm], audience=rules.audience, issuer=rules.issuer, leeway=rules.leeway,
@@ -195,12 +196,12 @@ def _identity(claims: Mapping[str, Any], rules: Rules) -> Identity:
     try:
         ends = float(claims["exp"]) + rules.leeway
     except OverflowError:
-        raise refused("its claim 'exp' is no time") from None
+        raise refused("its claim 'exp' is not a time") from None
     return Identity(rules.prefix + name, claimed, ends)
 
 
 def _claim(claims: Any, path: str) -> Any:
-    # Names such as `https://example.org/roles` hold dots themselves.
+    # Names such as `https://example.org/roles` contain dots themselves.
     if isinstance(claims, dict) and path in claims:
         return claims[path]
     for step in path.split("."):
@@ -209,5 +210,5 @@ def _claim(claims: Any, path: str) -> Any:
 
 
 def refused(text: str) -> GatewayError:
-    """The error for a token; `text` says what is wrong with it."""
+    """Return the error for a token; `text` says what is wrong with it."""
     return refusal(Reason.UNAUTHENTICATED, f"the token is not accepted: {text}")

@@ -48,14 +48,14 @@ GROUPS = {
     },
 }
 """Every command, in the groups and the order of `gateway --help`, with its text there. The command `NAME` is `NAME` in
-the module `gateway.cli.commands.NAME`, a function or, if it has commands of its own, a Typer; an `EPILOG` there ends
-its help."""
+the module `gateway.cli.commands.NAME`, a function or, if it has subcommands, a Typer; an `EPILOG` there ends its
+help."""
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 
 
 class CommandGroup(TyperGroup):
-    """The commands, each imported when it is asked for. Typer has its own copy of click, whose types it keeps to
-    itself."""
+    """The commands, each imported when it is needed. Typer has a private copy of click, whose types it does not
+    export."""
 
     def main(self, *args: Any, **settings: Any) -> NoReturn:
         """Run the command that the arguments name, and exit with its code."""
@@ -64,23 +64,22 @@ class CommandGroup(TyperGroup):
         except CommandError as error:
             _show(error)
             raise SystemExit(error.exit_code) from None
-        except typer.Abort:  # at a question
+        except typer.Abort:  # at a prompt
             end(INTERRUPTED, "interrupted")
         raise SystemExit(found if isinstance(found, int) else 0)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
+        """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name, None if there is none."""
+        """Return the command of this name; None if it is unknown."""
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             self.commands[cmd_name] = _load(cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the arguments name. An unknown one is compared with all commands, to guess what was
-        meant."""
+        """Return the command that the arguments name. An unknown name is compared with all commands, to suggest one."""
         if args and args[0] not in COMMANDS:
             for name in COMMANDS:
                 self.get_command(ctx, name)
@@ -95,7 +94,7 @@ class CommandGroup(TyperGroup):
 
 
 def _show(error: Any) -> None:
-    """Print an error of usage below the usage, as other errors are printed."""
+    """Print a usage error below the usage, in the format of other errors."""
     text = StringIO()
     error.show(text)
     usage, mark, told = text.getvalue().rstrip("\n").partition("Error: ")

@@ -1,4 +1,4 @@
-"""Asks the admin port of a running gateway, for commands that change or show it."""
+"""Send requests to the admin port of a running gateway, for commands that change or show it."""
 
 import socket
 import ssl
@@ -21,10 +21,10 @@ from gateway.core.frozen import frozen
 from gateway.transports.certificates import client_context
 
 MAX_REPLY = 256 * 2**20
-"""The most bytes of a reply: `/status` of many thousand endpoints is large."""
+"""Maximum size of a reply, in bytes: `/status` of many thousand endpoints is large."""
 
 ASKED = "is this the admin port of a gateway?"
-"""The end of an error about a reply that no gateway gives."""
+"""The end of an error about a reply that no gateway sends."""
 
 AdminUrl = Annotated[
     str, typer.Option("--admin", metavar="URL", help="Admin port of a running gateway: http://HOST:PORT.")
@@ -33,7 +33,7 @@ AdminUrl = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class AdminAccess:
-    """Options for the way to an admin port."""
+    """Connection options for an admin port."""
 
     headers: server_options.Headers = field(default_factory=list)
     key: server_options.Key = None
@@ -42,8 +42,8 @@ class AdminAccess:
 
 
 class AdminPortError(Exception):
-    """There is no answer, or it is an error: `reason`, to a question at the URL `where`. `code` is the exit code for
-    it, one of those in `exit_codes`."""
+    """The admin port does not answer, or answers with an error: `reason`, for a request to the URL `where`. `code` is
+    the exit code, one of the codes in `exit_codes`."""
 
     def __init__(self, code: int, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
@@ -53,14 +53,15 @@ class AdminPortError(Exception):
 
 @frozen
 class AdminReply:
-    """The JSON of a reply, and its headers, whatever their case."""
+    """The JSON of a reply, and its headers, with case-insensitive names."""
 
     value: Any
     headers: Mapping[str, str]
 
 
 class AdminPort:
-    """The admin port at `url`. Each reply may take `seconds`. If the URL or an option is wrong, the command ends."""
+    """The admin port at `url`. `seconds` is the timeout for each reply. If the URL or an option is wrong, the command
+    ends."""
 
     def __init__(self, url: str, access: AdminAccess, seconds: float = 30.0) -> None:
         parts = urlsplit(url)
@@ -76,15 +77,15 @@ class AdminPort:
         self._headers = {name.decode(): text.decode() for name, text in raw}
 
     def get(self, path: str) -> Any:
-        """The JSON at `path`. Raises AdminPortError."""
+        """Return the JSON at `path`. Raises AdminPortError."""
         return self.reply(path).value
 
     def reply(self, path: str) -> AdminReply:
-        """The reply to a GET of `path`. Raises AdminPortError."""
+        """Return the reply to a GET of `path`. Raises AdminPortError."""
         return self._ask(Request(self.url + path, headers=self._headers))
 
     def post(self, path: str, body: object) -> Any:
-        """The JSON of the reply to a POST of JSON. Raises AdminPortError."""
+        """Return the JSON of the reply to a POST of JSON. Raises AdminPortError."""
         headers = {**self._headers, "content-type": "application/json"}
         return self._ask(Request(self.url + path, orjson.dumps(body), headers)).value
 
@@ -99,17 +100,17 @@ class AdminPort:
         except HTTPError as error:
             with error:
                 raise AdminPortError(FAILED, where, _told(error.read(2**16), error)) from error
-        except (OSError, HTTPException) as error:  # also URLError
+        except (OSError, HTTPException) as error:  # includes URLError
             reason = error.reason if isinstance(error, URLError) else error
             if isinstance(reason, TimeoutError):
                 raise AdminPortError(TIMED_OUT, where, f"no answer within {self._seconds:g} s") from error
             raise AdminPortError(UNREACHABLE, where, _reason(reason)) from error
         except orjson.JSONDecodeError as error:
-            raise AdminPortError(FAILED, where, f"the reply is no JSON; {ASKED}") from error
+            raise AdminPortError(FAILED, where, f"the reply is not JSON; {ASKED}") from error
 
 
 def _opener(access: AdminAccess) -> OpenerDirector:
-    """Proxies of the environment are for the web, not for a port of an operator."""
+    """Return an opener without the environment's proxies: they are for the web, not for an operator's port."""
     context = client_context(TlsFiles(authorities=access.ca or ""), verify=not access.insecure)
     return build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 
@@ -123,7 +124,7 @@ def _reason(error: str | BaseException) -> str:
 
 
 def _told(body: bytes, error: HTTPError) -> str:
-    """The text of an error: `detail` of FastAPI's JSON, or plain text."""
+    """Return the text of an error: `detail` of FastAPI's JSON, or plain text."""
     try:
         detail = orjson.loads(body)["detail"]
     except (orjson.JSONDecodeError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""The requests that `gateway call` and `gateway bench` send: files, and the values of its options."""
+"""The requests of `gateway call` and `gateway bench`: files, and the values of their options."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from gateway.core.types import Parameters, Request, Tensor, TensorSpec
 
 ARRAY_FILES = (".npy", ".npz")
 JSON_PROTOCOL = "v2-rest"
-"""The protocol whose JSON is the form of FILE."""
+"""The protocol whose JSON is the format of FILE."""
 
 
 class BadArgument(Exception):  # noqa: N818 - what is wrong is an argument
@@ -28,22 +28,22 @@ class BadArgument(Exception):  # noqa: N818 - what is wrong is an argument
 
 
 def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
-    """The address, the model and the file (or an empty text), of which options may have given the first two. Raises
+    """Return the address, the model and the file (or an empty text); options can contain the first two. Raises
     BadParameter, with which the command ends."""
     rest = list(given)
     address = address or (rest.pop(0) if rest else "")
     model = model or (rest.pop(0) if rest else "")
     if not address or not model or len(rest) > 1:
-        raise typer.BadParameter("expected ADDRESS MODEL [FILE], or --address and --model in place of the first two")
+        raise typer.BadParameter("expected ADDRESS MODEL [FILE], or --address and --model instead of the first two")
     return address, model, rest[0] if rest else ""
 
 
 def request(file: str, model: str) -> Request:
-    """The request in a file, without what only a client's own protocol needs to know; without a file, one without
-    inputs.
+    """Return the request in a file, without the data that only a client's own protocol needs; without a file, a request
+    without inputs.
 
     Raises:
-        BadArgument, DecodeError, GatewayError: the file cannot be read, or holds no request.
+        BadArgument, DecodeError, GatewayError: the file cannot be read, or contains no request.
     """
     if not file:
         return Request(Operation.INFER, model)
@@ -55,7 +55,7 @@ def request(file: str, model: str) -> Request:
 
 
 def read(file: str) -> bytes:
-    """The bytes of a file, or of standard input for `-`. Raises BadArgument if it cannot be read."""
+    """Return the bytes of a file, or of standard input for `-`. Raises BadArgument if it cannot be read."""
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -63,10 +63,10 @@ def read(file: str) -> bytes:
 
 
 def read_arrays(file: str) -> tuple[Tensor, ...]:
-    """The arrays of an .npz file with their names, or the one of an .npy file without a name.
+    """Return the arrays of an .npz file with their names, or the array of an .npy file without a name.
 
     Raises:
-        BadArgument: it cannot be read, or holds Python objects.
+        BadArgument: it cannot be read, or contains Python objects.
     """
     try:
         loaded = np.load(file, allow_pickle=False)
@@ -81,10 +81,10 @@ def read_arrays(file: str) -> tuple[Tensor, ...]:
 
 
 def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
-    """The tensors of `--set`: of a derivative its own come last, with 0 for the positions that are left out.
+    """Return the tensors of `--set`: a derivative's own tensors come last, with 0 for omitted positions.
 
     Raises:
-        BadArgument: one has no form as a tensor, or one that a derivative needs is missing.
+        BadArgument: a value cannot be a tensor, or a tensor that a derivative needs is missing.
     """
     given: dict[str, Tensor] = {}
     unnamed: list[Tensor] = []
@@ -102,15 +102,15 @@ def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
 
 
 def combined(inputs: Iterable[Tensor], given: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """The inputs of a file, and those of `--set`, which replace the ones of the same name."""
+    """Return the inputs of a file, and the inputs of `--set`, which replace inputs of the same name."""
     given = tuple(given)
     replaced = {each.name for each in given if each.name}
     return (*(each for each in inputs if each.name not in replaced), *given)
 
 
 def typed(inputs: Sequence[Tensor], specs: Sequence[TensorSpec]) -> tuple[Tensor, ...]:
-    """The inputs, of which numbers without a datatype have that of the model's input of the same name, or at the same
-    position. Those that do not fit, and those of no input, stay as they are: the server tells what is wrong."""
+    """Return the inputs; numbers without a datatype get the datatype of the model's input with the same name, or at the
+    same position. Inputs of the wrong type, and unknown inputs, do not change: the server reports the error."""
     by_name = {each.name: each for each in specs}
     found = []
     for at, each in enumerate(inputs):
@@ -128,7 +128,7 @@ def _typed(tensor: Tensor, spec: TensorSpec) -> Tensor:
 
 
 def parameters(texts: Iterable[str]) -> Parameters:
-    """The parameters of `--parameter`. Raises BadArgument if one has no value that can be sent."""
+    """Return the parameters of `--parameter`. Raises BadArgument if a value cannot be sent."""
     try:
         return as_parameters({name: _json_or_text(value) for name, value in _pairs(texts, "--parameter")})
     except GatewayError as error:
@@ -136,7 +136,7 @@ def parameters(texts: Iterable[str]) -> Parameters:
 
 
 def headers(texts: Iterable[str]) -> Mapping[str, str]:
-    """The headers of `--header`. Raises BadArgument for one without a value."""
+    """Return the headers of `--header`. Raises BadArgument for a header without a value."""
     return dict(_pairs(texts, "--header"))
 
 
@@ -163,7 +163,7 @@ def _assigned_tensor(name: str, value: str) -> Tensor:
 
 
 def _scalar(text: str) -> object:
-    """A number, or true, false, or text."""
+    """Return a number, or true, false, or text."""
     for read_as in (int, float):
         try:
             return read_as(text)
@@ -186,6 +186,6 @@ def _pairs(texts: Iterable[str], option: str) -> Iterable[tuple[str, str]]:
 def _pair(text: str, option: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator:
-        # A header without a value may be a secret.
+        # A header without a value can be a secret.
         raise BadArgument(f"{option}: expected NAME=VALUE")
     return name, value

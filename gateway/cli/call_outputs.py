@@ -1,4 +1,4 @@
-"""Shows the responses of `gateway call`: prints it as a table or as V2 JSON, or writes it to a file."""
+"""Show the responses of `gateway call`: print them as a table or as V2 JSON, or write them to a file."""
 
 import sys
 from pathlib import Path
@@ -12,21 +12,21 @@ from gateway.core.datatypes import Datatype
 from gateway.core.types import Request, Response, Tensor, Translate
 
 SETTINGS = Translate(nan="literal")
-"""How JSON is printed: NaN and infinities as such."""
+"""The JSON format: NaN and infinities as literals."""
 
 SHOWN = 6
-"""Elements of a tensor that a table shows."""
+"""Maximum number of a tensor's elements in a table."""
 WIDEST = 60
-"""Characters of a value that a table shows."""
+"""Maximum width of a value in a table, in characters."""
 
 
 def json_line(response: Response, request: Request) -> str:
-    """The response as V2 JSON in one line. Raises GatewayError if BYTES are not UTF-8."""
+    """Return the response as V2 JSON in one line. Raises GatewayError if BYTES are not UTF-8."""
     return bytes(translate.encode_response("v2-rest", response, request, SETTINGS).body).decode()
 
 
 def table(response: Response, request: Request) -> str:
-    """The outputs with name, datatype, shape and the first values, in columns."""
+    """Return the outputs with name, datatype, shape and the first values, in columns."""
     rows = [("output", "datatype", "shape", "values")]
     rows += [(each.name, each.datatype.value, str(list(each.shape)), _values(each)) for each in response.outputs]
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
@@ -60,7 +60,7 @@ def save(output: Path, response: Response) -> None:
     one.
 
     Raises:
-        BadArgument: .npy and not one output, or an output has no form in these files.
+        BadArgument: .npy without exactly one output, or these files cannot represent an output.
         OSError: the file cannot be written.
     """
     arrays = {each.name: _storable(each) for each in response.outputs}
@@ -79,5 +79,5 @@ def _storable(tensor: Tensor) -> Array:
             f"output {tensor.name!r} is BYTES, which files of arrays cannot hold without pickling; use JSON"
         )
     if tensor.datatype is Datatype.BF16:
-        return tensor.array.astype(np.float32)  # numpy's files have no BF16; FP32 holds each of its values
+        return tensor.array.astype(np.float32)  # numpy's files lack BF16; FP32 can represent its values
     return tensor.array

@@ -1,4 +1,4 @@
-"""A command with options: its help, and the errors for options and words that it does not have."""
+"""A command with options: its help, and the errors for unknown options and arguments."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from gateway.cli.synonyms import meant
 
 UsageError: Any = typer.BadParameter.__mro__[1]
 CommandError: Any = typer.BadParameter.__mro__[2]
-"""Of the copy of click that Typer keeps to itself."""
+"""From Typer's private copy of click."""
 _TAKES_OPTIONS = ("--config", "--admin")
-"""Options that people take for arguments."""
+"""Options that users write as arguments."""
 
 
 class Command(TyperCommand):
-    """A command that knows its options under the names that other programs have, and shows its arguments as their
-    metavars have them."""
+    """A command that recognizes its options under the names of other programs, and shows its arguments with their
+    metavars."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As TyperCommand's; the error for an unknown option or a word too many says what to use in its place."""
+        """Same as TyperCommand's; the error for an unknown option or a surplus word says what to use instead."""
         try:
             return super().parse_args(ctx, args)
         except UsageError as error:
@@ -33,7 +33,7 @@ class Command(TyperCommand):
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The words after the name of the command in the line `Usage:`."""
+        """Return the words after the name of the command in the line `Usage:`."""
         return ["[OPTIONS]", *map(_shown, self._arguments())]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -1,4 +1,4 @@
-"""The example commands that `gateway serve` prints: a working one for each protocol of each listener."""
+"""The example commands that `gateway serve` prints: a working command for each protocol of each listener."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
@@ -16,13 +16,13 @@ from gateway.routing.version_names import split_version
 
 
 def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
-    """The lines to print: a heading and the commands; empty if no route names a model. `addresses` has the address of
-    each listener by name.
+    """Return the lines to print: a heading and the commands; empty if no route names a model. `addresses` has the
+    address of each listener by name.
 
-    A command asks for the metadata of the first model that a route for its listener and protocol names, in the version
-    of the route. Over TLS it does not check the listener's certificate, and where the listener has `auth` it sends the
-    key or token in the shell's variable KEY. Listeners that need a certificate are left out, as are routes whose
-    conditions the command cannot meet, and routes with conditions on headers, whose values may be secret.
+    A command requests the metadata of the first model that a route for its listener and protocol names, in the version
+    of the route. Over TLS it does not check the listener's certificate, and if the listener has `auth` it sends the key
+    or token in the shell's variable KEY. The list leaves out listeners that require a certificate, routes whose
+    conditions the command cannot meet, and routes with conditions on headers, whose values can be secret.
     """
     routes = [conditions(route.match) for route in config.routes if not route.passthrough]
     protocols = spoken(config)
@@ -42,7 +42,7 @@ def _first(commands: Iterator[str]) -> list[str]:
 
 
 def _needs_certificate(config: Config, listener: ListenerConfig) -> bool:
-    """Whether clients must show a certificate, which a command to copy does not have."""
+    """Return whether clients must present a certificate, which a command to copy does not have."""
     if listener.tls is not None and listener.tls.client == "required":
         return True
     auth = listener.auth
@@ -59,14 +59,14 @@ def _for_listener(command: str, listener: ListenerConfig) -> str:
 
 
 def _client_address(address: str) -> str:
-    """`address`, with a wildcard host replaced by loopback so that clients on this machine can connect to it."""
+    """Return `address` with loopback instead of a wildcard host, so clients on this machine can connect to it."""
     return address.replace("0.0.0.0:", "127.0.0.1:", 1).replace("[::]:", "[::1]:", 1)
 
 
 def _commands(
     routes: Sequence[Conditions], listener: ListenerConfig, protocol: Protocol, address: str
 ) -> Iterator[str]:
-    """One command for each route that such a command reaches, in the order of the routes."""
+    """Yield one command for each route that a command can match, in the order of the routes."""
     prefix = listener.prefix.get(protocol.name, "")
     if protocol.example is None or (prefix and protocol.transport != "http"):
         return
@@ -93,7 +93,8 @@ def _commands(
 
 
 def _model_and_version(route: Conditions, protocol: Protocol) -> tuple[str, str] | None:
-    """The model and the version as clients of `protocol` write them; None if its clients cannot name the version."""
+    """Return the model and the version as clients of `protocol` write them; None if its clients cannot name the
+    version."""
     if not route.version:
         return route.model, ""
     if protocol.traits.models.joined_versions:
@@ -103,13 +104,14 @@ def _model_and_version(route: Conditions, protocol: Protocol) -> tuple[str, str]
 
 
 def _path(command: str) -> str:
-    """The path of the URL in a command."""
+    """Return the path of the URL in a command."""
     url = next((word for word in command.split() if "://" in word), "")
     return urlsplit(url.strip("'")).path
 
 
 def _first_match(routes: Sequence[Conditions], request: Request, *, joined: bool) -> Conditions | None:
-    """The first route that matches `request`. For a model name `joined` with a version, exact routes come first."""
+    """Return the first route that matches `request`. For a model name `joined` with a version, exact routes come
+    first."""
     key = RoutingKey(request.listener, request.protocol, request.model, request.version, request.operation)
     ordered = sorted(routes, key=lambda route: not route.exact) if joined else routes
     return next(

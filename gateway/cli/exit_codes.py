@@ -3,10 +3,10 @@
 | code | meaning |
 |---|---|
 | 0 | success, or yes |
-| 1 | a negative answer: something failed, differs, or is not as it should be |
+| 1 | a negative result: something failed, differs, or is wrong |
 | 2 | wrong usage: an option, an argument, or a file that cannot be read |
 | 3 | the server cannot be reached |
-| 4 | no answer in time |
+| 4 | no response in time |
 | 130 | interrupted by Ctrl-C |
 """
 
@@ -21,13 +21,13 @@ _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 
 
 def end(code: int, message: object) -> NoReturn:
-    """Print `message` on standard error, in red where colours are shown, and exit with `code`."""
+    """Print `message` on standard error, in red where colors are shown, and exit with `code`."""
     print(in_red(printable_lines(str(message))), file=sys.stderr)
     raise SystemExit(code)
 
 
 def in_red(text: str) -> str:
-    """`text` as an error on standard error: in red where colours are shown."""
+    """Return `text` as an error on standard error: in red where colors are shown."""
     return f"{_RED}{text}{_PLAIN}" if shows_colours(sys.stderr) else text
 
 
@@ -42,5 +42,5 @@ def misuse(message: object) -> NoReturn:
 
 
 def shows_colours(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that shows colours, unless NO_COLOR is set (https://no-color.org)."""
+    """Return whether a stream is a terminal that shows colors, unless NO_COLOR is set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -9,8 +9,8 @@ T = TypeVar("T")
 
 
 def grouped(kind: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Make a command of a function that takes a `kind`, a dataclass: each field is an option or an argument, annotated
-    as a parameter of a typer command. The fields of a field that is a dataclass itself stand in its place."""
+    """Make a command from a function that takes a `kind`, a dataclass: each field is an option or an argument,
+    annotated like a parameter of a typer command. A field that is a dataclass itself is replaced by its fields."""
 
     def decorated(command: Callable[[T], None]) -> Callable[..., None]:
         def run(**values: Any) -> None:

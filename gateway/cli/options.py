@@ -32,8 +32,8 @@ ConfigArgument = Annotated[
 
 
 def one_config(argument: Path | None, option: Path | None) -> Path:
-    """The configuration file, which was given as the one or the other. Raises BadParameter, with which the command
-    ends, if it was given twice or not at all."""
+    """Return the configuration file, which can be given as an argument or as an option. Raises BadParameter, with which
+    the command ends, if it was given twice or not at all."""
     given = [path for path in (argument, option) if path is not None]
     if len(given) != 1:
         raise typer.BadParameter("expected one configuration file: FILE, or --config FILE")
@@ -41,8 +41,8 @@ def one_config(argument: Path | None, option: Path | None) -> Path:
 
 
 def read(path: Path) -> Config:
-    """The configuration in `path`. Warnings are printed. If it has errors, all are printed and the command exits with
-    1."""
+    """Return the configuration in `path`. Warnings are printed. If it has errors, all are printed and the command exits
+    with 1."""
     config, warnings = read_with_warnings(path)
     for warning in warnings:
         print(warning, file=sys.stderr)
@@ -50,8 +50,8 @@ def read(path: Path) -> Config:
 
 
 def read_with_warnings(path: Path, *, files: bool = True) -> tuple[Config, tuple[Problem, ...]]:
-    """The configuration in `path` and the warnings about it, with `files` also about the certificates and keys that it
-    names. If it has errors, all are printed and the command exits with 1."""
+    """Return the configuration in `path` and the warnings about it, with `files` also about the certificates and keys
+    that it names. If it has errors, all are printed and the command exits with 1."""
     known = catalog()
     if not files:
         known = replace(known, tls_faults=no_faults, why_not_keys=_no_fault, why_not_key_set=_no_fault)
@@ -62,8 +62,8 @@ def read_with_warnings(path: Path, *, files: bool = True) -> tuple[Config, tuple
 
 
 def catalog() -> Catalog:
-    """The protocols, policies and bundled models that a configuration may name. If a policy's module lacks a part, the
-    command exits with 1."""
+    """Return the protocols, policies and bundled models that a configuration can name. If a policy's module lacks a
+    part, the command exits with 1."""
     try:
         policies = registry.policies()
     except registry.IncompletePolicyError as error:

@@ -1,5 +1,5 @@
-"""Reaps the orphans of a container. The kernel gives the first process of a container (PID 1) all processes whose
-parents have ended; unless it asks how they ended, they stay as zombies until the table of processes is full."""
+"""Reap the orphans of a container. The kernel makes the first process of a container (PID 1) the parent of all
+processes whose parents have ended; unless it waits for them, they stay as zombies until the process table is full."""
 
 import asyncio
 import os
@@ -10,30 +10,30 @@ from typing import NoReturn
 from gateway.core.tasks import spawn
 
 SECONDS = 5.0
-"""Between two looks. An orphan is a zombie for at most twice as long."""
+"""Seconds between two checks. An orphan is a zombie for at most twice as long."""
 
 
 def reap_if_first() -> None:
-    """Reap orphans from now on, if this process is the first one of a container."""
+    """Reap orphans from now on, if this process is the first process of a container."""
     if os.getpid() == 1:
         spawn(reap(SECONDS))
 
 
 async def reap(seconds: float) -> NoReturn:
-    """Take the exit status of each child that was a zombie in two looks. The event loop takes those of the processes
-    that it started at once, and who started one waits for it."""
+    """Wait for each child that was a zombie in two consecutive checks. The event loop immediately waits for the
+    processes that it started, and other starters wait for theirs."""
     before: set[int] = set()
     while True:
         await asyncio.sleep(seconds)
         found = zombies()
         for pid in found & before:
-            with suppress(ChildProcessError):  # somebody has waited for it
+            with suppress(ChildProcessError):  # other code has waited for it
                 os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - it does not wait
         before = found - before
 
 
 def zombies() -> set[int]:
-    """The children of this process that have ended, and whose exit status nobody has taken."""
+    """Return the children of this process that have ended, and whose exit status has not been collected."""
     children: set[int] = set()
     for thread in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):

@@ -11,7 +11,8 @@ NOTHING = "-"
 
 @frozen
 class PlacementTable:
-    """A head, a row for each model, and lines below: what could not be loaded, and servers that do not answer."""
+    """A head, a row for each model, and lines below: models that could not be loaded, and servers that do not
+    answer."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -19,8 +20,8 @@ class PlacementTable:
 
 
 def placement_table(placed: Mapping[str, Any], calls: Mapping[str, float] | None) -> PlacementTable:
-    """The table of a backend's placement, as `/api/placement` has it. `calls`: the calls per second of each model; None
-    if that is not known, as where no gateway runs."""
+    """Return the table of a backend's placement in the format of `/api/placement`. `calls`: the calls per second of
+    each model; None if unknown, for example because no gateway runs."""
     servers: Sequence[Mapping[str, Any]] = placed["servers"]
     head = ["model", "versions", "copies"]
     if calls is not None:
@@ -42,8 +43,8 @@ def placement_table(placed: Mapping[str, Any], calls: Mapping[str, float] | None
 
 
 def placement_of(servers: Mapping[str, ServerModels]) -> dict[str, Any]:
-    """The placement in the form of `/api/placement`, of what servers say that they have, by their addresses. Models
-    that are in a repository and not loaded are in it, held by nobody."""
+    """Return the placement in the format of `/api/placement`, from the servers' own reports of their models, by the
+    servers' addresses. It includes models that are in a repository but not loaded on any server."""
     found: dict[str, dict[str, Any]] = {}
     for at, models in enumerate(servers.values()):
         for each in models.own:
@@ -60,7 +61,7 @@ def placement_of(servers: Mapping[str, ServerModels]) -> dict[str, Any]:
 
 
 def rates(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> dict[str, float]:
-    """The calls per second of each model, of its placement at two times."""
+    """Return the calls per second of each model, from its placement at two times."""
     earlier = {each["model"]: each["calls"] for each in before["models"]}
     return {
         each["model"]: max(0, each["calls"] - earlier.get(each["model"], each["calls"])) / seconds

@@ -1,5 +1,5 @@
-"""Text that servers choose, such as the names of their models, as it is printed: nothing in it moves the cursor,
-changes colours or turns the direction of writing (Unicode's bidirectional controls)."""
+"""Safe output of text that servers choose, such as the names of their models: it cannot move the cursor, change colors
+or change the direction of writing (Unicode's bidirectional controls)."""
 
 import re
 
@@ -9,23 +9,23 @@ _ODD = re.compile(r"[^\n\x20-\x7e]")
 
 
 def printable(text: str) -> str:
-    """`text` in one line, with `?` in place of what is not printed."""
+    """Return `text` in one line, with `?` instead of non-printable characters."""
     return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def printable_lines(text: str) -> str:
-    """`text` with its lines, and with `?` in place of what is not printed."""
+    """Return `text` with its lines, and with `?` instead of non-printable characters."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def indented_json(value: object) -> str:
-    """`value` as JSON in lines; what is not printed is escaped."""
+    """Return `value` as JSON in lines; non-printable characters are escaped."""
     written = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     return _ODD.sub(lambda found: found[0] if found[0].isprintable() else _in_json(found[0]), written)
 
 
 def in_yaml(text: str) -> str:
-    """`text` as a double-quoted string of YAML; what is not printed is escaped."""
+    """Return `text` as a double-quoted YAML string; non-printable characters are escaped."""
     written = orjson.dumps(text).decode()
     return _ODD.sub(lambda found: found[0] if found[0].isprintable() else _in_yaml(found[0]), written)
 

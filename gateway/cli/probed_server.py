@@ -1,4 +1,4 @@
-"""Probes a server for a command: with a line that shows what is asked, and the exit codes of commands."""
+"""Probe a server for a command: with a line that shows the current step, and the exit codes of commands."""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -11,8 +11,8 @@ from gateway.cli.progress import progress
 
 
 async def probed(address: str, access: ServerAccess, seconds: float, names: Sequence[str]) -> Probed:
-    """The result of a probe with `seconds` for each reply. `names` are models that the server may have, if it lists
-    none. Exits with USAGE if `address` is none."""
+    """Return the result of a probe with `seconds` for each reply. `names` are models to query if the server lists none.
+    Exits with USAGE if `address` is invalid."""
     try:
         with progress(f"asking {address}") as line:
             return await probe(address, known(), access, seconds=seconds, names=names, on_progress=line.show)
@@ -21,6 +21,6 @@ async def probed(address: str, access: ServerAccess, seconds: float, names: Sequ
 
 
 def end_unspoken(found: Probed, address: str, more: str = "") -> NoReturn:
-    """Exit, because no wire form was found at the address: with the text of the verdict, and `more` after it."""
+    """Exit, because no protocol was found at the address: with the text of the verdict, and `more` after it."""
     codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
     end(codes.get(found.verdict, FAILED), f"{address}: {found.text}{more}")

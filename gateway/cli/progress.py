@@ -1,6 +1,6 @@
-"""A line on standard error while a command does what takes long: what it does, how far it is, and since when.
+"""A line on standard error during slow work: the current step, the progress, and the time so far.
 
-It is shown from the first second on, on a terminal only, and is gone at the end.
+It appears after one second, on a terminal only, and disappears at the end.
 """
 
 import os
@@ -15,24 +15,24 @@ from gateway.cli.printed import printable
 from gateway.core.frozen import frozen
 
 AFTER = 1.0
-"""Seconds before the line is shown: what ends sooner needs none."""
+"""Seconds before the line is shown: shorter work needs no line."""
 EVERY = 0.2
 BAR = 30
-"""Characters of the bar."""
+"""Width of the bar, in characters."""
 _CLEAR = "\r\x1b[K"
 
 
 @frozen
 class ProgressStep:
-    """How far something is: `text` says what is being done now, `done` is the share of all, from 0 to 1, None if that
-    is not known."""
+    """The progress of some work: `text` describes the current step, `done` is the completed share, from 0 to 1, None if
+    unknown."""
 
     text: str
     done: float | None = None
 
 
 class ProgressLine:
-    """The line of something that is being done."""
+    """The line of some work."""
 
     def __init__(self, what: str, stream: TextIO) -> None:
         self._what = what
@@ -44,15 +44,15 @@ class ProgressLine:
         self._drawing = Lock()
 
     def show(self, text: str, done: float | None = None) -> None:
-        """Tell what is being done now, and how far it is, as a ProgressStep."""
+        """Set the current step and the progress, as a ProgressStep."""
         self._step = ProgressStep(text, done)
 
     def show_each(self, look: Callable[[], ProgressStep]) -> None:
-        """Ask `look` for the ProgressStep whenever the line is drawn, in another thread."""
+        """Call `look` for the ProgressStep whenever the line is drawn, in another thread."""
         self._look = look
 
     def counted(self, total: int, unit: str) -> Callable[[], None]:
-        """Show 0 of `total`; each call of what is returned counts one more as done."""
+        """Show 0 of `total`; each call of the returned function counts one more as done."""
         done = 0
 
         def count() -> None:
@@ -70,7 +70,7 @@ class ProgressLine:
             print(text, flush=True)
 
     def draw(self) -> None:
-        """Draw the line as it is now."""
+        """Draw the current line."""
         text = line(self._what, self._look(), time.monotonic() - self._began)
         with self._drawing:
             self._stream.write(_CLEAR + text[: _width(self._stream) - 1])
@@ -78,7 +78,7 @@ class ProgressLine:
             self._is_drawn = True
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         with self._drawing:
             self._clear()
 
@@ -91,8 +91,8 @@ class ProgressLine:
 
 @contextmanager
 def progress(what: str, after: float = AFTER) -> Iterator[ProgressLine]:
-    """Show a line while the block runs, from `after` seconds on. What the block prints goes through the line's
-    `print`; errors are printed after the block."""
+    """Show a line while the block runs, from `after` seconds on. The block's output goes through the line's `print`;
+    errors are printed after the block."""
     shown = ProgressLine(what, sys.stderr)
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield shown
@@ -116,8 +116,8 @@ def progress(what: str, after: float = AFTER) -> Iterator[ProgressLine]:
 
 
 def line(what: str, step: ProgressStep, seconds: float) -> str:
-    """The text of the line after so many seconds. Servers choose the names of their models, so what would move the
-    cursor is left out."""
+    """Return the text of the line after this many seconds. Servers choose the names of their models, so control
+    characters are removed."""
     since = f"  {seconds:.0f} s"
     if step.done is None:
         text = f"{what}: {step.text}" if step.text else what

@@ -1,8 +1,8 @@
 """Reload of the configuration of `gateway serve`: on SIGHUP, when a file has changed, and by `POST /reload`.
 
-The file is checked first, as by `gateway check`. If it has errors, each is logged, and the gateway keeps the
-configuration that it has. If the errors are about other files, such as certificates, the configuration is read again
-when one of these files changes.
+The gateway checks the file first, like `gateway check`. If the file has errors, the gateway logs them and keeps its
+configuration. If the errors are about other files, such as certificates, the gateway reads the configuration again when
+one of these files changes.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ class Reloadable(typing.Protocol):
         """The configuration in use."""
 
     def reopen_logs(self) -> None:
-        """As `Gateway.reopen_logs`."""
+        """Same as `Gateway.reopen_logs`."""
 
     async def reload(self, config: Config) -> tuple[str, ...]:
-        """As `Gateway.reload`."""
+        """Same as `Gateway.reload`."""
 
 
 class Reloader:
-    """Reads the configuration at `path` again. `loaded` is the look at its files from before they were first read;
+    """Reads the configuration at `path` again. `loaded` is the state of its files from before they were first read;
     `gateway` is set before the first call."""
 
     gateway: Reloadable
@@ -55,7 +55,7 @@ class Reloader:
         self._path = path
         self._watched = Watched(loaded)
         self._failed_on = Watched({})
-        """The files beside the configuration that the last attempt failed on."""
+        """The files other than the configuration that the last attempt failed on."""
         self._one_at_a_time = asyncio.Lock()
 
     def on_hangup(self) -> None:
@@ -63,11 +63,11 @@ class Reloader:
         spawn(self._reload("SIGHUP"))
 
     async def on_call(self) -> Reloaded | NotReloaded:
-        """Reload, and return what changed or every error."""
+        """Reload, and return the changes or every error."""
         return await self._reload("POST /reload")
 
     async def watch(self) -> NoReturn:
-        """Reload whenever the files have changed, while the configuration says so."""
+        """Reload whenever the files have changed, while `reload.watch` is set."""
         while True:
             await asyncio.sleep(self.gateway.config.reload.interval)
             with log_and_continue("watching the files of the configuration"):
@@ -103,7 +103,7 @@ class Reloader:
 
     async def _change(self) -> tuple[Config, tuple[Problem, ...], tuple[str, ...]]:
         """Read the configuration, and change to it. If this fails on files that were not watched when they were read,
-        it is done once more: they may have changed since."""
+        it tries once more, because the files might have changed since."""
         files: frozenset[Path] = frozenset()
         try:
             with small_collections():
@@ -123,7 +123,7 @@ class Reloader:
     def _load(self) -> tuple[Config, tuple[Problem, ...]]:
         self._failed_on.loaded(look(self._failed_on.files))
         self._watched.loaded(look_at_all(self._path))
-        return load_with_warnings(self._path, catalog())  # packages may have been installed since
+        return load_with_warnings(self._path, catalog())  # packages might have been installed since
 
     def _failed(self, errors: list[ConfigurationError], lines: Sequence[object]) -> NotReloaded:
         for line in lines:

@@ -1,4 +1,4 @@
-"""Parts that commands that ask servers share: options for the way to them, and tables."""
+"""Shared parts of commands that query servers: connection options, and tables."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, also on a term
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Options of a command that asks one server: headers, and TLS."""
+    """Options of a command that queries one server: headers, and TLS."""
 
     headers: Headers = field(default_factory=list)
     key: Key = None
@@ -77,12 +77,12 @@ class ServerOptions:
     insecure: Insecure = False
 
     def tls(self) -> Tls | None:
-        """The options of TLS; None without any."""
+        """Return the TLS options; None without any."""
         asked = Tls(self.ca, self.certificate, self.certificate_key, self.server_name, verify=not self.insecure)
         return None if asked == Tls() else asked
 
     def access(self) -> ServerAccess:
-        """The options as a ServerAccess; exits with USAGE if a header is wrong."""
+        """Return the options as a ServerAccess; exits with USAGE if a header is wrong."""
         try:
             return ServerAccess(call_inputs.headers(self.headers), self.key, self.tls())
         except call_inputs.BadArgument as error:
@@ -90,9 +90,9 @@ class ServerOptions:
 
 
 def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapping[str, object] | None:
-    """The description of the form in `address`, or of the one that `protocol` names, in the configuration at a path;
-    None if that declares no such form, or if there is no path. If it has errors, all are printed and the command exits
-    with 1."""
+    """Return the description of the form in `address`, or of the form that `protocol` names, in the configuration at a
+    path; None if the configuration declares no such form, or no path is given. If the configuration has errors, all are
+    printed and the command exits with 1."""
     if config is None:
         return None
     from gateway.cli.options import read  # loading the models of a configuration takes longer than a call
@@ -101,7 +101,7 @@ def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapp
 
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
-    """Rows in columns, below a head that is bold where colours are shown."""
+    """Return rows in columns, below a head that is bold where colors are shown."""
     shown = [[printable(each) for each in row] for row in (head, *rows)]
     widths = [max(len(row[at]) for row in shown) for at in range(len(head))]
     lines = ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in shown]

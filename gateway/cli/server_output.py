@@ -8,7 +8,7 @@ from gateway.core.types import TensorSpec
 
 
 def model_rows(models: ServerModels) -> list[tuple[str, str, str, str]]:
-    """A row for each model: name, versions, state, signature. Companions stand behind their models."""
+    """Return a row for each model: name, versions, state, signature. Derivative models follow their models."""
     own = models.own
     rows = [_row(each) for each in own]
     if models.left_out:
@@ -25,7 +25,7 @@ def _row(model: FoundModel) -> tuple[str, str, str, str]:
 
 
 def models_json(models: ServerModels) -> dict[str, Any]:
-    """`server`, `models` and `error`."""
+    """Return `server`, `models` and `error`."""
     server = models.server
     info = {"name": server.name, "version": server.version, "extensions": server.extensions} if server else None
     return {"server": info, "models": [_model(each) for each in models.models], "error": models.error}

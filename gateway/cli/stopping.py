@@ -18,10 +18,10 @@ class Drainable(typing.Protocol):
     """A server that can be drained: a Gateway or a Listener."""
 
     def announce_end(self) -> None:
-        """As `Listener.announce_end`."""
+        """Same as `Listener.announce_end`."""
 
     async def drain(self, seconds: float) -> int:
-        """As `Listener.drain`."""
+        """Same as `Listener.drain`."""
 
 
 class Signals:
@@ -46,8 +46,8 @@ class Signals:
 
 
 async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool:
-    """Run `start`, which the first signal cancels. Whether it has ended before that; if not, what has begun is to be
-    drained. Raises what `start` raises, unless a signal came first."""
+    """Run `start`, which the first signal cancels. Returns whether it ended before the signal; if not, the caller must
+    drain the started parts. Raises the errors of `start`, unless a signal came first."""
     starting, first = spawn(start), spawn(signals.first.wait())
     await asyncio.wait((starting, first), return_when=asyncio.FIRST_COMPLETED)
     if not signals.first.is_set():
@@ -66,8 +66,8 @@ async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool
 async def drain_on_signal(server: Drainable, signals: Signals, delay: float, timeout: float) -> NoReturn:
     """Wait for the first signal, drain `server`, log each step, then end the process.
 
-    For `delay` seconds the server still accepts requests, so that load balancers notice that it is no longer ready.
-    Then requests in flight have `timeout` seconds to finish. A second signal ends both times at once.
+    For `delay` seconds the server still accepts requests, so load balancers notice that it is no longer ready. Then
+    requests in flight have `timeout` seconds to finish. A second signal ends both periods immediately.
     """
     await signals.first.wait()
     draining = spawn(_drain(server, delay, timeout))

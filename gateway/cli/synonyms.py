@@ -1,4 +1,4 @@
-"""Options under the names that other programs have: what is said of an option that a command does not have."""
+"""Options with the names of other programs: suggestions for an option that a command does not have."""
 
 from collections.abc import Collection
 from difflib import get_close_matches
@@ -30,7 +30,8 @@ OPTIONS = {
     "users": ("--in-flight",),
     "verify": ("--insecure",),
 }
-"""Options of curl, wrk, hey, k6, Locust, perf_analyzer and the like, and those of `gateway` that mean the same."""
+"""Options of curl, wrk, hey, k6, Locust, perf_analyzer and similar programs, and the options of `gateway` with the same
+meaning."""
 
 KEYS = {
     "backend": "backends",
@@ -48,12 +49,12 @@ KEYS = {
     "tls-cert": "listeners[].tls.certificate",
     "workers": "workers",
 }
-"""Options of other servers, and the keys of the configuration that mean the same."""
+"""Options of other servers, and the configuration keys with the same meaning."""
 
 
 def meant(option: str, options: Collection[str], *, takes_config: bool) -> str:
-    """Say what to use in place of `option`, which a command with `options` does not have; empty if nothing is
-    near. With `takes_config` it may be a key of the configuration."""
+    """Return what to use instead of `option`, which a command with `options` does not have; empty if no option is
+    similar. With `takes_config`, the suggestion can be a configuration key."""
     name = option.lstrip("-").partition("=")[0].replace("_", "-").lower()
     close = get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
     if close:

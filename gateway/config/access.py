@@ -111,7 +111,7 @@ class AuthConfig(Keys):
 
     @property
     def ways(self) -> tuple[Way, ...]:
-        """The ways that are configured."""
+        """The configured kinds of credentials."""
         found: list[Way] = []
         if self.keys is not None:
             found.append("keys")

@@ -1,5 +1,5 @@
-"""Checks of who may do what: `auth`, `permissions`, `principals`, and `auth` of listeners and of the status API. They
-run only if all parts of the configuration are valid."""
+"""Checks of authentication and permissions: `auth`, `permissions`, `principals`, and `auth` of listeners and of the
+status API. They run only if all parts of the configuration are valid."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -19,7 +19,7 @@ BUILT_IN = ("use", "all")
 
 
 def access_findings(config: Config, catalog: Catalog) -> list[Finding]:
-    """All findings of these checks."""
+    """Return all findings of these checks."""
     return [
         *_permission_sets(config),
         *_principals(config),
@@ -93,7 +93,7 @@ def _accepted(
 ) -> Iterator[Finding]:
     ways = whole.ways if whole is not None else ()
     if not ways and getattr(auth, "anonymous", None) is None:
-        text = "nothing says what clients identify themselves with; add `auth: {keys: {file: PATH}}` at the top"
+        text = "no kind of credentials is configured; add `auth: {keys: {file: PATH}}` at the top"
         yield Finding(location, text, at_key=True)
     for at, way in enumerate(auth.accept or ()):
         if ways and way not in ways:
@@ -137,7 +137,7 @@ def _authorities(location: Location, path: str, place: str, catalog: Catalog) ->
 
 
 def is_url(place: str) -> bool:
-    """Whether the place of an issuer's keys is a URL, as opposed to the path of a file."""
+    """Return whether the location of an issuer's keys is a URL, as opposed to the path of a file."""
     return place.startswith(("https://", "http://"))
 
 
@@ -145,7 +145,7 @@ def is_url(place: str) -> bool:
 
 
 def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Findings about access that is allowed, but probably a mistake."""
+    """Find access that is allowed, but probably a mistake."""
     asking = [listener for listener in config.listeners if listener.auth is not None]
     if config.auth is not None and asking:
         for at, listener in enumerate(config.listeners):
@@ -154,11 +154,11 @@ def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
                 yield Finding(("listeners", at), text)
     ports = (config.admin, config.health)
     if config.auth is not None and not asking and all(each is None or each.auth is None for each in ports):
-        text = "no listener has `auth`, so nobody is asked for credentials; add `auth: {}` to listeners"
+        text = "no listener has `auth`, so the gateway requires no credentials; add `auth: {}` to listeners"
         yield Finding(("auth",), text, at_key=True)
     claimed = config.auth is not None and any(each.permissions for each in config.auth.jwt)
     if asking and not config.principals and not claimed:
-        text = "there are no `principals`, so nobody may do anything; add `principals: {'*': {permissions: [use]}}`"
+        text = "`principals` is missing, so clients have no permissions; add `principals: {'*': {permissions: [use]}}`"
         yield Finding(("auth",), text, at_key=True)
     yield from _forwarded(config)
     yield from _plain_issuers(config)

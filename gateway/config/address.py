@@ -11,12 +11,12 @@ _HOST_PORT = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<por
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
 _EXAMPLES = "expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080"
 
-# sockaddr_un holds 108 bytes with the final NUL.
+# sockaddr_un has 108 bytes, including the final NUL.
 _MAX_SOCKET_PATH = 107
 
 
 def parse_address(text: str) -> Address:
-    """The Address in `text`. Raises pydantic's error for an invalid one."""
+    """Return the Address in `text`. Raises pydantic's error for an invalid address."""
     scheme, found, rest = text.partition("://")
     if not found:
         return _host_port(text, "")

@@ -26,7 +26,7 @@ class Policy(typing.Protocol):
 
 @frozen
 class EndpointAddress:
-    """The place of an endpoint, equal for all ways to write it: host (lower case) and port, or the path of a unix
+    """The normalized address of an endpoint, equal for all spellings: host (lower case) and port, or the path of a unix
     socket. `prefix` is the path of a URL."""
 
     host: str = ""
@@ -37,22 +37,22 @@ class EndpointAddress:
 
     @property
     def has_name(self) -> bool:
-        """Whether the host is a name, as opposed to an IP address; a socket has neither."""
+        """Whether the host is a name, as opposed to an IP address; False for a socket."""
         return bool(self.host) and not is_ip(self.host)
 
 
 def any_endpoint(transport: str, endpoint: str) -> EndpointAddress:
-    """A parser that accepts every endpoint."""
+    """Accept every endpoint: a parser for Catalog.parse_endpoint."""
     return EndpointAddress(endpoint)
 
 
 def no_faults(files: TlsFiles, authorities: FileKey) -> Sequence[CertificateError]:
-    """A check that accepts all files."""
+    """Accept all files: a check for Catalog.tls_faults."""
     return ()
 
 
 def no_forms(name: str, document: Mapping[str, Any]) -> NoReturn:
-    """Refuses every form."""
+    """Refuse every form."""
     raise FormError((), "forms cannot be used here")
 
 
@@ -65,9 +65,10 @@ class Catalog:
     reference_models: Collection[str] = ()
     """The names of the bundled models."""
     parse_endpoint: Callable[[str, str], EndpointAddress] = any_endpoint
-    """Makes the EndpointAddress of a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
+    """Returns the EndpointAddress for a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
     tls_faults: Callable[[TlsFiles, FileKey], Sequence[CertificateError]] = no_faults
-    """Why files cannot be used for TLS, one error for each. The second argument is the key of the file with the CAs."""
+    """Returns why files cannot be used for TLS, one error for each. The second argument is the key of the file with the
+    CAs."""
     images: bool = True
     """Pillow is installed."""
     srv: bool = True
@@ -75,12 +76,12 @@ class Catalog:
     jwt: bool = True
     """PyJWT is installed."""
     why_not_engine: Callable[[str], str] = lambda name: ""
-    """What must be installed for the engine of this name and is not there; empty if it can be used."""
+    """Returns the missing packages or programs of the engine of this name; empty if it is usable."""
     why_not_keys: Callable[[str], str] = lambda path: ""
-    """Why the file of API keys at a path cannot be used; empty if it can."""
+    """Returns why the API key file at a path cannot be used; empty if it can."""
     why_not_key_set: Callable[[str], str] = lambda path: ""
-    """The same for a file with the public keys of an issuer."""
+    """Returns the same for a file with the public keys of an issuer."""
     form: Callable[[str, Mapping[str, Any]], Protocol] = no_forms
-    """Makes the protocol of a declared form, of its name and its document. Raises FormError."""
+    """Returns the protocol of a declared form, from its name and its document. Raises FormError."""
     ready_forms: Mapping[str, Protocol] = field(default_factory=dict)
     """The protocols of the built-in forms, by their names `json:FORM`. A protocol can be created on first access."""

@@ -17,12 +17,12 @@ K = TypeVar("K", ListenerConfig, FormConfig, BackendConfig, RouteConfig)
 
 
 def applicable(running: Config, loaded: Config) -> Config:
-    """`loaded`, with the values of `running` for the keys that need a restart."""
+    """Return `loaded`, with the values of `running` for the keys that need a restart."""
     return loaded.model_copy(update={key: getattr(running, key) for key in NEEDS_RESTART})
 
 
 def changes(old: Config, new: Config) -> tuple[str, ...]:
-    """The changes of a reload from `old` to `new`, one text for each thing; empty if they are equal."""
+    """Return the changes of a reload from `old` to `new`, one text for each change; empty if they are equal."""
     return (
         *_listeners(old.listeners, new.listeners),
         *_forms(old.forms, new.forms),
@@ -33,7 +33,7 @@ def changes(old: Config, new: Config) -> tuple[str, ...]:
 
 
 def not_applied(running: Config, loaded: Config) -> tuple[str, ...]:
-    """The differences that need a restart, one text for each key."""
+    """Return the differences that need a restart, one text for each key."""
     different = (key for key in NEEDS_RESTART if getattr(running, key) != getattr(loaded, key))
     return tuple(f"{key} differs from the file, which needs a restart to take effect" for key in different)
 
@@ -97,5 +97,5 @@ def _kept(old: Mapping[str, K], new: Mapping[str, K]) -> Iterator[tuple[str, K, 
 
 
 def _different(old: Any, new: Any) -> list[str]:
-    """The keys whose values differ."""
+    """Return the keys whose values differ."""
     return [key for key in type(new).model_fields if getattr(old, key) != getattr(new, key)]

@@ -1,9 +1,10 @@
-"""YAML keys made of a class that declares settings where they are used.
+"""YAML keys from a class that declares settings in the module that uses them.
 
 Each field of the class becomes a key: with the field's name, its default, its docstring as the key's description, and a
-form that is made of its type. The form of a type is looked up in `forms` (`bool` is a flag, `Tensor` is a map of name,
-datatype, shape and data); a class with fields is a map of its own; a tuple, a mapping or a union has the forms of what
-is in it. `checks` has functions that refuse values of a type. Types that Annotated marks have forms of their own.
+YAML type derived from its Python type. `forms` maps Python types to YAML types (`bool` is a flag, `Tensor` is a map of
+name, datatype, shape and data); a class with fields is a map of its own; a tuple, a mapping or a union uses the YAML
+types of its items. `checks` has functions that refuse values of a type. Types marked with Annotated have YAML types of
+their own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ class _Forms:
         self._checks = checks
 
     def keys(self, declaration: type, names: Sequence[str]) -> type[Keys]:
-        """The map of the configuration whose keys are the fields `names` of `declaration`."""
+        """Return the configuration map whose keys are the fields `names` of `declaration`."""
         types = get_type_hints(declaration, include_extras=True)
         keys: dict[str, Any] = {}
         for field in fields(declaration):

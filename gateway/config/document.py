@@ -1,11 +1,11 @@
 """YAML text as a tree of nodes that know their line and column.
 
-Composed from the parser's events by our own rules: scalars by the core schema, keys are text and stand once, aliases
-are allowed as far as they stay small, and tags, merge keys and several documents are refused.
+The tree is composed from the parser's events by our own rules: scalars by the core schema, keys are text and unique,
+aliases are allowed as long as they stay small, and tags, merge keys and several documents are refused.
 
-`yaml.compose` is not used: its C loader crashes the process on 100,000 opening brackets, forgets where an alias stands,
-lets a list hold itself, and refuses an anchor that is set again. A pass over the events would be needed before it,
-and one over its nodes after it.
+`yaml.compose` is not used: its C loader crashes the process on 100,000 opening brackets, loses the position of an
+alias, accepts a list that contains itself, and refuses an anchor that is set again. It would need a pass over the
+events before it, and another over its nodes after it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from gateway.core.frozen import frozen
 
 MAX_BYTES = 2**20
 MAX_NODES = 100_000
-"""Nodes after every alias has been replaced by what it stands for: a few lines of nested aliases can mean billions."""
+"""Maximum number of nodes after aliases are expanded: a few lines of nested aliases can mean billions."""
 MAX_DEPTH = 64
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
@@ -31,7 +31,7 @@ Location: TypeAlias = tuple[str | int, ...]
 
 @frozen
 class Mark:
-    """A place in the text, counted from 1."""
+    """A position in the text, counted from 1."""
 
     line: int
     column: int
@@ -39,7 +39,7 @@ class Mark:
 
 @frozen
 class YamlFault:
-    """A fault at one place of a document. `location`: the keys and indexes that lead there, if they are known."""
+    """A fault at one position of a document. `location`: the keys and indexes that lead there, if known."""
 
     mark: Mark
     message: str
@@ -56,7 +56,8 @@ class DocumentError(Exception):
 
 @dataclass(slots=True)
 class Node:
-    """One value. `keys` are the places of a map's keys; `size` counts nodes and `height` levels, aliases expanded."""
+    """One value. `keys` are the positions of a map's keys; `size` counts nodes and `height` levels, with aliases
+    expanded."""
 
     mark: Mark
     value: "Scalar | list[Node] | dict[str, Node]"
@@ -65,7 +66,7 @@ class Node:
     height: int = 1
 
     def plain(self) -> Any:
-        """The value as lists, dicts and scalars."""
+        """Return the value as lists, dicts and scalars."""
         match self.value:
             case dict(items):
                 return {key: node.plain() for key, node in items.items()}
@@ -75,7 +76,7 @@ class Node:
                 return scalar
 
     def referenced(self) -> Iterator[Referenced]:
-        """The texts in which references were replaced."""
+        """Yield the texts in which references were replaced."""
         match self.value:
             case dict(items):
                 for node in items.values():
@@ -87,7 +88,7 @@ class Node:
                 yield text
 
     def find(self, location: Location) -> "Node":
-        """The node at `location`, or the nearest above it."""
+        """Return the node at `location`, or its closest existing ancestor."""
         node = self
         for step in location:
             child = node._child(step)
@@ -97,7 +98,7 @@ class Node:
         return node
 
     def location_of(self, mark: Mark) -> Location:
-        """The keys and indexes that lead to what begins at `mark`; empty if nothing does."""
+        """Return the keys and indexes that lead to the node that begins at `mark`; empty if no node does."""
         below: list[tuple[str | int, Mark | None, Node]]
         match self.value:
             case dict(items):
@@ -120,16 +121,16 @@ class Node:
                 return items.get(step)
             case list(items), int() if step < len(items):
                 return items[step]
-            case dict(), 0:  # one map in the place of a list of maps
+            case dict(), 0:  # a single map instead of a list of maps
                 return self
         return None
 
 
 def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[YamlFault, ...]]:
-    """The document in `text`, references resolved, and what is wrong with single keys and scalars of it.
+    """Return the document in `text`, with references resolved, and the faults of single keys and scalars.
 
     Raises:
-        DocumentError: not YAML, several documents, or larger than the bounds.
+        DocumentError: not YAML, several documents, or larger than the limits.
     """
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise DocumentError(Mark(1, 1), f"the configuration is larger than {MAX_BYTES} bytes")
@@ -137,7 +138,7 @@ def compose(text: str, environ: Mapping[str, str]) -> tuple[Node, tuple[YamlFaul
         composer = _Composer(text, environ)
         return composer.document(), tuple(composer.faults)
     except yaml.MarkedYAMLError as error:
-        if "maximum nesting depth" in (error.problem or ""):  # libyaml's own limit, of which newer ones have one
+        if "maximum nesting depth" in (error.problem or ""):  # libyaml's own limit, in newer versions
             raise DocumentError(_mark(error.problem_mark), _TOO_DEEP) from error
         place, message = explained(text, error)
         raise DocumentError(Mark(place.line + 1, place.column + 1), message) from error
@@ -179,7 +180,7 @@ class _Composer:
         return node
 
     def _alias(self, event: Any) -> Node:
-        # An anchor is known only once its node is complete, so nothing can hold itself.
+        # An anchor is known only once its node is complete, so a node cannot contain itself.
         if event.anchor not in self._anchors:
             text = quoted(f"*{event.anchor}")
             message = f"the alias *{event.anchor} has no anchor before it; if it is text, quote it: {text}"
@@ -214,7 +215,7 @@ class _Composer:
         return node
 
     def _key(self, event: Any, depth: int) -> str | None:
-        """A key's text; None, with a fault, for what cannot be one."""
+        """Return a key's text; None, with a fault, for an invalid key."""
         if not isinstance(event, events.ScalarEvent):
             self._node(event, depth)
             self._fault(event, "a key must be text")

@@ -1,7 +1,8 @@
 """The configuration that is in use, as plain values for JSON: with every default, and without secrets.
 
-A value is a secret if its key is declared as one (`fields.Secret`, or a SecretStr of a policy). No name is guessed.
-Texts that came from a file or a variable may be secrets too: for them the reference is shown, such as `${file:/path}`.
+A value is a secret if its key is declared as a secret (`fields.Secret`, or a SecretStr of a policy). The names of keys
+do not matter. Texts from a file or a variable can be secrets too: for them the reference is shown, such as
+`${file:/path}`.
 """
 
 import math
@@ -20,11 +21,11 @@ from gateway.core.address import Address
 from gateway.core.types import Tensor
 
 MASK = "***"
-"""Stands for every secret."""
+"""Replaces every secret."""
 
 
 def effective(config: Config) -> object:
-    """`config` as maps, lists, texts and numbers."""
+    """Return `config` as maps, lists, texts and numbers."""
     return _plain(config, config.references)
 
 
@@ -40,7 +41,7 @@ def _plain(given: object, references: Mapping[str, str]) -> object:
             return given
         case float():
             return given if math.isfinite(given) else str(given)
-        case FormConfig():  # a template that is not there differs from null
+        case FormConfig():  # a missing template differs from null
             return _plain(given.document(), references)
         case Graph():
             return _plain(given.keys, references)
@@ -54,7 +55,7 @@ def _plain(given: object, references: Mapping[str, str]) -> object:
                 "datatype": given.datatype.value,
                 "data": _plain(given.array.tolist(), references),
             }
-        case RouteConfig() if "name" not in given.model_fields_set:  # its name is made of texts that may be secrets
+        case RouteConfig() if "name" not in given.model_fields_set:  # derived from texts that can be secrets
             return _plain(given.model_copy(update={"name": ""}), references)
         case BaseModel():
             keys = type(given).model_fields.items()

@@ -1,5 +1,5 @@
-"""Building blocks of the configuration's models: types of scalars, values whose YAML form differs from the form in
-the program, and errors for validators."""
+"""Building blocks of the configuration's models: types of scalars, values whose YAML representation differs from their
+Python value, and errors for validators."""
 
 import re
 from collections.abc import Callable
@@ -24,9 +24,9 @@ from gateway.core.types import Nan
 T = TypeVar("T")
 
 NESTED = "nested"
-"""The type of an error that holds further errors: `errors` in its context, with locations below its own."""
+"""The type of an error that contains other errors: `errors` in its context, with locations below its own."""
 VALUE = "{value}"
-"""Stands in a message for the value at its place, or for the reference that the value came from."""
+"""Placeholder in a message for the value at its location, or for the reference that the value came from."""
 
 
 class Keys(Documented):
@@ -75,7 +75,7 @@ class OneOrSeveral:
 
 
 def distinct(items: tuple[T, ...]) -> tuple[T, ...]:
-    """`items`. Raises pydantic's error if one of them is listed twice."""
+    """Return `items`. Raises pydantic's error if an item is listed twice."""
     for at, item in enumerate(items):
         if item in items[:at]:
             raise refusal(f"{VALUE} is listed twice", at)
@@ -100,7 +100,7 @@ _HEADER_VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?")
 def _header_value(secret: SecretStr) -> SecretStr:
     if not _HEADER_VALUE.fullmatch(secret.get_secret_value()):
         raise refusal(
-            "the value cannot stand in a header: expected visible ASCII characters, and spaces between them only"
+            "the value is invalid in a header: expected visible ASCII characters, and spaces between them only"
         )
     return secret
 
@@ -116,7 +116,7 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def _bytes(given: Any) -> Any:
-    """`64KiB` as a number; all that is no text is left to the type."""
+    """Return `64KiB` as a number; anything except text is left to the type."""
     if not isinstance(given, str):
         return given
     found = _BYTES_WRITTEN.fullmatch(given)
@@ -126,7 +126,7 @@ def _bytes(given: Any) -> Any:
 
 
 class _OrText:
-    """The annotation that tells the JSON Schema of a number that it can be a text as well."""
+    """The annotation that allows a text for a number in the JSON Schema."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -139,13 +139,13 @@ Bytes = Annotated[Size, BeforeValidator(_bytes), _OrText(r"^[0-9]+(\.[0-9]+)? ?(
 """Bytes, at least 1, as a number or as a text such as `64KiB`."""
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Secret = Annotated[SecretStr, Field(min_length=1)]
-"""A text that is shown as `***` wherever it is printed; `get_secret_value` returns it."""
+"""A text that is printed as `***`; `get_secret_value` returns it."""
 SecretHeaderValue = Annotated[Secret, AfterValidator(_header_value)]
 """The value of a header, as a Secret."""
 
 
 def _each_once(given: Any) -> Any:
-    """A map as it is given, whose keys are names of headers: `Host` and `host` are one."""
+    """Return a map unchanged, whose keys are header names: `Host` and `host` are the same header."""
     seen: dict[str, Any] = {}
     for name in given if isinstance(given, dict) else ():
         other = seen.setdefault(str(name).lower(), name)
@@ -155,7 +155,7 @@ def _each_once(given: Any) -> Any:
 
 
 EachHeaderOnce = BeforeValidator(_each_once)
-"""Annotates a map by names of headers."""
+"""Annotates a map by header names."""
 Flag = Annotated[bool, Strict()]
 Names = Annotated[tuple[Name, ...], AfterValidator(distinct)]
 SomeNames = Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(distinct)]
@@ -166,4 +166,5 @@ def _null_is_a_word(given: Any) -> Any:
 
 
 NanKey = Annotated[Nan | None, BeforeValidator(_null_is_a_word)]
-"""How NaN and infinities are written. `nan: null` is YAML's null, and here the word; None is no key."""
+"""How NaN and infinities are written. `nan: null` is YAML's null, and becomes the word; None means that the key is
+absent."""

@@ -1,4 +1,4 @@
-"""The forms of a configuration as protocols that its other parts can name, and what is wrong with them."""
+"""The forms of a configuration as protocols for its other parts, and the errors in forms."""
 
 from collections.abc import Iterator
 
@@ -14,8 +14,8 @@ from gateway.protocols.json.form import FormError
 
 
 def with_forms(catalog: Catalog, parts: Parts) -> tuple[Catalog, list[Finding]]:
-    """`catalog` with the forms that the configuration declares, and the ready ones that it names, among its protocols;
-    and a finding for each form that cannot be used."""
+    """Return `catalog` with the forms that the configuration declares, and the built-in forms that it names, among its
+    protocols; and a finding for each invalid form."""
     found, findings = dict(catalog.protocols), []
     for _, name in protocol_mentions(parts):
         if name in catalog.ready_forms:
@@ -29,7 +29,7 @@ def with_forms(catalog: Catalog, parts: Parts) -> tuple[Catalog, list[Finding]]:
 
 
 def protocol_mentions(parts: Parts) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Each place where a protocol is named, with the name."""
+    """Yield each location where a protocol is named, with the name."""
     for at, listener in parts.listeners.items():
         yield from ((("listeners", at, "protocols", i), name) for i, name in enumerate(listener.protocols))
     for at, reference in parts.reference.items():
@@ -42,7 +42,7 @@ def protocol_mentions(parts: Parts) -> Iterator[tuple[tuple[str | int, ...], str
 
 
 def protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Names of protocols and forms that do not exist."""
+    """Find names of protocols and forms that do not exist."""
     forms = {*(PREFIX + name for name in parts.form_names), *catalog.ready_forms}
     for location, name in protocol_mentions(parts):
         if name in catalog.protocols or name in forms:
@@ -77,7 +77,8 @@ def _nearest(name: str, catalog: Catalog) -> str:
 
 
 def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:
-    """Listeners with a form that holds a reference, which may be a secret: errors tell clients what was expected."""
+    """Find listeners with a form that contains a reference, which can be a secret: error texts show clients what was
+    expected."""
     forms = root.value.get("forms") if isinstance(root.value, dict) else None
     named = forms.value.items() if forms is not None and isinstance(forms.value, dict) else ()
     having = {PREFIX + name for name, form in named if any(form.referenced())}
@@ -89,7 +90,7 @@ def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:
 
 
 def forms_beside_protocols(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Backends with a form whose protocol is another one."""
+    """Find backends with a form and another protocol."""
     for key, backend in parts.backends.items():
         if backend.form and backend.protocol != PREFIX + backend.form:
             text = f"a form goes with `protocol: json`, not with {backend.protocol}; remove one of them"

@@ -1,6 +1,6 @@
 """The keys of `forms`: descriptions of JSON APIs over HTTP, which become protocols named `json:FORM`.
 
-Templates are values of any kind here; the protocol reads them (`gateway/protocols/json`).
+This module accepts values of any kind as templates; the protocol reads them (`gateway/protocols/json`).
 """
 
 import re

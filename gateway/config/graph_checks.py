@@ -1,6 +1,6 @@
-"""Checks of `models` against the rest of a configuration: whether the models of steps can be found, whether graphs call
-themselves, and whether tensors fit the signatures that routes declare. What is wrong within one graph is found when it
-is read (`gateway.bridge.graphs.graph`)."""
+"""Checks of `models` against the rest of a configuration: whether the models of steps exist, whether graphs call
+themselves, and whether tensors match the signatures that routes declare. Reading a graph finds the errors within that
+graph (`gateway.bridge.graphs.graph`)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -23,16 +23,16 @@ from gateway.core.operations import Operation, split_companion
 from gateway.core.types import Signature
 
 DEEPEST = 8
-"""Graphs within graphs: each may call several, each of which calls several."""
+"""Maximum depth of nested graphs: each can call several graphs, each of which calls several."""
 
 
 def graph_findings(config: Config) -> list[Finding]:
-    """All findings of these checks."""
+    """Return all findings of these checks."""
     return [*_hidden_routes(config), *_unrouted(config), *_nested(config.models), *_misfits(config)]
 
 
 def _hidden_routes(config: Config) -> Iterator[Finding]:
-    """Routes for a model that is a graph."""
+    """Find routes for a model that is a graph."""
     for at, route in enumerate(config.routes):
         if route.match.model in config.models and not route.passthrough:
             yield Finding(
@@ -42,7 +42,7 @@ def _hidden_routes(config: Config) -> Iterator[Finding]:
 
 
 def _calls(graph: Graph) -> Iterator[tuple[Location, GraphStep, str]]:
-    """Each model that a graph may call: its place in the file, the step and the name."""
+    """Yield each model that a graph can call: its location in the file, the step and the name."""
     for step in graph.steps.values():
         above: Location = ("models", graph.name, "steps", step.name)
         yield (*above, "model"), step, step.model
@@ -51,7 +51,8 @@ def _calls(graph: Graph) -> Iterator[tuple[Location, GraphStep, str]]:
 
 
 def graph_called(model: str, models: Mapping[str, Graph]) -> str | None:
-    """The graph that a request for `model` is answered by: the one of this name, or the one whose derivative it is."""
+    """Return the graph that answers a request for `model`: the graph of this name, or the graph of which it is the
+    derivative model."""
     if model in models:
         return model
     base = split_companion(model)
@@ -59,7 +60,8 @@ def graph_called(model: str, models: Mapping[str, Graph]) -> str | None:
 
 
 def _unrouted(config: Config) -> Iterator[Finding]:
-    """Models of steps that no route leads to. Requests of steps come from no listener and in no client's protocol."""
+    """Find models of steps that no route matches. Requests of steps come from no listener and have no client
+    protocol."""
     for graph in config.models.values():
         for location, step, model in _calls(graph):
             is_routed = any(routes_of_step(step, model, config.routes))
@@ -90,7 +92,7 @@ def _leads(route: RouteConfig, model: str, version: str) -> bool:
 
 
 def _nested(models: Mapping[str, Graph]) -> Iterator[Finding]:
-    """A graph that calls itself, perhaps through others; else one with more than DEEPEST graphs within one another."""
+    """Find a graph that calls itself, directly or through others; else a graph with more than DEEPEST nested graphs."""
     called = {name: _graphs_called(graph, models) for name, graph in models.items()}
     heights: dict[str, int] = {}
     while found := [
@@ -107,7 +109,7 @@ def _nested(models: Mapping[str, Graph]) -> Iterator[Finding]:
 
 
 def graph_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Graphs, requests for which make too many calls. Steps that are not always taken do not count."""
+    """Find graphs whose requests make too many calls. Conditional steps do not count."""
     most, calls = config.limits.calls_per_request, _calls_of_each(config.models)
     for name, number in calls.items():
         if number > most:
@@ -129,7 +131,7 @@ def _calls_of_each(models: Mapping[str, Graph]) -> Mapping[str, int]:
 
 
 def _always_taken(graph: Graph) -> Iterator[GraphStep]:
-    """The steps without a condition, and without an input of a step that has one."""
+    """Yield the steps without a condition, and without an input from a conditional step."""
     skipped: set[str] = set()
     steps = dict(graph.steps)
     while more := {
@@ -151,7 +153,7 @@ def _graphs_called(graph: Graph, models: Mapping[str, Graph]) -> dict[str, Locat
 
 
 def _circle(circling: Mapping[str, Mapping[str, Location]]) -> Finding:
-    """The finding for a circle among graphs of which each calls another one."""
+    """Return the finding for a cycle among graphs of which each calls another one."""
     path = [next(iter(circling))]
     while True:
         name, location = next((name, at) for name, at in circling[path[-1]].items() if name in circling)
@@ -162,10 +164,11 @@ def _circle(circling: Mapping[str, Mapping[str, Location]]) -> Finding:
 
 
 def _misfits(config: Config) -> Iterator[Finding]:
-    """Tensors that do not fit the declared signatures of steps' models. What servers tell is compared later."""
+    """Find tensors that do not match the declared signatures of steps' models. The signatures that servers report are
+    compared later."""
     told: dict[str, Signature] = {}
     waiting = {name: _graphs_called(graph, config.models).keys() for name, graph in config.models.items()}
-    while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:  # none of a circle
+    while ready := [name for name, others in waiting.items() if not others & waiting.keys()]:  # graphs without a cycle
         for name in ready:
             del waiting[name]
             graph = config.models[name]
@@ -175,12 +178,12 @@ def _misfits(config: Config) -> Iterator[Finding]:
             except GraphError as error:
                 yield Finding(("models", name, *error.place), error.in_its_step)
                 continue
-            with suppress(GraphError):  # an output whose type nobody tells
+            with suppress(GraphError):  # an output of unknown type
                 told[name] = types.signature()
 
 
 def _declared(graph: Graph, config: Config, told: Mapping[str, Signature]) -> Iterator[tuple[str, Signature]]:
-    """The signatures of those steps whose model is a graph in `told`, or has a whole one on its route."""
+    """Yield the signatures of the steps whose model is a graph in `told`, or has a complete signature on its route."""
     for name, step in graph.steps.items():
         signature = told.get(step.model) if step.model in config.models else _on_route(step, config.routes)
         if signature is not None:
@@ -188,8 +191,8 @@ def _declared(graph: Graph, config: Config, told: Mapping[str, Signature]) -> It
 
 
 def _on_route(step: GraphStep, routes: Iterable[RouteConfig]) -> Signature | None:
-    """The signature that the route of a step declares; None if it declares only a part, or shows clients other tensors,
-    or if the route depends on the request."""
+    """Return the signature that the route of a step declares; None if it declares only a part, or shows clients other
+    tensors, or if the route depends on the request."""
     route = next(routes_of_step(step, step.model, routes), None)
     if route is None or route.match.header or route.match.input is not None or not _shows_its_signature(route):
         return None
@@ -198,14 +201,14 @@ def _on_route(step: GraphStep, routes: Iterable[RouteConfig]) -> Signature | Non
 
 
 def routes_of_step(step: GraphStep, model: str, routes: Iterable[RouteConfig]) -> Iterator[RouteConfig]:
-    """The routes that a call of `model`, the step's own or one of its `fallback`, may take: the first, unless the rest
-    of a request decides."""
+    """Yield the routes that a call of `model`, the step's own or one of its `fallback`, can match: the first applies,
+    unless other properties of the request decide."""
     version = step.version if model == step.model else ""
     return (each for each in routes if not each.passthrough and _takes_steps(each) and _leads(each, model, version))
 
 
 def _shows_its_signature(route: RouteConfig) -> bool:
-    """Whether clients see the tensors of the route's `signature` as they stand there."""
+    """Return whether clients see the tensors of the route's `signature` unchanged."""
     settings = route.translate
     without = replace(settings, rename=Renames(), constants=(), select=(), drop=(), images=None, carry_config=False)
     return settings == without

@@ -11,13 +11,13 @@ from gateway.config.problems import Finding
 from gateway.core.protocol import ANY_ORIGIN, GrpcForm, HttpForm, StreamForm
 from gateway.core.transport import HOST
 
-# "gRPC over HTTP2": Custom-Metadata is of these characters; names that begin with grpc- are reserved, and the gateway
-# writes user-agent itself.
+# "gRPC over HTTP2": Custom-Metadata consists of these characters; names that begin with grpc- are reserved, and the
+# gateway writes user-agent itself.
 _METADATA = re.compile(r"(?!grpc-|user-agent$)[0-9a-z_.-]+")
 
 
 def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Headers that the protocol of a backend cannot carry, or that clients send as well."""
+    """Find headers that the protocol of a backend cannot carry, or that clients send as well."""
     for key, backend in parts.backends.items():
         protocol = catalog.protocols.get(backend.protocol)
         if protocol is None or not backend.headers:
@@ -36,7 +36,7 @@ def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def cross_origin(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """`cors` where no client speaks HTTP, or where any page could use the credentials of a browser."""
+    """Find `cors` where no client uses HTTP, or where any page could use the credentials of a browser."""
     for at, listener in parts.listeners.items():
         if listener.cors is None:
             continue

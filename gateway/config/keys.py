@@ -224,7 +224,7 @@ class ListenerConfig(Keys):
 
     @property
     def has_credentials(self) -> bool:
-        """Whether clients identify themselves."""
+        """Whether clients authenticate."""
         return self.auth is not None or (self.tls is not None and self.tls.client != "none")
 
     @property
@@ -349,7 +349,7 @@ def _forwardable(name: str) -> str:
     return name
 
 
-# The gateway writes those of its request ids and traces for each request.
+# The gateway writes the headers of its request ids and traces for each request.
 _NEVER_FIXED = (_NEVER_FORWARDED - {HOST}) | {ID_HEADER, *TRACE_HEADERS}
 _HOST_VALUE = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{1,5})?")
 

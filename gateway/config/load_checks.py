@@ -24,7 +24,7 @@ _UNUSED = {"triton": ("metric", "labels", "measures"), "prometheus": (), "orca":
 
 
 def load_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Keys that are missing, and sources that cannot be read."""
+    """Find missing keys, and sources that cannot be read."""
     for key, backend in parts.backends.items():
         if backend.balance == LEAST_LOAD and backend.protocol in catalog.protocols:
             location: Location = ("backends", key)
@@ -78,7 +78,7 @@ def _source(location: Location, load: LoadConfig, protocol: Protocol) -> Iterato
 
 
 def _sockets(location: Location, backend: BackendConfig) -> Iterator[Finding]:
-    """Endpoints at unix sockets have no host for the URL of a page."""
+    """Find endpoints at unix sockets: they have no host for the URL of a page."""
     load = backend.load or DEFAULT_LOAD
     if load.kind == "orca" or not (HOST in load.url or PORT in load.url):
         return

@@ -1,12 +1,12 @@
-"""Loading a configuration: from a file or text to a Config, or to a list of all its problems.
+"""Load a configuration: from a file or text to a Config, or to a list of all its problems.
 
-1. The text is composed to a tree of nodes with their places; references are replaced (`document`).
+1. The text is composed to a tree of nodes with their positions; references are replaced (`document`).
 2. pydantic validates the tree as a Config (`keys`).
-3. Forms become protocols (`form_checks`); names and addresses are checked. Both in the sound parts if the whole is not
-   valid (`partial`, `name_checks`, `paths`).
-4. Routes are checked against listeners and backends, policies against backends, and who may do what, if the whole is
-   valid (`route_checks`, `policy_checks`, `access_checks`).
-5. What is valid but probably a mistake becomes a warning (`warnings`).
+3. Forms become protocols (`form_checks`); names and addresses are checked. If the whole is invalid, both run on the
+   valid parts (`partial`, `name_checks`, `paths`).
+4. If the whole is valid, routes are checked against listeners and backends, policies against backends, and permissions
+   (`route_checks`, `policy_checks`, `access_checks`).
+5. Valid settings that are probably a mistake become warnings (`warnings`).
 
 Problems are collected through all steps, up to MOST_PROBLEMS, and reported in the order of the file.
 """
@@ -43,7 +43,7 @@ from gateway.core.frozen import replace
 
 
 def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:
-    """The configuration in the file at `path`.
+    """Return the configuration in the file at `path`.
 
     Raises:
         ConfigError: with all problems.
@@ -52,7 +52,8 @@ def load(path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ) 
 
 
 def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = os.environ) -> Config:
-    """The configuration in `text`. `name` stands for the file in problems; `environ` has the variables for `${ENV}`.
+    """Return the configuration in `text`. `name` is the file's name in problems; `environ` has the variables for
+    `${ENV}`.
 
     Raises:
         ConfigError: with all problems.
@@ -63,7 +64,7 @@ def loads(text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = o
 def load_with_warnings(
     path: Path, catalog: Catalog, environ: Mapping[str, str] = os.environ
 ) -> tuple[Config, tuple[Problem, ...]]:
-    """The configuration in the file at `path`, and its warnings.
+    """Return the configuration in the file at `path`, and its warnings.
 
     Raises:
         ConfigError: with all problems.
@@ -83,7 +84,7 @@ def load_with_warnings(
 def loads_with_warnings(
     text: str, name: str, catalog: Catalog, environ: Mapping[str, str] = os.environ
 ) -> tuple[Config, tuple[Problem, ...]]:
-    """The configuration in `text`, and its warnings.
+    """Return the configuration in `text`, and its warnings.
 
     Raises:
         ConfigError: with all problems.
@@ -100,7 +101,7 @@ def loads_with_warnings(
         findings += [*of_forms, *islice(_further(config, parts, root, catalog), MOST_PROBLEMS + 1)]
     unread = {fault.mark for fault in faults}
     faults = (*faults[: MOST_PROBLEMS + 1], *_without_repeated(unread, (_located(each, root) for each in findings)))
-    warned = _warnings(name, boolean_keys(root), root)  # beside errors, too: they may be their cause
+    warned = _warnings(name, boolean_keys(root), root)  # also if errors exist: these warnings might name their cause
     if config is None or faults:
         errors = (replace(fault, location=fault.location or root.location_of(fault.mark)) for fault in faults)
         files = (file for finding in findings for file in finding.files)
@@ -112,7 +113,8 @@ def loads_with_warnings(
 
 
 def _further(config: Config | None, parts: Parts, root: Node, catalog: Catalog) -> Iterator[Finding]:
-    """The findings after those of pydantic and in forms; `config` is None if it is not valid."""
+    """Yield the findings of the checks after pydantic's and the forms' findings; `config` is None if it is not
+    valid."""
     yield from shown_references(root, parts)
     yield from name_findings(parts, catalog)
     if config is not None:
@@ -130,10 +132,10 @@ def _warnings(name: str, findings: Iterable[Finding], root: Node) -> list[Proble
 
 
 def located(path: Path, findings: Iterable[Finding], environ: Mapping[str, str] = os.environ) -> list[Problem]:
-    """Findings about the valid configuration in the file at `path`, with their lines and columns.
+    """Return findings about the valid configuration in the file at `path`, with their lines and columns.
 
     Raises:
-        ConfigError: the file cannot be read any more.
+        ConfigError: the file can no longer be read.
     """
     try:
         root, _ = compose(path.read_text("utf-8-sig"), environ)
@@ -153,7 +155,7 @@ _OPTIONS: Mapping[str | int, str] = {
 def reference_config(
     protocol: str, bind: str, models: Sequence[str], catalog: Catalog, tls: Mapping[str, str] = NO_TLS
 ) -> ReferenceConfig:
-    """An item of `reference:`, made of the options of a command. `tls` has its keys of that name.
+    """Return an item of `reference:`, made from the options of a command. `tls` has its keys of that name.
 
     Raises:
         ValueError: with all problems, each with its option.
@@ -195,26 +197,27 @@ def _validated(data: Any, root: Node, catalog: Catalog) -> tuple[Config | None, 
 
 
 _MOST_ERRORS = 10_000
-"""pydantic makes its list of more errors in one piece, and takes too long: requests wait meanwhile."""
+"""Maximum number of errors in pydantic's list: pydantic creates the list in one step, and a longer list would block
+requests for too long."""
 
 _TYPED = frozenset({"int_type", "float_type", "bool_type"})
 
 
 def _converted(data: Any, error: dict[str, Any]) -> bool:
-    """Convert a reference that stands where a number or a flag is wanted, and return whether it could be converted.
-    Elsewhere references stay text, so that a password of digits stays a password."""
+    """Convert a reference at the position of a number or a flag, and return whether it could be converted. At other
+    positions references stay text, so a password of digits stays a password."""
     *above, last = error["loc"] or ("",)
     if error["type"] not in _TYPED or not (isinstance(error["input"], Referenced) and error["input"].alone):
         return False
     for step in above:
-        if not (step == 0 and isinstance(data, dict)):  # one map in the place of a list of maps
+        if not (step == 0 and isinstance(data, dict)):  # a single map instead of a list of maps
             data = data[step]
     data[last] = resolve(error["input"])
     return not isinstance(data[last], str)
 
 
 def _without_repeated(unread: set[Mark], further: Iterable[YamlFault]) -> tuple[YamlFault, ...]:
-    """`further` without faults of scalars that could not be read at all, such as a variable that is not set."""
+    """Return `further` without faults of scalars that could not be read at all, such as a variable that is not set."""
     return tuple(fault for fault in further if fault.mark not in unread)
 
 

@@ -16,13 +16,14 @@ from gateway.core.datatypes import DATATYPES, meant_by
 _LONGEST = 60
 
 _PASSWORD = re.compile(r"(:)(?!//)[^@\s]+@")
-"""The password of a URL, with or without a scheme: `redis://USER:PASSWORD@HOST`. It may have any character but `@`."""
+"""The password of a URL, with or without a scheme: `redis://USER:PASSWORD@HOST`. It can have any character except
+`@`."""
 
 
 _TIME = re.compile(r"[0-9.]+ ?(ns|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
 _SIZE = re.compile(r"[0-9.]+ ?([kKMGT]i?B?|B|bytes)")
 _MOST_KEYS = 8
-"""Maps with more keys are not described by naming all of them."""
+"""Messages about maps with more keys do not name all keys."""
 
 _BOUNDS = {
     **dict.fromkeys(("most", "largest", "longest", "highest", "maximum", "max"), "max"),
@@ -45,7 +46,7 @@ def flattened(errors: Any, above: Location = ()) -> Iterator[dict[str, Any]]:
 
 
 def finding_of(error: dict[str, Any], schema: dict[str, Any], policies: Iterable[str] = ()) -> Finding:
-    """The Finding for an error from `flattened`. `policies` are the names of all policies."""
+    """Return the Finding for an error from `flattened`. `policies` are the names of all policies."""
     kind, location = error["type"], error["loc"]
     if kind == "extra_forbidden":
         known = keys_at(schema, location[:-1])
@@ -69,8 +70,8 @@ def finding_of(error: dict[str, Any], schema: dict[str, Any], policies: Iterable
 
 
 def shown(node: Node) -> str:
-    """A value as messages show it: without the password of a URL. A reference is shown instead of its value, which may
-    be a secret."""
+    """Return a value as messages show it: without the password of a URL. Messages show a reference instead of its
+    value, which can be a secret."""
     match node.value:
         case Referenced() as referenced:
             return repr(referenced.source)
@@ -123,7 +124,7 @@ def _text(error: dict[str, Any]) -> str:
 
 
 def _bound(relation: str, key: str) -> Callable[[dict[str, Any]], str]:
-    # pydantic writes the bounds of floats as floats: `above 0.0`.
+    # pydantic formats the bounds of floats as floats: `above 0.0`.
     return lambda error: f"must be {relation} {str(error['ctx'][key]).removesuffix('.0')}, got {VALUE}"
 
 

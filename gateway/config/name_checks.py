@@ -28,7 +28,7 @@ _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]
 
 
 def name_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """All findings of these checks."""
+    """Yield all findings of these checks."""
     for check in _NAME_CHECKS:
         yield from check(parts, catalog)
 
@@ -39,7 +39,7 @@ def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[F
 
 
 def _not_served(location: Location, name: str, listener: ListenerConfig) -> Iterator[Finding]:
-    """A key that is for clients of the protocol `name`."""
+    """Find a key that is for clients of the protocol `name`, which the listener does not serve."""
     if name not in listener.protocols:
         text = f"the listener does not serve {name!r}{suggestion(name, listener.protocols)}"
         yield Finding(location, text, at_key=True)
@@ -59,13 +59,13 @@ def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             if name in listener.protocols and name in catalog.protocols:
                 emulated = catalog.protocols[name].emulated_servers
                 if emulated:
-                    yield from _unknown(location, f"flavor of {name} towards clients", flavor, emulated)
+                    yield from _unknown(location, f"flavor of {name} for clients", flavor, emulated)
                 else:
                     yield Finding(location, f"clients of {name} are answered in one way only", at_key=True)
 
 
 def _settings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Settings that the protocol does not have, or whose values it cannot use."""
+    """Find settings that the protocol does not have, or whose values are invalid."""
     for at, listener in parts.listeners.items():
         for name, values in listener.settings.items():
             location: Location = ("listeners", at, "settings", name)
@@ -207,7 +207,7 @@ def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Keys of `servers` that do not fit each other, and files that are not there."""
+    """Find inconsistent keys of `servers`, and files that do not exist."""
     for key, backend in parts.backends.items():
         found = backend.servers
         if found is None:
@@ -216,10 +216,10 @@ def _servers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         if backend.endpoints:
             yield Finding((*above[:2], "endpoints"), "a backend with `servers` has no `endpoints`; remove one of them")
         if backend.discovery is not None:
-            text = "a backend with `servers` finds no further ones; remove one of the keys"
+            text = "a backend with `servers` cannot use `discovery`; remove one of the keys"
             yield Finding((*above[:2], "discovery"), text, at_key=True)
         if backend.queue.wait_for_endpoints is not None:
-            text = "calls wait for servers anyway, as long as `servers.start_timeout` says; remove the key"
+            text = "calls wait for servers anyway, for at most `servers.start_timeout`; remove the key"
             yield Finding((*above[:2], "queue", "wait_for_endpoints"), text, at_key=True)
         if (found.script is None) == (found.command is None):
             yield Finding(above, "expected either `script` or `command`", at_key=True)
@@ -249,7 +249,7 @@ def _script(location: Location, script: str) -> Iterator[Finding]:
 
 
 def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
-    """`dns` where there is no name to look up."""
+    """Find a `dns` key without a name to look up."""
     if backend.protocol not in catalog.protocols or not backend.endpoints:
         return
     transport = catalog.protocols[backend.protocol].transport
@@ -278,7 +278,7 @@ def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalo
     try:
         catalog.parse_endpoint(transport, endpoint)
     except ValueError as error:
-        # The text may contain the endpoint, and with it the value of a reference.
+        # The text can contain the endpoint, and with it the value of a reference.
         yield Finding(location, str(error).replace(repr(endpoint), VALUE).replace(endpoint, VALUE))
 
 
@@ -313,7 +313,7 @@ def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             continue
         if "name" in route.model_fields_set:
             yield Finding(("routes", at, "name"), f"routes[{same}] is also called {VALUE}")
-        elif route.match != parts.routes[same].match:  # equal ones are another error
+        elif route.match != parts.routes[same].match:  # equal routes are another error
             text = f"routes[{same}] is also called {route.name!r}, the text of this match; add a `name` to this route"
             yield Finding(("routes", at, "match"), text, at_key=True)
 
@@ -380,6 +380,6 @@ _NAME_CHECKS: tuple[Callable[[Parts, Catalog], Iterator[Finding]], ...] = (
 
 
 def dotted(location: Location) -> str:
-    """The location as text: `listeners[0].bind`."""
+    """Return the location as text: `listeners[0].bind`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
     return text.removeprefix(".")

@@ -42,7 +42,7 @@ class Parts:
 
 
 def valid_parts(data: Any) -> Parts:
-    """The valid parts of a configuration that is not valid."""
+    """Return the valid parts of a configuration that is not valid."""
     data = data if isinstance(data, dict) else {}
     listeners, backends = _indexed(data.get("listeners")), data.get("backends")
     backends = backends if isinstance(backends, dict) else {}
@@ -65,7 +65,7 @@ def valid_parts(data: Any) -> Parts:
 
 
 def all_parts(config: Config) -> Parts:
-    """All parts of a valid configuration."""
+    """Return all parts of a valid configuration."""
     return Parts(
         dict(enumerate(config.listeners)),
         config.admin,
@@ -91,7 +91,7 @@ def _valid(model: type[Part], items: dict[Any, Any]) -> dict[Any, Part]:
 
 
 def _read(model: type[Part], item: Any) -> Part | None:
-    """`item`, if necessary without its invalid keys; None if these are required."""
+    """Return `item`, if necessary without its invalid keys; None if these are required."""
     if not isinstance(item, dict):
         return None
     try:

@@ -1,5 +1,5 @@
-"""The paths that a listener serves, from its protocols and from routes, and their checks: no path belongs to two
-protocols."""
+"""The paths that a listener serves, from its protocols and from routes, and their checks: each path belongs to at most
+one protocol."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -21,8 +21,8 @@ def rows(
     backends: Mapping[str, BackendConfig],
     protocols: Mapping[str, Protocol],
 ) -> tuple[tuple[Protocol, str], ...]:
-    """The rows of the listener: those of its PathTable (`over_http`), then its other protocols. Protocols that are not
-    in `protocols` are left out."""
+    """Return the rows of the listener: the rows of its PathTable (`over_http`), then its other protocols. Protocols
+    that are not in `protocols` are left out."""
     own = [
         (_facing(protocols[name], listener), listener.prefix.get(name, ""))
         for name in listener.protocols
@@ -36,7 +36,7 @@ def rows(
 
 
 def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str], ...]:
-    """The rows whose protocol is served over HTTP, for a PathTable."""
+    """Return the rows whose protocol is served over HTTP, for a PathTable."""
     return tuple(row for row in rows if isinstance(row[0].carrier, HttpForm))
 
 
@@ -46,18 +46,18 @@ def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
     try:
         return face.with_settings(listener.settings.get(protocol.name, {}))
     except SettingError:
-        return face  # told by a check of its own
+        return face  # another check reports it
 
 
 def _matched(routes: Iterable[RouteConfig]) -> Iterator[tuple[str, str]]:
-    """The paths of routes without `passthrough`, each after the protocol that the route is for."""
+    """Yield the paths of routes without `passthrough`, each after the protocol of the route."""
     for route in routes:
         if not route.passthrough:
             yield route.match.protocol or "", route.match.path or ""
 
 
 def _passed(routes: Iterable[RouteConfig], backends: Mapping[str, BackendConfig]) -> Iterator[tuple[str, str]]:
-    """The paths of routes with `passthrough`, each after the protocol of both sides."""
+    """Yield the paths of routes with `passthrough`, each after the protocol of clients and backend."""
     for route in routes:
         for name in route.own_backends if route.passthrough else ():
             if name in backends:
@@ -65,7 +65,7 @@ def _passed(routes: Iterable[RouteConfig], backends: Mapping[str, BackendConfig]
 
 
 def path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Paths that two protocols of a listener serve."""
+    """Find paths that two protocols of a listener serve."""
     for at, listener in parts.listeners.items():
         table = over_http(rows(listener, parts.routes.values(), parts.backends, catalog.protocols))
         if table:
@@ -76,7 +76,7 @@ def path_ties(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _tie_of_routes(parts: Parts, listener: ListenerConfig, tie: Tie) -> Iterator[Finding]:
-    """The findings for a path that comes from routes: a `prefix` does not help there."""
+    """Yield the findings for a path that comes from routes: a `prefix` does not help there."""
     here = [each for each in _matches(parts, listener) if each[1].path == tie.pattern.partition(" ")[2]]
     both = f"{tie.first} and {tie.second} both take {VALUE} at listener {listener.name!r}"
     for at, match in here:
@@ -87,7 +87,7 @@ def _tie_of_routes(parts: Parts, listener: ListenerConfig, tie: Tie) -> Iterator
 
 
 def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Paths with `*` that no protocol of a listener has, while the listener has several protocols."""
+    """Find paths with `*` that no protocol of a listener has, while the listener has several protocols."""
     for listener in parts.listeners.values():
         spoken = [each for each in _spoken(listener, catalog) if isinstance(each.carrier, HttpForm)]
         takers = [protocol.name for protocol in spoken if protocol.http.any_path]
@@ -102,7 +102,7 @@ def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _has_path(protocol: Protocol, prefix: str, beginning: str) -> bool:
-    """Whether one of the protocol's own paths can begin so, by the literal part of its pattern."""
+    """Return whether one of the protocol's own paths can begin with this text, by the literal part of its pattern."""
     literals = (f"{prefix}{each.partition(' ')[2].partition('{')[0]}" for each in protocol.patterns)
     return any(each.startswith(beginning) or beginning.startswith(each) for each in literals)
 
@@ -112,7 +112,7 @@ def _spoken(listener: ListenerConfig, catalog: Catalog) -> list[Protocol]:
 
 
 def _matches(parts: Parts, listener: ListenerConfig) -> Iterator[tuple[int, MatchConfig]]:
-    """The index and `match` of each route with a path at the listener."""
+    """Yield the index and `match` of each route with a path at the listener."""
     for at, route in parts.routes.items():
         if route.match.path and not route.passthrough and route.match.listener in (None, listener.name):
             yield at, route.match

@@ -12,11 +12,11 @@ from gateway.config.tls_checks import client_tls_findings
 
 _PLACE: Location = ("log", "payloads")
 _OF_REQUESTS = ("events", "headers", "tls", "timeout")
-"""The keys that say how events are sent to a URL."""
+"""The keys for events that are sent to a URL."""
 
 
 def payload_log_findings(config: Config, catalog: Catalog) -> list[Finding]:
-    """All findings of these checks."""
+    """Return all findings of these checks."""
     settings = config.log.payloads
     if settings is None:
         return []
@@ -24,7 +24,7 @@ def payload_log_findings(config: Config, catalog: Catalog) -> list[Finding]:
 
 
 def _routes(settings: PayloadLogConfig, config: Config) -> Iterator[Finding]:
-    """Routes that there are not, or whose messages nobody reads."""
+    """Find routes that do not exist, or whose messages are not decoded."""
     known: dict[str, bool] = dict.fromkeys(config.models, True)
     for route in config.routes:
         known[route.name] = known.get(route.name, False) or not route.passthrough

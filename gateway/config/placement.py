@@ -1,6 +1,6 @@
-"""The key `backends.*.placement`: which of a backend's servers have which models, and models that are loaded on demand.
+"""The key `backends.*.placement`: servers of a backend with different models, and models that are loaded on demand.
 
-Its times, sizes and counts may be written with their units: `10m`, `20GiB`, `1..3`.
+Its times, sizes and counts can be written with units: `10m`, `20GiB`, `1..3`.
 """
 
 import re
@@ -45,7 +45,7 @@ class Copies:
 
 
 def _copies(given: int | str) -> Copies:
-    """`2` as 2 to 2 copies, `1..3` as 1 to 3."""
+    """Return `2` as 2 to 2 copies, `1..3` as 1 to 3."""
     found = _RANGE.fullmatch(str(given))
     if found is None:
         raise refusal(f"expected a number from 1 on, or a range such as 1..3, got {VALUE}")
@@ -57,7 +57,7 @@ def _copies(given: int | str) -> Copies:
 
 
 class _OrText:
-    """The JSON Schema of a number that may be a text with a unit."""
+    """The JSON Schema of a number that can also be a text with a unit."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -133,4 +133,4 @@ class PlacementConfig(Keys):
 
 
 OF_LOADING = ("max_models", "memory", "sizes", "copies", "idle", "pinned", "min_stay", "share", "timeout", "redis")
-"""The keys that have an effect only where models are loaded."""
+"""The keys that have an effect only if the gateway loads models."""

@@ -1,4 +1,4 @@
-"""Checks of `backends.*.placement`: keys that do not fit each other, the protocol, or the routes to the backend."""
+"""Checks of `backends.*.placement`: keys that conflict with each other, the protocol, or the routes to the backend."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from gateway.core.protocol import Protocol
 
 
 def placement_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """All findings about placed backends."""
+    """Yield all findings about backends with placement."""
     for key, backend in parts.backends.items():
         if backend.placement is not None:
             above: Location = ("backends", key, "placement")
@@ -37,16 +37,16 @@ def _of_loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
     assert placement is not None
     if not placement.loads:
         for key in sorted(placement.model_fields_set.intersection(OF_LOADING)):
-            yield Finding((*above, key), "counts only beside `loading: on_demand`; remove the key", at_key=True)
+            yield Finding((*above, key), "has an effect only with `loading: on_demand`; remove the key", at_key=True)
         return
     if placement.memory is not None and not placement.sizes:
-        text = 'expected `sizes` beside this key, such as `{"*": 2GiB}`: servers do not tell the sizes of models'
+        text = 'this key needs `sizes`, such as `{"*": 2GiB}`: servers do not report model sizes'
         yield Finding((*above, "memory"), text, at_key=True)
     if placement.sizes and placement.memory is None:
-        yield Finding((*above, "sizes"), "expected `memory` beside this key, which the sizes count in", at_key=True)
+        yield Finding((*above, "sizes"), "this key needs `memory`, the limit that the sizes count against", at_key=True)
     for glob, size in placement.sizes.items():
         if placement.memory is not None and size > placement.memory:
-            text = "models of this size have no room on any server: it is more than `memory`"
+            text = "models of this size fit on no server: it is more than `memory`"
             yield Finding((*above, "sizes", glob), text)
 
 

@@ -12,7 +12,7 @@ from gateway.core.protocol import Rows, resolve_batch
 
 
 def policy_findings(config: Config, catalog: Catalog) -> list[Finding]:
-    """The policies that can do nothing where they stand."""
+    """Return findings about policies that have no effect at their position."""
     return [
         *_second_calls(config),
         *_calls_saved(config),
@@ -25,14 +25,14 @@ def policy_findings(config: Config, catalog: Catalog) -> list[Finding]:
 
 
 def _second_calls(config: Config) -> Iterator[Finding]:
-    """Policies that send calls twice, around backends whose calls must not be repeated."""
+    """Find policies that send calls twice, around backends whose calls must not be repeated."""
     for location, policy, name in _repeating(config, "sent"):
         text = f"{policy.name} sends calls twice, which needs safe: true on the backend {name!r}"
         yield Finding(location, text, at_key=True)
 
 
 def _calls_saved(config: Config) -> Iterator[Finding]:
-    """Policies that make fewer calls than clients do, around backends whose calls have effects."""
+    """Find policies that make fewer calls than clients do, around backends whose calls have effects."""
     for location, policy, name, backend in _placed(config):
         does = getattr(policy.settings, "needs_safe", "")
         if does and not backend.safe:
@@ -41,7 +41,7 @@ def _calls_saved(config: Config) -> Iterator[Finding]:
 
 
 def _beside_backends(config: Config) -> Iterator[Finding]:
-    """Policies of backends that call other backends: only routes know how to fit a request to them."""
+    """Find policies of backends that call other backends: only routes can adapt a request to them."""
     for name, backend in config.backends.items():
         for at, policy in enumerate(backend.policies):
             if policy.other_backends:
@@ -50,7 +50,7 @@ def _beside_backends(config: Config) -> Iterator[Finding]:
 
 
 def _beside_passthrough(config: Config) -> Iterator[Finding]:
-    """Policies that call other backends, on routes whose messages nobody reads."""
+    """Find policies that call other backends, on routes whose messages are not decoded."""
     for number, route in enumerate(config.routes):
         for at, policy in enumerate(route.policies):
             if route.passthrough and policy.other_backends:
@@ -75,7 +75,7 @@ def _within_tries(config: Config) -> Iterator[Finding]:
 
 
 def _before_fitting(config: Config) -> Iterator[Finding]:
-    """Policies on routes that need requests as the model gets them: only backends do."""
+    """Find policies on routes that need requests in the model's format: only backends have them."""
     for number, route in enumerate(config.routes):
         for at, policy in enumerate(route.policies):
             if getattr(policy.settings, "sees_fitted_requests", False):
@@ -84,7 +84,7 @@ def _before_fitting(config: Config) -> Iterator[Finding]:
 
 
 def _without_batches(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Policies that join requests, before servers of which each call is one row."""
+    """Find policies that join requests, before servers where each call is one row."""
     for name, backend in config.backends.items():
         if backend.protocol not in catalog.protocols:
             continue
@@ -96,14 +96,15 @@ def _without_batches(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def retries_of_unsent_calls(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Policies that repeat less than a reader may expect."""
+    """Find policies that repeat fewer calls than a reader might expect."""
     for location, policy, name in _repeating(config, "unsent"):
         text = f"{policy.name} repeats only calls of which nothing was sent, because the backend {name!r}"
         yield Finding(location, f"{text} does not have safe: true", at_key=True)
 
 
 def unbounded_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Backends whose calls may take for ever. Servers whose calls may take hours are none: they finish every call."""
+    """Find backends whose calls have no time limit. Servers whose calls can take hours are excluded: they finish every
+    call."""
     for name, backend in config.backends.items():
         routes = [route for route in config.routes if name in route.called_backends]
         if catalog.protocols[backend.protocol].traits.servers.runs_to_the_end or _is_bounded(backend.policies):
@@ -118,7 +119,7 @@ def _is_bounded(policies: Sequence[PolicyConfig]) -> bool:
 
 
 def _repeating(config: Config, what: str) -> Iterator[tuple[Location, PolicyConfig, str]]:
-    """The policies that repeat calls, around backends that are not safe: the location of each, and the backend's
+    """Yield the policies that repeat calls, around backends that are not safe: the location of each, and the backend's
     name."""
     for location, policy, name, backend in _placed(config):
         if getattr(policy.settings, "repeats", "") == what and not backend.safe:
@@ -126,7 +127,7 @@ def _repeating(config: Config, what: str) -> Iterator[tuple[Location, PolicyConf
 
 
 def _placed(config: Config) -> Iterator[tuple[Location, PolicyConfig, str, BackendConfig]]:
-    """Each policy with its location and the backend behind it."""
+    """Yield each policy with its location and the backend behind it."""
     for name, backend in config.backends.items():
         for at, policy in enumerate(backend.policies):
             yield ("backends", name, "policies", at, policy.name), policy, name, backend

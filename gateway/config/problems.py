@@ -18,15 +18,15 @@ _CREDENTIALS = re.compile(r"//[^/\s']*@")
 
 
 def without_credentials(text: str) -> str:
-    """`text` with `***` for the user and password of every URL."""
+    """Return `text` with `***` instead of the user and password of every URL."""
     return _CREDENTIALS.sub("//***@", text)
 
 
 @frozen
 class Problem:
-    """A message about a place in a file. `line` and `column` count from 1, columns in characters. `is_warning`: the
-    configuration can be used all the same. `location`: the keys and indexes that lead to the place; empty if it is in
-    none."""
+    """A message about a position in a file. `line` and `column` count from 1, columns in characters. `is_warning`: the
+    configuration is usable despite the problem. `location`: the keys and indexes that lead to the position; empty if it
+    is outside of all keys."""
 
     file: str
     line: int
@@ -52,8 +52,8 @@ class ConfigError(Exception):
 
 
 def first_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """The problems in the order of the file: if there are more than MOST_PROBLEMS, the first errors, and one that says
-    so."""
+    """Return the problems in the order of the file: if there are more than MOST_PROBLEMS, the first errors, and a
+    problem that says so."""
     found = ordered(problems)
     if len(found) <= MOST_PROBLEMS:
         return found
@@ -64,13 +64,13 @@ def first_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """The problems without repetitions, in the order of the file."""
+    """Return the problems without repetitions, in the order of the file."""
     return tuple(sorted(set(problems), key=lambda problem: (problem.line, problem.column, problem.message)))
 
 
 @frozen
 class Finding:
-    """A message about a location in the configuration. `{value}` in it stands for the value there. `at_key`: the
+    """A message about a location in the configuration. `{value}` in it is replaced by the value there. `at_key`: the
     message is about the key, not its value. `files`: the other files that the message is about."""
 
     location: Location
@@ -80,7 +80,7 @@ class Finding:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the most similar of `known`, else all of them."""
+    """Return the end of a message about an unknown word: the most similar of `known`, else all of them."""
     options = sorted(known)
     close = get_close_matches(word, options, n=1, cutoff=0.7)
     if close:
@@ -89,6 +89,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def listed(options: Iterable[str]) -> str:
-    """The options as text: `a, b or c`."""
+    """Return the options as text: `a, b or c`."""
     *most, last = options
     return f"{', '.join(most)} or {last}" if most else last

@@ -1,6 +1,6 @@
-"""References in scalars: `${ENV}`, `${ENV:-default}` and `${file:/path}`; `$${` stands for the characters `${`.
+"""References in scalars: `${ENV}`, `${ENV:-default}` and `${file:/path}`; `$${` is an escape for `${`.
 
-The value of a reference is not read as YAML and not searched for further references. The value can be a secret, so
+The value of a reference is not read as YAML and not searched for more references. The value can be a secret, so
 messages show the reference instead.
 """
 
@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 MAX_FILE = 64 * 2**10
-"""The most bytes of a referenced file. A certificate chain, the largest usual value, has less than 20 KiB."""
+"""Maximum size of a referenced file, in bytes. A certificate chain, the largest usual value, has less than 20 KiB."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 class Referenced(str):
-    """Text in which references were replaced. `source` is the text before; `alone`: it was a single reference."""
+    """Text in which references were replaced. `source` is the original text; `alone`: the text was a single
+    reference."""
 
     __slots__ = ("alone", "source")
     source: str
@@ -24,13 +25,13 @@ class Referenced(str):
 
 
 def named_files(text: str) -> frozenset[Path]:
-    """The files that `${file:/path}` names in the text of a configuration, comments included."""
+    """Return the files that `${file:/path}` names in the text of a configuration, comments included."""
     expressions = (found[1] or "" for found in _REFERENCE.finditer(text))
     return frozenset(Path(each.removeprefix("file:")) for each in expressions if each.startswith("file:"))
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> str:
-    """`text` with its references replaced; a Referenced if it has any.
+    """Return `text` with its references replaced; a Referenced if it has any.
 
     Raises:
         ValueError: a variable is not set and has no default, a file cannot be read, or a reference is malformed.
@@ -63,7 +64,7 @@ def _variable(expression: str, environ: Mapping[str, str]) -> str:
             f"'${{{expression}}}' is not a reference; expected ${{NAME}}, ${{NAME:-default}} or ${{file:/path}}"
         )
     name, default = parsed.groups()
-    # As in a shell, `:-` also replaces an empty variable.
+    # Like in a shell, `:-` also replaces an empty variable.
     value = environ.get(name) if default is None else environ.get(name) or default
     if value is None:
         raise ValueError(f"the environment variable {name} is not set; ${{{name}:-default}} gives it a default")

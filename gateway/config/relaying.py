@@ -1,5 +1,5 @@
-"""Decides on which routes calls pass unread: where both sides speak the same protocol, and nothing on the way needs the
-content of messages."""
+"""Decide on which routes calls are relayed unread: if both sides use the same protocol, and no processing step needs
+the content of messages."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields

@@ -1,5 +1,5 @@
-"""Checks of routes against the listeners and backends that they join, and of other parts that need each other. They run
-only if all parts of the configuration are valid: otherwise they would report the wrong key."""
+"""Checks of routes against their listeners and backends, and of other parts that need each other. They run only if all
+parts of the configuration are valid: otherwise they would report the wrong key."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,7 +17,7 @@ from gateway.core.protocol import Protocol
 
 
 def route_findings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """All findings of these checks."""
+    """Yield all findings of these checks."""
     for at, route in enumerate(config.routes):
         for check in _CHECKS:
             yield from check(at, route, config, catalog)
@@ -67,7 +67,7 @@ def _own_backends(at: int, route: RouteConfig, config: Config, catalog: Catalog)
 
 
 def _captures(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Captures in `rewrite.model` that `match.model` does not have."""
+    """Find captures in `rewrite.model` that `match.model` does not have."""
     glob, wanted = route.match.model, captures(route.rewrite.model or "")
     location: Location = ("routes", at, "rewrite", "model")
     if wanted and glob is None:
@@ -106,7 +106,7 @@ def _model_name(at: int, route: RouteConfig, config: Config, catalog: Catalog) -
     wanted = route.match.operation
     for listener, protocol in _arrivals(route.match, config, catalog):
         if wanted is not None and not protocol.may_ask(wanted):
-            continue  # none of its requests takes the route
+            continue  # none of its requests use the route
         if needing and not _names_models(protocol, route.match) and not listener.model:
             have = "may not have" if protocol.traits.models.may_be_named else "do not have"
             yield Finding(
@@ -118,7 +118,7 @@ def _model_name(at: int, route: RouteConfig, config: Config, catalog: Catalog) -
 
 
 def _names_models(protocol: Protocol, match: MatchConfig) -> bool:
-    """Whether the requests that `match` takes name a model, in the message or in the path."""
+    """Return whether the requests that `match` accepts name a model, in the message or in the path."""
     if protocol.traits.models.named:
         return True
     own = (pattern.partition(" ")[2].partition("{model}") for pattern in protocol.patterns)
@@ -197,7 +197,7 @@ _ABOUT_TENSORS = ("rewrite", "signature", "translate")
 
 
 def _without_effect(above: Location, route: RouteConfig) -> Iterator[Finding]:
-    """Keys that have no effect with `passthrough`."""
+    """Find keys that have no effect with `passthrough`."""
     places: list[tuple[str, ...]] = [(key,) for key in _ABOUT_TENSORS if key in route.model_fields_set]
     places += [("match", key) for key in ("operation", "input") if getattr(route.match, key) is not None]
     for place in places:
@@ -206,8 +206,8 @@ def _without_effect(above: Location, route: RouteConfig) -> Iterator[Finding]:
 
 
 def _beside_passthrough(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Routes whose requests come to a path that a route with passthrough has: they are not read, and nobody looks for
-    another route."""
+    """Find routes whose requests arrive at a path of a route with passthrough: the gateway does not decode these
+    requests, and tries no other route for them."""
     passing = [
         (at, route.match, config.backends[name].protocol)
         for at, route in enumerate(config.routes)
@@ -246,7 +246,7 @@ def _losing(
 
 
 def _come_to(match: MatchConfig, path: str, protocol: Protocol, listener: ListenerConfig) -> bool:
-    """Whether requests for a route with `match` come to the `path` of a route with passthrough."""
+    """Return whether requests for a route with `match` arrive at the `path` of a route with passthrough."""
     if match.path is not None:
         return path_takes_all(match.path, path)
     own = any(pattern.partition(" ")[2] == path for pattern in protocol.patterns)
@@ -255,7 +255,7 @@ def _come_to(match: MatchConfig, path: str, protocol: Protocol, listener: Listen
 
 
 def _takes_rest(match: MatchConfig, conditional: MatchConfig) -> bool:
-    """Whether a route with `match` takes every request to the path of a `conditional` one."""
+    """Return whether a route with `match` accepts every request to the path of a `conditional` route."""
     is_open = match.model is None and match.version is None and not match.header
     return is_open and path_takes_all(match.path, conditional.path)
 
@@ -274,7 +274,7 @@ _CHECKS: tuple[Callable[[int, RouteConfig, Config, Catalog], Iterator[Finding]],
 
 
 def _repeated(config: Config) -> Iterator[Finding]:
-    """Routes that follow a route with the same match."""
+    """Find routes that follow a route with the same match."""
     first: dict[str, int] = {}
     for at, route in enumerate(config.routes):
         same = first.setdefault(route.match.model_dump_json(), at)
@@ -284,7 +284,7 @@ def _repeated(config: Config) -> Iterator[Finding]:
 
 
 def _arrivals(match: MatchConfig, config: Config, catalog: Catalog) -> Iterator[tuple[ListenerConfig, Protocol]]:
-    """The listeners and protocols of the requests that `match` can take, whatever their operation."""
+    """Yield the listeners and protocols of the requests that `match` can accept, for any operation."""
     for listener in config.listeners:
         for name in listener.protocols:
             if match.listener in (None, listener.name) and match.protocol in (None, name) and name in catalog.protocols:
@@ -292,12 +292,12 @@ def _arrivals(match: MatchConfig, config: Config, catalog: Catalog) -> Iterator[
 
 
 def _protocols(route: RouteConfig, config: Config, catalog: Catalog) -> list[Protocol]:
-    """The protocols of the route's backends."""
+    """Return the protocols of the route's backends."""
     return [protocol for _, protocol in _backends(route, config, catalog)]
 
 
 def _backends(route: RouteConfig, config: Config, catalog: Catalog) -> list[tuple[Location, Protocol]]:
-    """Where each backend of the route is named, and its protocol."""
+    """Return where each backend of the route is named, and its protocol."""
     return [
         (place, catalog.protocols[config.backends[name].protocol])
         for place, name in zip(route.backend_places, route.backends, strict=True)

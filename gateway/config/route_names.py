@@ -11,9 +11,9 @@ from gateway.config.fields import VALUE, refusal
 from gateway.config.matching import ANY_VALUE, InputMatchConfig, MatchConfig
 
 OF_GRAPHS, OF_BACKENDS = "models.", "backends."
-"""What the names of graphs and backends begin with where names of routes stand, too."""
+"""The first part of the names of graphs and backends in lists that also contain route names."""
 LONGEST = 80
-"""Characters of a route's name."""
+"""Maximum length of a route's name, in characters."""
 EVERY_REQUEST = "any"
 """The name of a route with `match: {}`."""
 
@@ -22,7 +22,7 @@ _DIGITS = 6
 
 def _usable(name: str) -> str:
     if name.startswith((OF_GRAPHS, OF_BACKENDS)):
-        raise refusal(f"names that begin with {OF_GRAPHS} or {OF_BACKENDS} are those of other parts, got {VALUE}")
+        raise refusal(f"names that begin with {OF_GRAPHS} or {OF_BACKENDS} are reserved, got {VALUE}")
     if not name.isprintable() or name != name.strip():
         raise refusal(f"expected printable characters, without spaces at the beginning and the end, got {VALUE}")
     return name
@@ -32,11 +32,11 @@ RouteName = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidat
 
 
 def name_of_match(match: MatchConfig) -> str:
-    """The name of a route with this match and no `name`: the model first, then the other conditions, such as
+    """Return the name of a route with this match and no `name`: the model first, then the other conditions, such as
     `iris,protocol=v2-rest`.
 
     It depends only on the match, so it stays the same when routes are added above. Clients can see names, and header
-    values can be secrets: digits of a hash stand for them. The digits also end a text that is too long for a name, or
+    values can be secrets, so digits of a hash replace them. The digits also end a text that is too long for a name, or
     that has characters which cannot be printed.
     """
     whole = ",".join(_parts(match)) or EVERY_REQUEST
@@ -68,7 +68,7 @@ def _parts(match: MatchConfig) -> Iterator[str]:
 
 
 def _input(wanted: InputMatchConfig) -> str:
-    """Such as `image:UINT8[-1,3]`, without the parts that are not given."""
+    """Return a text like `image:UINT8[-1,3]`, without the parts that are not set."""
     datatype = "" if wanted.datatype is None else wanted.datatype.value
     shape = "" if wanted.shape is None else f"[{','.join(map(str, wanted.shape))}]"
     return ":".join(filter(None, (wanted.name, f"{datatype}{shape}")))

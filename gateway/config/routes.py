@@ -173,7 +173,7 @@ class RouteConfig(Keys):
     @model_validator(mode="after")
     def _named(self) -> Self:
         if not self.name:
-            self.__dict__["name"] = name_of_match(self.match)  # the model is frozen for all others
+            self.__dict__["name"] = name_of_match(self.match)  # the model is frozen for all other code
         return self
 
     @property

@@ -1,4 +1,4 @@
-"""Plain YAML scalars by the core schema of YAML 1.2 (section 10.3.2), so that 1.1's traps do not exist: `no`, `on`,
+"""Plain YAML scalars by the core schema of YAML 1.2 (section 10.3.2), which avoids the traps of YAML 1.1: `no`, `on`,
 `12:30`, `1_000` and `2024-01-01` are text, and `1e3` is a number."""
 
 import re
@@ -25,13 +25,13 @@ _NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], int | float]], ...] = (
 
 
 def other_words(flag: bool) -> str:
-    """The words that YAML 1.1 takes for the boolean `flag` and YAML 1.2 for text, as a clause of a message."""
+    """Return the words that YAML 1.1 reads as the boolean `flag` and YAML 1.2 as text, as a clause of a message."""
     words, boolean = ("y, yes and on", "true") if flag else ("n, no and off", "false")
     return f"YAML 1.1, which Helm reads, turns {words} into {boolean}"
 
 
 def resolve(text: str) -> Scalar:
-    """The value of the plain scalar `text`."""
+    """Return the value of the plain scalar `text`."""
     if text in _SPECIAL:
         return _SPECIAL[text]
     for pattern, number in _NUMBERS:

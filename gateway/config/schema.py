@@ -15,16 +15,16 @@ Schema = dict[str, Any]
 
 
 def json_schema(catalog: Catalog) -> Schema:
-    """The JSON Schema (draft 2020-12) of a configuration with the protocols and policies of `catalog`.
+    """Return the JSON Schema (draft 2020-12) of a configuration with the protocols and policies of `catalog`.
 
-    It describes the values as they are written: every scalar can be a `${REFERENCE}`. Callers share it, and must not
+    It describes the values as written: every scalar can be a `${REFERENCE}`. Callers share the schema, and must not
     change it.
     """
     policies = tuple((name, policy.Settings) for name, policy in sorted(catalog.policies.items()))
     return _json_schema(tuple(sorted(catalog.protocols)), policies)
 
 
-@lru_cache(maxsize=4)  # to make it takes longer than all else where a configuration has an error
+@lru_cache(maxsize=4)  # building it takes longer than all other work for a configuration with an error
 def _json_schema(protocols: tuple[str, ...], named_policies: tuple[tuple[str, type[BaseModel]], ...]) -> Schema:
     policies = dict(named_policies)
     models: list[type[BaseModel]] = [Config, *policies.values()]
@@ -41,12 +41,12 @@ def _json_schema(protocols: tuple[str, ...], named_policies: tuple[tuple[str, ty
 
 
 def keys_at(schema: Schema, location: Location) -> list[str]:
-    """The keys of the map at `location`."""
+    """Return the keys of the map at `location`."""
     return list(below(schema, location).get("properties", ()))
 
 
 def below(schema: Schema, location: Location) -> Schema:
-    """The schema of the value at `location`; {} if there is none."""
+    """Return the schema of the value at `location`; {} if it has none."""
     part = dereferenced(schema, schema)
     for step in location:
         part = dereferenced(schema, _child(part, step))
@@ -54,7 +54,7 @@ def below(schema: Schema, location: Location) -> Schema:
 
 
 def dereferenced(schema: Schema, part: Schema) -> Schema:
-    """The schema that `part` refers to by `$ref` or as the `X` of `X or null`; else `part` itself."""
+    """Return the schema that `part` refers to by `$ref` or as the `X` of `X or null`; else `part` itself."""
     for option in part.get("anyOf", ()):
         if option.get("type") != "null":
             return dereferenced(schema, option)
@@ -69,7 +69,7 @@ _ANNOTATIONS = ("default", "description", "title")
 
 
 def _with_references(part: Any) -> Any:
-    """`part` in which every flag, number and enumeration can also be a reference."""
+    """Return `part` in which every flag, number and enumeration can also be a reference."""
     if isinstance(part, list):
         return [_with_references(each) for each in part]
     if not isinstance(part, dict):
@@ -83,7 +83,7 @@ def _with_references(part: Any) -> Any:
 
 def _child(part: Schema, step: str | int) -> Schema:
     if isinstance(step, int):
-        # one map can stand in the place of a list of maps
+        # one map can replace a list of maps
         child = part.get("items", part if "properties" in part else None)
     else:
         child = part.get("properties", {}).get(step, part.get("additionalProperties"))
@@ -112,5 +112,5 @@ def _name_protocols(definitions: Schema, names: list[str]) -> None:
 
 
 def _name_one(text: Schema, names: list[str]) -> None:
-    """Let a text be one of `names`, or the name of a form."""
+    """Restrict a text to `names`, or the name of a form."""
     text["anyOf"] = [{"type": "string", "enum": names}, {"type": "string", "pattern": f"^{JSON}(:|$)"}]

@@ -34,7 +34,7 @@ def _words(value: Any) -> Any:
 
 
 class _TextOrWords:
-    """The JSON Schema of a list of words that may be one text."""
+    """The JSON Schema of a list of words that can also be one text."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [handler(schema), {"type": "string", "minLength": 1}]}
@@ -96,6 +96,6 @@ class ServersConfig(Keys):
 
 
 def state_folder(backend: str) -> Path:
-    """The default of `state`."""
+    """Return the default of `state`."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
     return Path(base) / "modelglot" / (re.sub(r"[^A-Za-z0-9_.-]", "_", backend).lstrip(".") or "_")

@@ -1,8 +1,7 @@
-"""libyaml's syntax errors in the words of someone who writes a configuration: where it is, what is wrong, and what to
-write.
+"""libyaml's syntax errors in terms of the configuration: the position, the mistake, and the fix.
 
-libyaml says what its grammar expected next, often at the token after the mistake. What it says picks the rule here, and
-the text around its marks tells which of the usual mistakes it was.
+libyaml reports what its grammar expected next, often at the token after the mistake. Its text selects a rule of this
+module, and the text around its marks determines which of the usual mistakes it was.
 """
 
 import re
@@ -18,18 +17,18 @@ _LONGEST = 60
 
 @frozen
 class TextPlace:
-    """A place in the text, counted from 0."""
+    """A position in the text, counted from 0."""
 
     line: int
     column: int
 
 
 Told: TypeAlias = tuple[TextPlace, str] | None
-"""Where it is and what to say; None where the rule does not know the mistake."""
+"""The position and the message; None if the rule does not recognize the mistake."""
 
 
 def explained(text: str, error: yaml.MarkedYAMLError) -> tuple[TextPlace, str]:
-    """The place and the reason of a syntax error in `text`, which libyaml refused with `error`."""
+    """Return the position and the reason of a syntax error in `text`, which libyaml refused with `error`."""
     lines = text.splitlines()
     problem, context = _place(error.problem_mark), _place(error.context_mark)
     for words, rule in _RULES:
@@ -45,7 +44,7 @@ def _place(mark: Any) -> TextPlace:
 
 
 def quoted(token: str) -> str:
-    """`token` as a quoted scalar of YAML."""
+    """Return `token` as a quoted YAML scalar."""
     return "'" + token.replace("'", "''") + "'"
 
 
@@ -58,13 +57,13 @@ def _before(lines: list[str], at: TextPlace) -> str:
 
 
 def _word(lines: list[str], at: TextPlace) -> str:
-    """The unquoted value that begins at `at`, up to what ends it inside brackets or before a comment."""
+    """Return the unquoted value that begins at `at`, up to its end inside brackets or before a comment."""
     found = re.match(r"[^\s,\[\]{}]+", _rest(lines, at))
     return found[0][:_LONGEST] if found else _rest(lines, at)[:1]
 
 
 def _reserved(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """A value that begins with a character that YAML keeps for something else."""
+    """Explain a value that begins with a character that YAML reserves for other uses."""
     return _to_quote(lines, context)
 
 
@@ -90,7 +89,7 @@ def _tab(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
 
 
 def _second_colon(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """A `: ` where a value stands, or where the line before was not finished."""
+    """Explain a `: ` inside a value, or after an unfinished line."""
     if re.search(r":\s", _before(lines, problem)):
         found = re.search(r":\s+(.*)$", lines[problem.line])
         said = quoted(found[1][:_LONGEST]) if found else "it"
@@ -102,7 +101,7 @@ def _second_colon(lines: list[str], problem: TextPlace, context: TextPlace) -> T
 
 
 def _below_value(lines: list[str], problem: TextPlace, above: int) -> Told:
-    """A line that is indented deeper than the one `above`, which has a value."""
+    """Explain a line that is indented deeper than the one `above`, which has a value."""
     key = re.match(r"(\s*(?:- +)*)([^\s:]+):\s+[^\s#]", lines[above])
     indentation = len(lines[problem.line]) - len(lines[problem.line].lstrip())
     if key is None or indentation <= len(key[1]):
@@ -120,7 +119,7 @@ def _unfinished_key(lines: list[str], problem: TextPlace, context: TextPlace) ->
 
 
 def _without_colon(lines: list[str], at: int) -> Told:
-    """A line that should be `key: value`."""
+    """Explain a line that should be `key: value`."""
     if at >= len(lines):
         return None
     line = lines[at].split(" #")[0].rstrip()
@@ -138,7 +137,7 @@ _CLOSING = {"[": "]", "{": "}"}
 
 
 def _unclosed(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """Inside brackets, where neither a comma nor the closing bracket came."""
+    """Explain an error inside brackets, where neither a comma nor the closing bracket came."""
     opening = _rest(lines, context)[:1]
     closing = _CLOSING.get(opening)
     if closing is None:
@@ -163,7 +162,7 @@ def _reference(lines: list[str], problem: TextPlace) -> Told:
 
 
 def _no_value(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """Where a value or an item should begin."""
+    """Explain an error where a value or an item should begin."""
     found = _rest(lines, problem)[:1]
     before = _before(lines, problem)
     if found == ":" and before.endswith("["):
@@ -176,7 +175,7 @@ def _no_value(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
 
 
 def _no_key(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """After a value that is complete, or at an indentation that nothing has."""
+    """Explain an error after a complete value, or at an indentation that no other line has."""
     found, before = _rest(lines, problem), _before(lines, problem)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""`signature:` and `constants:` of a route: the YAML forms of the core's Signature and Tensor."""
+"""`signature:` and `constants:` of a route: the core's Signature and Tensor as YAML."""
 
 from itertools import chain
 from math import prod
@@ -107,7 +107,7 @@ def _constant(keys: ConstantConfig) -> Tensor:
 
 
 def _elements(data: Any, shape: tuple[int, ...]) -> list[Any]:
-    """The elements of `data` in one list."""
+    """Return the elements of `data` in one list."""
     if not isinstance(data, list):
         return [data]
     if not any(isinstance(item, list) for item in data):
@@ -119,7 +119,7 @@ def _flattened(data: Any, shape: tuple[int, ...]) -> list[Any]:
     if not shape:
         return [data]
     if not isinstance(data, list) or len(data) != shape[0]:
-        raise refusal("the nesting of the lists is not that of the shape", "data")
+        raise refusal("the nesting of the lists does not match the shape", "data")
     return list(chain.from_iterable(_flattened(item, shape[1:]) for item in data))
 
 

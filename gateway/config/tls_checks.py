@@ -1,5 +1,5 @@
-"""Checks of `tls`, of listeners, the health and admin ports, and backends: whether the files are there and can be used,
-and whether the keys fit together."""
+"""Checks of `tls`, of listeners, the health and admin ports, and backends: whether the files exist and are usable, and
+whether the keys are consistent."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,11 +14,11 @@ from gateway.config.tls import BackendTlsConfig, ListenerTlsConfig
 from gateway.core.certificates import CertificateError, FileKey, TlsFiles, expiry
 
 _WITHOUT_TLS = ("http", "tcp", "unix")
-"""Schemes of addresses that are not reached over TLS."""
+"""Schemes of addresses without TLS."""
 
 
 def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Findings: errors in `tls`."""
+    """Find errors in `tls`."""
     for location, tls in _server_places(parts):
         yield from _files(location, tls.files, "client_ca", catalog)
         if tls.client != "none" and tls.client_ca is None:
@@ -40,7 +40,7 @@ def tls_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def tls_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Findings: probable mistakes in `tls`."""
+    """Find probable mistakes in `tls`."""
     for location, files in _places(all_parts(config)):
         if files.certificate:
             try:
@@ -102,5 +102,5 @@ def _files(location: Location, files: TlsFiles, authorities: FileKey, catalog: C
         yield Finding((*location, key), f"expected an absolute path, got {VALUE}")
     if not relative:
         for fault in catalog.tls_faults(files, authorities):
-            used = tuple(map(str, files.paths))  # a key that is not that of its certificate is a fault of either
+            used = tuple(map(str, files.paths))  # if a key and a certificate do not match, either file can be wrong
             yield Finding((*location, fault.key), f"{VALUE} cannot be used: {fault}", files=used)

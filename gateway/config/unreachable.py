@@ -1,7 +1,8 @@
-"""Routes that no request can reach, because one earlier route takes every request that they would take.
+"""Routes that no request can reach, because one earlier route accepts every request that they would accept.
 
 The earlier route's conditions must include the later route's conditions. Only certain cases are reported: only the
-globs `TEXT*`, `*TEXT` and `*` are known to include others, and routes that take everything only together are not found.
+globs `TEXT*`, `*TEXT` and `*` are known to include others, and the check does not find routes that accept everything
+only in combination.
 """
 
 from bisect import bisect_left
@@ -23,9 +24,9 @@ are not checked."""
 
 
 def unreachable_routes(config: Config, _: Catalog, most: int = MOST_COMPARISONS) -> Iterator[Finding]:
-    """Routes that no request reaches, or only requests for names made of the model's, such as `M.gradient`.
+    """Find routes that no request reaches, or only requests for names derived from the model's, such as `M.gradient`.
 
-    After `most` comparisons nothing more is reported.
+    After `most` comparisons the check stops.
     """
     index = RouteIndex(config.routes)
     for at, route in enumerate(config.routes):
@@ -47,22 +48,22 @@ class RouteIndex:
 
     def __init__(self, routes: Sequence[RouteConfig]) -> None:
         self._routes = routes
-        # Routes with `passthrough` are tried for other requests than routes without it.
+        # Routes with `passthrough` and routes without it apply to different requests.
         self._places: defaultdict[tuple[bool, str | None], list[int]] = defaultdict(list)
         for at, route in enumerate(routes):
             self._places[route.passthrough, _beginnings(route.match.model)[-1]].append(at)
 
     def earlier(self, at: int, model: str | None) -> list[int]:
-        """The indexes of the routes before `at` that could take all requests that it takes for `model`, which is a name
-        or a glob."""
+        """Return the indexes of the routes before `at` that could accept all requests that it accepts for `model`,
+        which is a name or a glob."""
         keys = [(self._routes[at].passthrough, text) for text in _beginnings(model)]
         places = (self._places[key] for key in keys if key in self._places)
         return sorted(each for found in places for each in found[: bisect_left(found, at)])
 
 
 def _beginnings(model: str | None) -> list[str | None]:
-    """The plain texts with which globs of earlier routes may begin if they take all names of `model`, its own last.
-    None stands for routes without a model, which alone take requests that name none."""
+    """Return the plain texts at the start of globs of earlier routes that could accept all names of `model`, its own
+    text last. None means routes without a model, the only routes that accept requests without a model name."""
     if model is None:
         return [None]
     text = _plain_text(model)
@@ -70,7 +71,7 @@ def _beginnings(model: str | None) -> list[str | None]:
 
 
 def _plain_text(glob: str) -> str:
-    """The text before the first wildcard."""
+    """Return the text before the first wildcard."""
     return glob[: next((at for at, character in enumerate(glob) if character in "*?["), len(glob))]
 
 
@@ -79,7 +80,7 @@ def _is_plain(glob: str) -> bool:
 
 
 def takes_all(one: MatchConfig, other: MatchConfig) -> bool:
-    """Whether `one` takes all requests that `other` takes."""
+    """Return whether `one` accepts all requests that `other` accepts."""
     return (
         (one.model in (None, other.model) or (other.model is not None and covers(one.model, other.model)))
         and one.listener in (None, other.listener)
@@ -98,7 +99,7 @@ def _headers_take_all(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 
 def _input_takes_all(one: InputMatchConfig | None, other: InputMatchConfig | None) -> bool:
-    """Whether every input that meets `other` meets `one`."""
+    """Return whether every input that meets `other` meets `one`."""
     if one is None or other is None:
         return one is None
     return (
@@ -113,15 +114,16 @@ def _shape_takes_all(one: Shape, other: Shape) -> bool:
 
 
 def path_takes_all(one: str | None, other: str | None) -> bool:
-    """Whether the path `one` of a route, exact or with `*`, takes every path that `other` takes; None takes all."""
+    """Return whether the path `one` of a route, exact or with `*`, accepts every path that `other` accepts; None
+    accepts all."""
     if one is None or one == other:
         return True
     return other is not None and one.endswith("*") and other.removesuffix("*").startswith(one[:-1])
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether the glob `wide` takes every name (of at least one character) that the glob `narrow` takes. False if that
-    is not certain."""
+    """Return whether the glob `wide` matches every name (of at least one character) that the glob `narrow` matches.
+    False if that is not certain."""
     if wide in ("*", narrow):
         return True
     if _is_plain(narrow):
@@ -133,13 +135,13 @@ def covers(wide: str, narrow: str) -> bool:
 
 
 def _is_exact(match: MatchConfig) -> bool:
-    """Whether `match` is for exactly one model name."""
+    """Return whether `match` is for exactly one model name."""
     return match.model is not None and _is_plain(match.model)
 
 
 def _message(wanted: MatchConfig, at: int, taker: MatchConfig) -> str:
     if _is_exact(wanted) and not _is_exact(taker):
-        # For a name such as M.gradient the router first tries routes for exactly M.
+        # For a name like M.gradient the router first tries routes for exactly M.
         return (
             f"routes[{at}] takes every request for {wanted.model!r}, so this route gets only names made of it, such as "
             f"{wanted.model}.gradient; put it before routes[{at}]"

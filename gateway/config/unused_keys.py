@@ -12,7 +12,7 @@ from gateway.config.tls import ListenerTlsConfig
 
 
 def unused_keys(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """One warning for each such key."""
+    """Yield one warning for each unused key."""
     yield from _metrics(config)
     yield from _log(config)
     yield from _certificates(config)
@@ -44,7 +44,7 @@ def _log(config: Config) -> Iterator[Finding]:
 
 
 def _certificates(config: Config) -> Iterator[Finding]:
-    """Identities in certificates that no client is asked for."""
+    """Find identities in certificates that the gateway requests from no client."""
     places = [(each.auth, each.tls) for each in config.listeners]
     asks = any(_asks(auth, tls) for auth, tls in places)
     if config.health is not None:
@@ -66,7 +66,7 @@ def _permissions(config: Config) -> Iterator[Finding]:
         if name not in given and not claimed:
             yield _unused(("permissions", name), "no principal has it")
     if config.principals and config.auth is None and all(each.auth is None for each in config.listeners):
-        yield _unused(("principals",), "nothing asks clients who they are; add `auth` at the top and to listeners")
+        yield _unused(("principals",), "no authentication is configured; add `auth` at the top and to listeners")
 
 
 def _backend(location: Location, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Warnings: what a valid configuration can say, but what is probably a mistake."""
+"""Warnings about a valid configuration that is probably a mistake."""
 
 from collections.abc import Callable, Iterator
 from shutil import which
@@ -23,7 +23,7 @@ from gateway.core.protocol import Protocol
 
 
 def find_warnings(config: Config, catalog: Catalog) -> list[Finding]:
-    """The warnings about a valid configuration."""
+    """Return the warnings about a valid configuration."""
     return [finding for check in _CHECKS for finding in check(config, catalog)]
 
 
@@ -33,7 +33,8 @@ def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """A warning, since a configuration may be checked on another machine than the one that reaches the cluster."""
+    """Warn of missing programs of engines. Not an error, because a configuration can be checked on a machine without
+    access to the cluster."""
     for name, backend in config.backends.items():
         missing = backend.servers and catalog.why_not_engine(backend.servers.engine)
         if missing:
@@ -42,7 +43,7 @@ def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _programs(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Warn of missing programs in `servers.command`, like for engines. Other engines run them elsewhere."""
+    """Warn of missing programs in `servers.command`, like for engines. Other engines run them on other machines."""
     for name, backend in config.backends.items():
         servers = backend.servers
         if servers is None or servers.engine != "process" or servers.command is None:
@@ -71,8 +72,8 @@ def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for location, _, protocol, place in _endpoints(config, catalog):
-        # If messages cannot name a model, each model has a server of its own, which can be at any path. The path of a
-        # form is written in the form itself.
+        # If messages cannot name a model, each model has its own server, which can be at any path. The path of a form
+        # is in the form itself.
         models = protocol.traits.models
         if not place.prefix or not (models.named or models.may_be_named or protocol.name.startswith(PREFIX)):
             continue
@@ -84,8 +85,8 @@ def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _ends_with_beginning(prefix: str, path: str) -> bool:
-    """Whether the last segments of `prefix` are the first segments of the pattern `path`. A pattern that begins with a
-    variable, or has no segment, says nothing about what stands before it."""
+    """Return whether the last segments of `prefix` are the first segments of the pattern `path`. False for a pattern
+    that begins with a variable, or has no segment."""
     if path == "/" or path.startswith("/{"):
         return False
     given, own = prefix.split("/")[1:], path.split("/")[1:]
@@ -117,12 +118,12 @@ def _loops(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for location, _, _, place in _endpoints(config, catalog):
         for listener in config.listeners:
             if _leads_to(place, listener.bind):
-                text = f"{VALUE} is the gateway's own listener {listener.name!r}: requests may go in a circle"
+                text = f"{VALUE} is the gateway's own listener {listener.name!r}: requests can loop"
                 yield Finding(location, text)
 
 
 def _unchecked_tritons(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Routes on which anybody can send a Triton what it does not survive."""
+    """Find routes on which any client can send a Triton server a request that crashes it."""
     spoken = {
         name: catalog.protocols[each.protocol].with_settings(each.settings) for name, each in config.backends.items()
     }
@@ -151,13 +152,13 @@ def _leads_to(place: EndpointAddress, bind: Address) -> bool:
     if bind.host in ("0.0.0.0", "::") and place.host.startswith("127."):
         return True
     hosts = {place.host, bind.host}
-    if bind.host == "::":  # may also accept IPv4
+    if bind.host == "::":  # can also accept IPv4
         return hosts <= _OVER_IPV4 | _OVER_IPV6
     return len(hosts) == 1 or hosts <= _OVER_IPV4 or hosts <= _OVER_IPV6
 
 
 def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str, Protocol, EndpointAddress]]:
-    """Each endpoint: its location in the file, its backend's name and protocol, and its place."""
+    """Yield each endpoint: its location in the file, its backend's name and protocol, and its EndpointAddress."""
     for name, backend in config.backends.items():
         protocol = catalog.protocols[backend.protocol]
         for at, place in enumerate(_places(backend, protocol, catalog)):

@@ -1,7 +1,7 @@
-"""Notices that the files of a configuration have changed, by looking at them again and again.
+"""Detect changes of a configuration's files by polling them.
 
-A look follows symbolic links: Kubernetes changes the files of a ConfigMap or Secret by exchanging a link to their
-folder (`..data`), of which a notification about the file itself would not tell.
+The check follows symbolic links: Kubernetes changes the files of a ConfigMap or Secret by replacing a link to their
+folder (`..data`), which causes no notification about the file itself.
 """
 
 import os
@@ -13,19 +13,19 @@ from gateway.config.document import MAX_BYTES
 from gateway.config.references import named_files
 
 Stamp: TypeAlias = tuple[str, int, int, int] | None
-"""The file that a path leads to: its real path, inode, time of change in nanoseconds, and size. None if there is
-none."""
+"""The file that a path leads to: its real path, inode, time of change in nanoseconds, and size. None if it does not
+exist."""
 Look: TypeAlias = Mapping[Path, Stamp]
 
 
 def look(files: Iterable[Path]) -> Look:
-    """The state of each file now."""
+    """Return the current state of each file."""
     return {path: _stamp(path) for path in files}
 
 
 def look_at_all(config: Path) -> Look:
-    """The state of a configuration's file, and of the files that it names by `${file:PATH}`."""
-    found = {config: _stamp(config)}  # before it is read: a change meanwhile is seen by the next look
+    """Return the state of a configuration's file, and of the files that it names by `${file:PATH}`."""
+    found = {config: _stamp(config)}  # before it is read: the next check sees a change in between
     try:
         with config.open("rb") as file:
             text = file.read(MAX_BYTES).decode("utf-8", "replace")
@@ -44,26 +44,26 @@ def _stamp(path: Path) -> Stamp:
 
 
 class Watched:
-    """Compares looks. A change counts when two consecutive looks are equal. This avoids reading a file that is still
-    being written."""
+    """Compares file states. A change counts when two consecutive states are equal. This avoids reading a file that is
+    still being written."""
 
     def __init__(self, loaded: Look) -> None:
         self._loaded = self._last = loaded
 
     @property
     def files(self) -> Set[Path]:
-        """The files to look at."""
+        """The files to check."""
         return self._loaded.keys()
 
     def loaded(self, found: Look) -> None:
-        """Note the look that was taken just before the files were read, whether they could be used or not."""
+        """Store the state from directly before the files were read, whether they were valid or not."""
         self._loaded = self._last = found
 
     def has_changed(self, found: Look) -> bool:
-        """Whether the files have changed since they were read, and not since the look before."""
+        """Return whether the files have changed since they were read, and not since the previous check."""
         is_settled, self._last = found == self._last, found
         return is_settled and found != self._loaded
 
     def differs(self, found: Look) -> bool:
-        """Whether the files have changed since they were read, also if they are still changing."""
+        """Return whether the files have changed since they were read, even if they are still changing."""
         return found != self._loaded

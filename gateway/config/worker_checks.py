@@ -1,4 +1,5 @@
-"""Checks of configurations for several workers: what cannot be shared between them is refused, never silently wrong."""
+"""Checks of configurations for several workers: settings that workers cannot share are errors, so they never give
+silently wrong results."""
 
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ from gateway.config.problems import Finding
 
 
 def worker_findings(config: Config, catalog: Catalog) -> list[Finding]:
-    """Findings about keys that several workers cannot share."""
+    """Return findings about keys that several workers cannot share."""
     return [] if config.workers == 1 else list(_not_shared(config))
 
 

@@ -1,4 +1,4 @@
-"""The addresses that listeners bind and backends are reached at."""
+"""The addresses of listeners and backends."""
 
 from ipaddress import IPv6Address, ip_address, ip_network
 
@@ -11,7 +11,7 @@ _ALL_ADDRESSES = ("0.0.0.0", "::")
 class Address:
     """A host and port, or the path of a unix socket.
 
-    Port 0 lets the system choose one. `scheme` is what the configuration wrote before `://`, or empty.
+    With port 0 the system chooses a port. `scheme` is the part before `://` in the configuration, or empty.
     """
 
     host: str = ""
@@ -19,7 +19,7 @@ class Address:
     path: str = ""
     scheme: str = ""
     shared: bool = False
-    """Other processes of this gateway bind it too (SO_REUSEPORT)."""
+    """Other processes of this gateway bind the address too (SO_REUSEPORT)."""
 
     def __str__(self) -> str:
         if self.path:
@@ -29,7 +29,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether the address is reachable only from this machine."""
         if self.path or self.host == "localhost":
             return True
         try:
@@ -38,7 +38,7 @@ class Address:
             return False
 
     def clashes(self, other: "Address") -> bool:
-        """Whether the two cannot be bound at the same time."""
+        """Return whether the two addresses cannot be bound at the same time."""
         if self.path or other.path:
             return self.path == other.path
         if self.port != other.port or self.port == 0:
@@ -49,7 +49,7 @@ class Address:
 
 
 def is_ip(host: str) -> bool:
-    """Whether `host` is an IP address, without brackets, and not a name."""
+    """Return whether `host` is an IP address, without brackets, and not a name."""
     try:
         ip_address(host)
     except ValueError:
@@ -58,13 +58,14 @@ def is_ip(host: str) -> bool:
 
 
 def peer_address(name: tuple[str, int] | str | None) -> str:
-    """`host:port` of a socket's peer name; empty on a unix socket, whose clients have no address."""
+    """Return `host:port` of a socket's peer name; empty on a unix socket, whose clients have no address."""
     return _host_port(*name[:2]) if isinstance(name, tuple) else ""
 
 
 def client_of(peer: str) -> str:
-    """The client that limits per client count `peer` (`host:port`) as: its IPv4 address, or the /64 network of its IPv6
-    address, since a host may choose any address in there. Empty if there is no address, as on a unix socket."""
+    """Return the key by which per-client limits count `peer` (`host:port`): its IPv4 address, or the /64 network of its
+    IPv6 address, because a host can choose any address in this network. Empty if there is no address, for example on a
+    unix socket."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     if ":" not in host:
         return host

@@ -21,12 +21,12 @@ class Alarm:
         self._ring = ring
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
-        """When the timer fires."""
+        """The time at which the timer fires."""
         self._when = math.inf
-        """When it rings."""
+        """The time at which the alarm rings."""
 
     def set(self, seconds: float) -> None:
-        """Ring in `seconds` (at least a millisecond) instead of at the time set before."""
+        """Ring in `seconds` (at least a millisecond) instead of at the previous time."""
         self._when = when = self._loop.time() + seconds
         if when < self._due:
             self._start_timer(when)
@@ -36,7 +36,7 @@ class Alarm:
         self._when = math.inf
 
     def stop(self) -> None:
-        """Never ring again. Drops `ring` as well: its owner usually holds the alarm, which would be a reference
+        """Never ring again. Drops `ring` as well: its owner usually refers to the alarm, which would be a reference
         cycle."""
         self._ring = _do_nothing
         self.silence()
@@ -47,7 +47,7 @@ class Alarm:
     def _start_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # For a timer that is due at once uvloop returns a plain Handle, which cannot be cancelled like one.
+        # For a timer without delay uvloop returns a plain Handle, which cannot be cancelled like a TimerHandle.
         self._due = due = max(when, self._loop.time() + _MIN_SECONDS)
         self._timer = self._loop.call_at(due, self._fire)
 

@@ -1,4 +1,4 @@
-"""The raw form of BYTES tensors (V2, "Binary Tensor Data"): for each element a little-endian u32 length, then its
+"""The raw format of BYTES tensors (V2, "Binary Tensor Data"): for each element a little-endian u32 length, then its
 bytes."""
 
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,14 @@ from gateway.core.errors import DecodeError
 _LENGTH = Struct("<I")
 
 PIECE = 2**14
-"""Elements made by one call into C, during which no other thread runs: 15 million at once would take 0.6 s."""
+"""Number of elements made by one call into C, during which no other thread runs: 15 million in one call would take 0.6
+s."""
 
 _MIN_SIZE = 4096  # bytes; from here on a check for elements of one common length pays off
 
 
 def pack(elements: Iterable[bytes]) -> bytes:
-    """The raw form of `elements`."""
+    """Return the raw format of `elements`."""
     length = _LENGTH.pack
     # joining a list of parts would take 200 bytes for each element, and three times as long
     packed = bytearray()
@@ -29,13 +30,13 @@ def pack(elements: Iterable[bytes]) -> bytes:
 
 
 def packed_pieces(element: Iterable[bytes]) -> bytes:
-    """The raw form of one element that is given in pieces."""
+    """Return the raw format of one element that is given in pieces."""
     pieces = tuple(element)
     return b"".join((_LENGTH.pack(sum(map(len, pieces))), *pieces))
 
 
 def unpack(data: bytes | bytearray | memoryview) -> list[bytes]:
-    """All elements of a raw form.
+    """Return all elements of raw data.
 
     Raises:
         DecodeError: an element reaches past the end.
@@ -47,7 +48,7 @@ def unpack(data: bytes | bytearray | memoryview) -> list[bytes]:
 
 
 def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
-    """The elements of a raw form in order, in lists of at most PIECE elements.
+    """Yield the elements of raw data in order, in lists of at most PIECE elements.
 
     Raises:
         DecodeError: an element reaches past the end.
@@ -81,7 +82,7 @@ def pieces(data: bytes | bytearray | memoryview) -> Iterator[list[bytes]]:
 
 
 def count(data: bytes | bytearray | memoryview) -> int:
-    """The number of elements of a raw form, without creating them.
+    """Return the number of elements of raw data, without creating them.
 
     Raises:
         DecodeError: an element reaches past the end.
@@ -103,10 +104,10 @@ def count(data: bytes | bytearray | memoryview) -> int:
 
 
 def offsets(data: bytes | bytearray | memoryview, step: int) -> list[int]:
-    """Where every `step`-th element of a raw form begins, in bytes, and the end of the last one.
+    """Return the byte offset of every `step`-th element of raw data, and the end of the last element.
 
     Raises:
-        DecodeError: an element reaches past the end, or the number of elements is no multiple of `step`.
+        DecodeError: an element reaches past the end, or the number of elements is not a multiple of `step`.
     """
     common = _common_length(data)
     if common is not None:
@@ -122,12 +123,12 @@ def offsets(data: bytes | bytearray | memoryview, step: int) -> list[int]:
         except error as cut:
             raise _past_the_end(len(found) * step - 1) from cut
     if found[-1] != len(data):
-        raise DecodeError(f"BYTES data of {len(data)} bytes is no multiple of {step} elements")
+        raise DecodeError(f"BYTES data of {len(data)} bytes is not a multiple of {step} elements")
     return found
 
 
 def _common_length(data: bytes | bytearray | memoryview) -> int | None:
-    """The common length of all elements of a large raw form; None if they differ or the data is small."""
+    """Return the common length of all elements of large raw data; None if they differ or the data is small."""
     if len(data) < _MIN_SIZE:
         return None
     length: int = _LENGTH.unpack_from(data)[0]

@@ -1,7 +1,8 @@
-"""Casts numbers read from JSON text to a datatype. Values are checked; nothing wraps around or becomes infinite.
+"""Cast numbers read from JSON text to a datatype. Values are checked; integers never wrap around and floats never
+become infinite.
 
-Tensors that have a datatype already are converted in `bridge/datatypes.py`, as the route's `cast` says; which datatypes
-hold which others exactly is `datatypes.WIDENINGS`.
+`bridge/datatypes.py` converts tensors that already have a datatype, as the route's `cast` says; `datatypes.WIDENINGS`
+lists the exact conversions between datatypes.
 """
 
 from typing import Any
@@ -15,10 +16,11 @@ _EXACT_IN_DOUBLE = 2.0**53
 
 
 def cast(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
-    """`values` (int64, uint64, float64 or bool, any shape) as `datatype`'s dtype, in the same shape.
+    """Return `values` (int64, uint64, float64 or bool, any shape) as `datatype`'s dtype, in the same shape.
 
-    An integer datatype takes integral numbers in its range (`1.0` and `1e3` are integral, up to 2^53 through a double);
-    a float datatype rounds to nearest, and takes NaN and infinities but no finite number beyond its range.
+    An integer datatype accepts integral numbers in its range (`1.0` and `1e3` are integral, up to 2^53 through a
+    double). A float datatype rounds to nearest; it accepts NaN and infinities but refuses finite numbers beyond its
+    range.
 
     Raises:
         DecodeError: naming `what`, the first offending number and the datatype.
@@ -41,7 +43,7 @@ def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> 
             with np.errstate(over="raise"):
                 return values.astype(datatype.dtype)
         except FloatingPointError:
-            pass  # found below
+            pass  # handled below
     with np.errstate(over="ignore"):
         cast_values = (_single_for_bf16(values) if datatype is Datatype.BF16 else values).astype(datatype.dtype)
     beyond = np.isinf(cast_values.astype(np.float64)) & np.isfinite(values)
@@ -50,10 +52,10 @@ def _to_float(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -> 
 
 
 def _single_for_bf16(values: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """`values` as float32 numbers that round to the same BF16 number as `values` themselves.
+    """Return `values` as float32 numbers that round to the same BF16 numbers as `values` themselves.
 
-    ml_dtypes rounds to float32 first. There 1 + 2^-8 + 2^-40 becomes a tie between two BF16 numbers, and the tie is
-    then broken to the wrong one. Ties are therefore moved one float32 step towards the true value.
+    ml_dtypes rounds to float32 first. There 1 + 2^-8 + 2^-40 becomes a tie between two BF16 numbers, which is then
+    rounded to the wrong number. Therefore ties are moved one float32 step to the true value.
     """
     single = values.astype(np.float32)
     tie = (single.view(np.uint32) & 0xFFFF) == 0x8000
@@ -76,7 +78,7 @@ def _to_integer(values: "np.ndarray[Any, Any]", datatype: Datatype, what: str) -
     if np.count_nonzero(integers != values) == 0:
         return integers
     bounds = np.iinfo(datatype.dtype)
-    # numpy compares integer arrays with Python integers exactly, also with those beyond the array's own dtype
+    # numpy compares integer arrays with Python integers exactly, even beyond the array's own dtype
     beyond = (values < bounds.min) | (values > bounds.max)
     _refuse_first(values, beyond, datatype, what, "is out of the range of")
     return integers

@@ -1,5 +1,5 @@
-"""The values of TLS that the configuration and the transports share: which files there are, when a certificate expires,
-and whom a client's certificate names. Pure but for reading files."""
+"""The TLS values that the configuration and the transports share: the files, the expiry of a certificate, and the
+identity in a client's certificate. Pure except for reading files."""
 
 import binascii
 import errno
@@ -13,10 +13,10 @@ from typing import Any, Literal
 from gateway.core.frozen import frozen
 
 MAX_BYTES = 2**20
-"""The most bytes of a file with certificates. Debian's bundle of all public CAs has 220 KB."""
+"""Maximum size of a file with certificates, in bytes. Debian's bundle of all public CAs has 220 KB."""
 
 MAX_REVOCATION_BYTES = 16 * 2**20
-"""The most bytes of a file with revocation lists; some 400,000 certificates."""
+"""Maximum size of a file with revocation lists, in bytes; about 400,000 certificates."""
 
 
 ClientCertificates = Literal["none", "optional", "required"]
@@ -25,7 +25,7 @@ FileKey = Literal["certificate", "key", "client_ca", "client_crl", "ca"]
 
 
 class CertificateError(ValueError):
-    """A file cannot be used; `key` says which, the text why."""
+    """A file cannot be used; `key` is its key in the configuration, the text says why."""
 
     def __init__(self, key: FileKey, text: str) -> None:
         super().__init__(text)
@@ -34,8 +34,8 @@ class CertificateError(ValueError):
 
 @frozen
 class TlsFiles:
-    """The files of one place in the configuration where TLS is used; empty paths for those that it does not have.
-    `authorities` is `client_ca` of a listener, `ca` of a backend; `revocations` is `client_crl`."""
+    """The TLS files of a listener or a backend; the path of an absent file is empty. `authorities` is `client_ca` of a
+    listener, `ca` of a backend; `revocations` is `client_crl`."""
 
     certificate: str = ""
     key: str = ""
@@ -57,7 +57,8 @@ _PEM = re.compile("-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")
 
 
 def expiry(path: str, key: FileKey = "certificate") -> datetime:
-    """When the first certificate in the file expires: the server's or client's own, which precedes those that sign it.
+    """Return the time when the first certificate in the file expires: the server's or client's own certificate, which
+    comes before the certificates of its issuers.
 
     Raises:
         CertificateError: the file cannot be read, or has no certificate.
@@ -76,7 +77,7 @@ def check_revocations(path: str, key: FileKey = "client_crl") -> None:
     as a CA.
 
     Raises:
-        CertificateError: the file cannot be read, or has something else.
+        CertificateError: the file cannot be read, or has other contents.
     """
     found = set(_LABEL.findall(read(path, key, MAX_REVOCATION_BYTES)))
     if found != {_REVOCATION_LIST}:
@@ -87,7 +88,7 @@ def check_revocations(path: str, key: FileKey = "client_crl") -> None:
 
 
 def read(path: str, key: FileKey, most: int = MAX_BYTES) -> str:
-    """The text of a PEM file of at most `most` bytes. Raises CertificateError if it cannot be read."""
+    """Return the text of a PEM file of at most `most` bytes. Raises CertificateError if it cannot be read."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):  # opening a named pipe would wait for its writer
             raise CertificateError(key, "it is not a regular file")
@@ -104,8 +105,8 @@ _SEQUENCE, _INTEGER, _VERSION, _UTC_TIME = 0x30, 0x02, 0xA0, 0x17
 
 
 def _not_after(certificate: bytes) -> datetime:
-    """The end of validity in a certificate in DER (RFC 5280, section 4.1):
-    `SEQUENCE { SEQUENCE { [0] version?, serial, algorithm, issuer, SEQUENCE { notBefore, notAfter }, ...`"""
+    """Return the end of validity in a certificate in DER (RFC 5280, section 4.1): `SEQUENCE { SEQUENCE { [0] version?,
+    serial, algorithm, issuer, SEQUENCE { notBefore, notAfter }, ...`"""
     _, at, _ = _element(certificate, 0)
     _, at, _ = _element(certificate, at)
     kind, _, end = _element(certificate, at)
@@ -121,7 +122,7 @@ def _not_after(certificate: bytes) -> datetime:
 
 
 def _element(data: bytes, at: int) -> tuple[int, int, int]:
-    """The DER element at `at`: its tag, where its content begins, and where it ends."""
+    """Return the DER element at `at`: its tag, and the start and the end of its content."""
     tag, size, at = data[at], data[at + 1], at + 2
     if size & 0x80:
         count = size & 0x7F
@@ -130,8 +131,8 @@ def _element(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def identity(peer: Mapping[str, Any] | None) -> str:
-    """The principal of a verified certificate (as `SSLSocket.getpeercert` returns it): its first URI (as SPIFFE's),
-    else its first DNS name, of its subject alternative names; else the common name of its subject. Empty without a
+    """Return the principal of a verified certificate (from `SSLSocket.getpeercert`): the first URI (used by SPIFFE),
+    else the first DNS name, of its subject alternative names; else the common name of its subject. Empty without a
     certificate, and for a name with characters that cannot be printed."""
     if not peer:
         return ""

@@ -1,7 +1,7 @@
-"""V2's datatypes (specification section "Tensor Data Types", and BF16), and which can hold every value of which.
+"""V2's datatypes (specification section "Tensor Data Types", and BF16), and the exact conversions between them.
 
-The rows of Datatype are all that the codecs know of one, but for the words and numbers that a protocol has of its own:
-CONTRIBUTING.md, "Adding a datatype", lists the tables of these.
+The rows of Datatype are all that the codecs need, except a protocol's own names and numbers of datatypes:
+CONTRIBUTING.md, "Adding a datatype", lists the tables with these.
 """
 
 import re
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Kind(StrEnum):
-    """The sort of a datatype's elements."""
+    """The kind of a datatype's elements."""
 
     BOOL = "bool"
     SIGNED = "signed integer"
@@ -56,7 +56,7 @@ class Datatype(StrEnum):
 
 
 BYTES, BOOL = Datatype.BYTES, Datatype.BOOL
-"""The members that each tensor is compared with: Python 3.11 takes ten times as long to find them in the class."""
+"""The members that each tensor is compared with: Python 3.11 takes ten times as long to look them up in the class."""
 
 DATATYPES: dict[str, Datatype] = {datatype.value: datatype for datatype in Datatype}
 
@@ -67,12 +67,12 @@ _OTHER_NAMES = {
     "STR": Datatype.BYTES, "TEXT": Datatype.BYTES, "OBJECT": Datatype.BYTES,
 }  # fmt: skip
 _PREFIX = re.compile(r"TYPE_|DT_|NP\.|NUMPY\.|TORCH\.|TF\.")
-"""Of Triton's model configuration, TensorFlow, and Python."""
+"""Prefixes in Triton's model configuration, TensorFlow, and Python."""
 
 
 def meant_by(name: str) -> Datatype | None:
-    """The datatype that numpy, PyTorch, TensorFlow or Triton's model configuration calls so, in small or capital
-    letters: `float64`, `torch.half`, `DT_STRING`, `TYPE_FP32`; None if none is."""
+    """Return the datatype with this name in numpy, PyTorch, TensorFlow or Triton's model configuration, in lower or
+    upper case: `float64`, `torch.half`, `DT_STRING`, `TYPE_FP32`; None if the name is unknown."""
     bare = _PREFIX.sub("", name.upper(), count=1)
     return DATATYPES.get(bare) or _OTHER_NAMES.get(bare)
 
@@ -85,19 +85,19 @@ TENSORFLOW_NAMES: dict[Datatype, str] = {
     Datatype.BF16: "DT_BFLOAT16",
     Datatype.BYTES: "DT_STRING",
 }
-"""TensorFlow's name of each datatype (`tensorflow/core/framework/types.proto`). TensorFlow Serving and KServe V1 have
-it in their metadata."""
+"""TensorFlow's name of each datatype (`tensorflow/core/framework/types.proto`). The metadata of TensorFlow Serving and
+KServe V1 contains it."""
 
 GATEWAY_DATATYPE = "gateway_datatype"
-"""A tensor's parameter with its original datatype, set where the wire lacks that datatype and a wider one is sent.
-Wires without parameters leave it out."""
+"""A tensor's parameter with its original datatype, set if the protocol lacks that datatype and the gateway sends a
+wider one. Omitted in protocols without parameters."""
 
 NUMBERS = frozenset(datatype for datatype in Datatype if datatype.kind not in (Kind.BOOL, Kind.BYTES))
 """The integers and floats."""
 
 
 def _float_bits(datatype: Datatype) -> tuple[int, int]:
-    """The bits of a float's exponent, and of its significand with the implicit one."""
+    """Return the number of bits of a float's exponent, and of its significand with the implicit bit."""
     about: Any = ml_dtypes.finfo(datatype.dtype)  # type: ignore[no-untyped-call]
     return about.nexp, about.nmant + 1
 
@@ -107,7 +107,7 @@ def _value_bits(datatype: Datatype) -> int:
 
 
 def _holds(wide: Datatype, narrow: Datatype) -> bool:
-    """Whether every value of `narrow` is a value of `wide`."""
+    """Return whether every value of `narrow` is a value of `wide`."""
     if wide is narrow:
         return True
     if Kind.BYTES in (wide.kind, narrow.kind) or Kind.BOOL in (wide.kind, narrow.kind):
@@ -126,13 +126,14 @@ def _holds(wide: Datatype, narrow: Datatype) -> bool:
 WIDENINGS: dict[Datatype, frozenset[Datatype]] = {
     narrow: frozenset(wide for wide in Datatype if _holds(wide, narrow)) for narrow in Datatype
 }
-"""For each datatype those that hold all of its values exactly, itself included. FP64 does not hold INT64 or UINT64."""
+"""For each datatype, the datatypes that represent all of its values exactly, itself included. FP64 cannot represent all
+values of INT64 or UINT64."""
 
 
 def sent_as(datatype: Datatype, carried: Collection[Datatype]) -> Datatype | None:
-    """The datatype in which a tensor goes over a wire that has only those in `carried`: its own, or the narrowest that
-    holds all of its values, and UINT8 for BOOL; None if there is none. Of two of one size it is the integer: INT32 and
-    not FP32 for UINT16."""
+    """Return the datatype in which to send a tensor in a protocol that has only the datatypes in `carried`: its own, or
+    the narrowest that represents all of its values, and UINT8 for BOOL; None if no datatype does. If two datatypes have
+    the same size, it is the integer: INT32 and not FP32 for UINT16."""
     if datatype in carried:
         return datatype
     wider = (Datatype.UINT8,) if datatype is Datatype.BOOL else WIDENINGS[datatype]

@@ -1,12 +1,13 @@
-"""Deadlines of calls. Most calls end long before theirs, so a deadline costs little to set and to drop.
+"""Deadlines of calls. Most calls end long before their deadlines, so setting and removing a deadline is cheap.
 
-A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Here deadlines share timers: those that end within
-the same GRAIN are a group with one timer, which rings at the end of that time. A call whose deadline is dropped leaves
-its group; the timer of an empty group does nothing. So deadlines are up to a GRAIN late, and never early. Those that
-are NEAR are exact.
+A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Here deadlines share timers: deadlines that end
+within the same GRAIN form a group with one timer, which rings at the end of that time. A call whose deadline is dropped
+leaves its group; the timer of an empty group does nothing. So deadlines are up to one GRAIN late, and never early.
+Deadlines within NEAR are exact.
 
-Clients choose their deadlines. One that lies beyond LONGEST joins the group of that time, and then another one: so
-there are never more groups and timers than times within LONGEST, however many deadlines were set and dropped.
+Clients choose their deadlines. A deadline beyond LONGEST joins the group at LONGEST, and joins another group later.
+This limits the number of groups and timers to the number of grains within LONGEST, however many deadlines were set and
+dropped.
 
 Where all calls have the same limit (`TimeLimit`), one timer is enough.
 """
@@ -23,21 +24,21 @@ T = TypeVar("T")
 
 
 NEAR = 0.1
-"""Seconds below which a deadline has a timer of its own: it may even have passed already."""
+"""Seconds below which a deadline has a timer of its own; the deadline can already be in the past."""
 GRAIN = 0.01
-"""Seconds by which other deadlines may be late."""
+"""Maximum delay of other deadlines, in seconds."""
 FAR = 2.0
 """Seconds from which a deadline is far."""
 FAR_GRAIN = 0.1
-"""Seconds by which a deadline that is far may be late."""
+"""Maximum delay of a far deadline, in seconds."""
 
 
 LONGEST = 60.0
-"""Seconds after which a deadline is looked at again."""
+"""Seconds after which a more distant deadline joins another group."""
 
 
 class Ring(Protocol):
-    """A function to call at a deadline, at `when` on the loop's clock. `group` is where it waits for that."""
+    """A function to call at a deadline, at `when` on the loop's clock. `group` is the set in which it waits."""
 
     when: float
     group: "set[Ring]"
@@ -46,7 +47,7 @@ class Ring(Protocol):
 
 
 class Deadline:
-    """A deadline that is set: `act(argument)` is called then, unless it is dropped."""
+    """A deadline: `act(argument)` is called when it passes, unless the deadline is dropped."""
 
     __slots__ = ("_act", "_argument", "group", "when")
 
@@ -58,13 +59,13 @@ class Deadline:
         self._argument = argument
 
     def ring(self) -> None:
-        """The time has come."""
+        """Call the function, because the deadline has passed."""
         self._act(self._argument)
 
     def drop(self) -> None:
-        """Do not ring. May be called again, and after it has rung."""
+        """Cancel the deadline. Can be called repeatedly, and after the deadline has passed."""
         self.group.discard(self)
-        self._act, self._argument = _do_nothing, None  # they may hold the deadline, which would be a reference cycle
+        self._act, self._argument = _do_nothing, None  # can refer to the deadline: a reference cycle
 
 
 def _do_nothing(argument: object) -> None: ...
@@ -77,10 +78,10 @@ class Deadlines:
         self._loop = loop
         self._groups: dict[float, set[Ring]] = {}
         self._last: set[Ring] = set()
-        """The group that was joined last: calls that begin together mostly have the same limit."""
+        """The group that was joined last: calls that begin at the same time mostly have the same limit."""
         self._last_after = self._last_end = self._last_until = 0.0
-        """Deadlines after `_last_after` and up to `_last_end` belong to it. This is looked up again at
-        `_last_until`."""
+        """Deadlines after `_last_after` and up to `_last_end` belong to that group. `join` searches for the group again
+        at `_last_until`."""
 
     def add(self, when: float, act: Callable[[Any], object], argument: object) -> Deadline:
         """Call `act(argument)` at `when` (the loop's clock), or a little later."""
@@ -120,10 +121,10 @@ class Deadlines:
     def _ring(self, end: float) -> None:
         group = self._groups.pop(end)
         for each in list(group):
-            if each not in group:  # it was dropped by what another one did
+            if each not in group:  # the action of another deadline dropped it
                 continue
             group.discard(each)
-            if each.when > end:  # it lies beyond LONGEST
+            if each.when > end:  # the deadline is beyond LONGEST
                 self.join(each)
                 continue
             try:
@@ -133,11 +134,12 @@ class Deadlines:
 
 
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
-"""Those of the loop that asked last, and that loop: one value, because several threads may have a loop each."""
+"""The Deadlines of the loop that was used last, and that loop: one value, because several threads can each have a
+loop."""
 
 
 def deadlines() -> Deadlines:
-    """The deadlines of the running loop."""
+    """Return the deadlines of the running loop."""
     global _known
     loop, known = asyncio.get_running_loop(), _known
     if known is None or known[1] is not loop:
@@ -147,7 +149,7 @@ def deadlines() -> Deadlines:
 
 class TimeLimit:
     """A limit of the same number of seconds for many calls. They reach it in the order in which they began, so it needs
-    one timer, for the call that began first. While calls end in time, that timer is set again once in so many seconds.
+    only one timer, for the oldest call. While calls end in time, the timer is set once in this number of seconds.
 
         call = limit.begin(when, loop)
         try:
@@ -163,13 +165,13 @@ class TimeLimit:
 
     def __init__(self) -> None:
         self._running: dict[_LimitedCall, None] = {}
-        """The calls that run, the first that began first."""
+        """The running calls, the oldest first."""
         self._has_timer = False
 
     async def wait(
         self, when: float, loop: asyncio.AbstractEventLoop, awaitable: Awaitable[T], too_late: Callable[[], Exception]
     ) -> T:
-        """As `wait_until`; `when` is the limit's seconds from now, on the clock of `loop`."""
+        """Same as `wait_until`; `when` is the limit's seconds from now, on the clock of `loop`."""
         call = self.begin(when, loop)
         try:
             return await awaitable
@@ -192,9 +194,9 @@ class TimeLimit:
         return call
 
     def end(self, call: "_LimitedCall") -> None:
-        """The call has ended."""
+        """Record that the call has ended."""
         self._running.pop(call, None)
-        if call.has_rung:  # what was awaited has ended by itself before it was cancelled
+        if call.has_rung:  # the awaited operation ended by itself before it was cancelled
             call.task.uncancel()
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -209,10 +211,10 @@ class TimeLimit:
 
 
 async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[], Exception]) -> T:
-    """The result of `awaitable`, if it comes until `when` (the loop's clock). Else it is cancelled.
+    """Return the result of `awaitable` if it arrives before `when` (the loop's clock), else cancel it.
 
     Raises:
-        Exception: what `too_late` returns; there was no result in time.
+        Exception: the exception that `too_late` returns, if the result did not arrive in time.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -225,7 +227,7 @@ async def wait_until(when: float, awaitable: Awaitable[T], too_late: Callable[[]
             raise too_late() from error
         raise
     finally:
-        if limit.has_rung:  # what was awaited has ended by itself before it was cancelled
+        if limit.has_rung:  # the awaited operation ended by itself before it was cancelled
             task.uncancel()
         else:
             limit.group.discard(limit)
@@ -240,17 +242,17 @@ class _LimitedCall:
         self.when = when
         self.task = task
         self.has_rung = False
-        """Whether the task was cancelled by this, and nobody has noticed."""
+        """Whether the timer cancelled the task, and the call has not handled this yet."""
         self._cancelling = task.cancelling()
         """How often the task had been cancelled before the call began."""
 
     def ring(self) -> None:
-        """The time is over."""
+        """Cancel the task, because the time is over."""
         self.has_rung = True
         self.task.cancel()
 
     def was_ended(self) -> bool:
-        """Whether the task was cancelled because the time was over, and for no other reason."""
+        """Return whether the task was cancelled because the time was over, and for no other reason."""
         if not self.has_rung:
             return False
         self.has_rung = False

@@ -1,8 +1,8 @@
 """Pydantic models whose keys are described by docstrings: the string below an attribute is its key's description in the
 JSON Schema.
 
-Pydantic does so itself (`use_attribute_docstrings`), but reads the source of each class when the class is made. That is
-a fifth of the time that the gateway takes to start, and few processes print a schema.
+Pydantic can do this too (`use_attribute_docstrings`), but reads the source of each class when Python creates the class.
+That takes a fifth of the gateway's start time, and few processes print a schema.
 """
 
 import ast
@@ -19,13 +19,13 @@ from pydantic_core import CoreSchema
 
 
 class Documented(BaseModel):
-    """A model whose docstrings are read when its JSON Schema is made, and whose validator is made when it is first
-    used: a model that is only a part of others needs none of its own."""
+    """A model whose docstrings are read when its JSON Schema is made, and whose validator is built at its first use: a
+    model that is only a part of other models needs no validator of its own."""
 
     model_config = ConfigDict(defer_build=True)
 
     documented_by: ClassVar[type | None] = None
-    """The class that has the docstrings, if it is another one."""
+    """The class with the docstrings, if it is another class."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -39,8 +39,8 @@ class Documented(BaseModel):
 
 
 def attribute_docstrings(cls: type) -> dict[str, str]:
-    """The string below each annotated attribute, by the attribute's name, of `cls` and of the classes that it extends.
-    Those that do not stand at the top of a module whose source code is there have none."""
+    """Return the string below each annotated attribute, by the attribute's name, of `cls` and of its base classes.
+    Classes that are nested, or whose module has no source code available, have no strings."""
     found: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         if each not in _WITHOUT_KEYS:
@@ -51,9 +51,9 @@ def attribute_docstrings(cls: type) -> dict[str, str]:
 _WITHOUT_KEYS = (object, BaseModel, Documented)
 
 
-@cache  # many of the configuration's models stand in one module
+@cache  # many of the configuration's models are in one module
 def _docstrings(module: ModuleType | None) -> dict[str, dict[str, str]]:
-    """By the name of the class."""
+    """Return the attributes' strings by class name."""
     try:
         source = "" if module is None else inspect.getsource(module)
     except OSError:

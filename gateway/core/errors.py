@@ -1,5 +1,5 @@
-"""The errors that all protocols share: a Status, a Reason, and a text that says what was wrong, where, and what is
-right.
+"""The errors that all protocols share: a Status, a Reason, and a text that says what is wrong, where, and how to fix
+it.
 
 Only codecs convert a Status and a Reason to a protocol's own error numbers, and back.
 """
@@ -52,12 +52,12 @@ class Reason(Enum):
     TOO_LARGE = "too-large", Status.RESOURCE_EXHAUSTED
     OVERLOADED = "overloaded", Status.RESOURCE_EXHAUSTED
     RATE_LIMITED = "rate-limited", Status.RESOURCE_EXHAUSTED
-    """The client sent more requests than it may."""
+    """The client sent more requests than its limit allows."""
     TIMEOUT = "timeout", Status.DEADLINE_EXCEEDED
     UNREACHABLE = "unreachable", Status.UNAVAILABLE
     NOT_READY = "not-ready", Status.UNAVAILABLE
     CIRCUIT_OPEN = "circuit-open", Status.UNAVAILABLE
-    """The model failed so often that it gets no calls for a while."""
+    """The model failed so often that it gets no calls for some seconds."""
     CANCELLED = "cancelled", Status.CANCELLED
     FAILED_PRECONDITION = "failed-precondition", Status.FAILED_PRECONDITION
     ALREADY_EXISTS = "already-exists", Status.ALREADY_EXISTS
@@ -85,14 +85,13 @@ REASON_HEADER = "gateway-reason"
 """The header or metadata key of an error reply that carries its Reason between gateways."""
 
 RETRY_HEADER = "retry-after"
-"""The header (RFC 9110, section 10.2.3) or metadata key of an error reply that says in how many seconds to try
-again."""
+"""The header (RFC 9110, section 10.2.3) or metadata key of an error reply that says after how many seconds to retry."""
 
 _LONGEST_DECODE_ERROR = 2000
-"""Characters of an error about bytes that violate their protocol."""
+"""Maximum length of an error about bytes that violate their protocol, in characters."""
 
 _LONGEST_SECONDS = 9
-"""Digits of a RETRY_HEADER that is read; 30 years."""
+"""Maximum number of digits in a RETRY_HEADER; 30 years."""
 
 REASONS: dict[str, Reason] = {reason.value: reason for reason in Reason}
 
@@ -100,13 +99,12 @@ DEFAULT_REASONS: dict[Status, Reason] = {
     **{reason.status: reason for reason in reversed(Reason)},
     Status.INTERNAL: Reason.MODEL_ERROR,
 }
-"""The Reason assumed for a Status that arrived without one: the first Reason with that Status; for INTERNAL it is
+"""The Reason assumed for a Status that arrived without a Reason: the first Reason with that Status; for INTERNAL it is
 MODEL_ERROR."""
 
 
 class WrittenError(NamedTuple):
-    """An error as a server wrote it: the HTTP status, the media type and the body, and the `message` that was read of
-    it."""
+    """An error as a server wrote it: the HTTP status, the media type and the body, and the decoded `message`."""
 
     status: int
     media_type: bytes
@@ -117,7 +115,7 @@ class WrittenError(NamedTuple):
 class GatewayError(Exception):
     """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine.
 
-    `retry_after`: the seconds after which another try may succeed; None if nothing is known of it.
+    `retry_after`: the seconds after which another attempt can succeed; None if unknown.
     """
 
     def __init__(self, status: Status, reason: Reason, message: str, retry_after: float | None = None) -> None:
@@ -127,37 +125,39 @@ class GatewayError(Exception):
         self.message = message
         self.retry_after = retry_after
         self.endpoint = ""
-        """The address of the endpoint where the call failed; empty if it did not get there. Set by the Backend."""
+        """The address of the endpoint where the call failed; empty if the call did not reach an endpoint. Set by the
+        Backend."""
         self.written: WrittenError | None = None
-        """As the server wrote it, for a client of the same wire form over HTTP; None: the codec writes it."""
+        """The error as the server wrote it, for a client of the same protocol over HTTP; None: the codec encodes it."""
 
 
 class ElementError(GatewayError):
-    """An element of a tensor cannot be written: NaN where there is no word for it, bytes that are no text. The tensor
-    itself has a place."""
+    """An element of a tensor cannot be encoded: NaN in a format without NaN, bytes that are not text. The protocol can
+    represent the tensor itself."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, message)
 
 
 class DecodeError(Exception):
-    """Bytes that violate their protocol. `exchange.answer` reports them as the client's error, `ask` as the
-    backend's. What it quotes of them may be long: the text is cut."""
+    """Bytes that violate their protocol. `exchange.answer` reports them as the client's error, `ask` as the backend's.
+    The text is cut, because quoted bytes can be long."""
 
     def __init__(self, text: str = "") -> None:
         super().__init__(text if len(text) <= _LONGEST_DECODE_ERROR else f"{text[:_LONGEST_DECODE_ERROR]}...")
 
 
 class WrongReplyError(DecodeError):
-    """A backend's reply belongs to another request. The connection is closed: later replies on it may be wrong too."""
+    """A backend's reply belongs to another request. The connection is closed, because later replies on it can be wrong
+    too."""
 
 
 class TransportError(GatewayError):
     """An exchange with an endpoint failed.
 
-    - `sent`: the endpoint may have begun the request.
-    - `answered`: the endpoint answered, but not with a reply of its protocol: it refused the request, or its reply is
-      beyond a limit. This says nothing against the endpoint.
+    - `sent`: the endpoint might have begun the request.
+    - `answered`: the endpoint answered, but not with a reply of its protocol: it refused the request, or its reply
+      exceeds a limit. This does not count as a failure of the endpoint.
     - `by_proxy`: a proxy before the endpoint answered that it gets no reply from it.
     """
 
@@ -179,8 +179,8 @@ class TransportError(GatewayError):
 
 
 class DetailedError(TransportError):
-    """A TransportError with a `detail` that only clients may see to whom errors are shown whole: what a server
-    printed. `brief` is the text without it."""
+    """A TransportError with a `detail` that only clients with the permission for full errors can see: the output of a
+    server. `brief` is the text without it."""
 
     def __init__(self, status: Status, reason: Reason, brief: str, detail: str, *, sent: bool) -> None:
         shown = without_traceback(detail)
@@ -190,45 +190,45 @@ class DetailedError(TransportError):
 
 
 def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
-    """The name and value of the header that carries the Reason of `error` to another gateway."""
+    """Return the name and value of the header that carries the Reason of `error` to another gateway."""
     return REASON_HEADER.encode(), error.reason.value.encode()
 
 
 def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers of a reply that reports `error`: REASON_HEADER, and RETRY_HEADER if `retry_after` is known, in whole
-    seconds rounded up, at least 1."""
+    """Return the headers of a reply that reports `error`: REASON_HEADER, and RETRY_HEADER if `retry_after` is known, in
+    whole seconds rounded up, at least 1."""
     if error.retry_after is None:
         return (reason_field(error),)
     return reason_field(error), (RETRY_HEADER.encode(), b"%d" % max(math.ceil(error.retry_after), 1))
 
 
 def retry_after(text: str) -> float | None:
-    """The seconds in a RETRY_HEADER; None for a date, which the header may also hold, and for anything else."""
+    """Return the seconds in a RETRY_HEADER; None for a date, which the header can also hold, and for anything else."""
     return float(text) if text.isdecimal() and len(text) <= _LONGEST_SECONDS else None
 
 
 def refusal(reason: Reason, message: str, retry_after: float | None = None) -> GatewayError:
-    """An error with this Reason and its Status."""
+    """Return an error with this Reason and its Status."""
     return GatewayError(reason.status, reason, message, retry_after=retry_after)
 
 
 def invalid_input(message: str) -> GatewayError:
-    """The error for tensors or parameters of a client that are wrong."""
+    """Return the error for wrong tensors or parameters of a client."""
     return refusal(Reason.INVALID_INPUT, message)
 
 
 def invalid_output(message: str) -> GatewayError:
-    """The error for a backend's reply that is wrong."""
+    """Return the error for a wrong reply of a backend."""
     return refusal(Reason.INVALID_OUTPUT, message)
 
 
 def not_found(message: str) -> GatewayError:
-    """The error for a model or version that does not exist."""
+    """Return the error for a model or version that does not exist."""
     return refusal(Reason.MODEL_NOT_FOUND, message)
 
 
 def unsupported(message: str) -> GatewayError:
-    """The error for an operation that the model, or the protocol in between, does not have."""
+    """Return the error for an operation that the model, or the protocol in between, does not support."""
     return refusal(Reason.UNSUPPORTED, message)
 
 
@@ -249,7 +249,8 @@ def drop_tracebacks(error: BaseException) -> None:
 
 
 def without_traceback(text: str) -> str:
-    """A backend's error text as clients get it: a traceback is cut to its last line, Triton's `At:` list is removed."""
+    """Return a backend's error text as clients get it: a traceback is cut to its last line, Triton's `At:` list is
+    removed."""
     # Triton's python backend: "...message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n"
     text = text.split("\n\nAt:\n", 1)[0]
     starts = [at for mark in ("Traceback", 'File "') if (at := text.find(mark)) >= 0]
@@ -261,6 +262,6 @@ def without_traceback(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """`text` of a reply of unknown form with spaces in place of what is not printable, such as bytes of a flatbuffer.
-    Line ends and tabs stay."""
+    """Return `text` of a reply of unknown format with spaces instead of non-printable characters, such as bytes of a
+    flatbuffer. Line ends and tabs stay."""
     return "".join(each if each.isprintable() or each in "\n\r\t" else " " for each in text)

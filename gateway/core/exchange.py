@@ -1,9 +1,9 @@
-"""One request and its reply: `answer` turns a client's message into a reply, `ask` sends a request to a backend.
+"""One request and its response: `answer` turns a client's message into a reply, `ask` sends a request to a backend.
 
     client bytes ── decode_request ──▶ Request ── select ──▶ Destination            (answer)
     client bytes ◀── encode_response ── Answer ◀── Handler ── ask ──▶ backend
 
-Both decode and encode large messages in a thread (`offload`) and small ones in place.
+Both decode and encode large messages in a thread (`offload`) and small messages in place.
 """
 
 import logging
@@ -52,21 +52,21 @@ from gateway.core.web_replies import is_called_html, page_text, web_error
 log = logging.getLogger(__name__)
 
 OWN_CONTENT = "its own content"
-"""Why a message is read that could pass unread on its route: the gateway acts upon something in it."""
+"""The reason for decoding a message that its route relays unread: the gateway must act on something in it."""
 OF_SERVER = "the server's flavor"
-"""Why it is read after all: the server that was chosen does not take it as it is."""
+"""The reason for decoding it later: the selected server cannot take it unchanged."""
 
 
 class MustBeReadError(Exception):
-    """An unread request must be read before it goes to its backend, of which nothing was sent."""
+    """An unread request must be decoded before the gateway sends anything of it to its backend."""
 
 
 LONGEST_TEXT = 8192
-"""Characters of a backend's error text that are passed on to a client."""
+"""Maximum number of characters of a backend's error text in the error for the client."""
 
 
 def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
-    """The reply to a client's message, or an awaitable of it if a Handler must be waited for.
+    """Return the reply to a client's message, or an awaitable of it if the gateway must wait for a Handler.
 
     Raises nothing: every error becomes a reply. A DecodeError is reported as INVALID_ARGUMENT; an exception that is
     neither a GatewayError nor a DecodeError is logged and reported as INTERNAL.
@@ -131,11 +131,11 @@ async def _wait_for(destination: Destination, request: Request, protocol: Protoc
 
 
 def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request | None:
-    """The Request of a client's message whose content stays unread, as `decoded`; None if it must be read whatever its
-    route is.
+    """Return the Request of a client's message whose content stays unread, with the fields that `decoded` sets; None if
+    the message must be decoded on every route.
 
     Raises:
-        DecodeError, GatewayError: as the protocol's `decode_request`.
+        DecodeError, GatewayError: same as the protocol's `decode_request`.
     """
     head = protocol.relay.head(message, listener) if protocol.relay is not None else None
     if head is None:
@@ -154,18 +154,18 @@ def unread(message: Message, protocol: Protocol, listener: ListenerSettings) -> 
 
 
 def passed(response: Answer) -> Message:
-    """The reply in the answer to an `unread` request."""
+    """Return the reply in the response to an `unread` request."""
     assert isinstance(response, Response)
     assert response.unread is not None
     return response.unread
 
 
 def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request:
-    """The Request in a client's message, with the fields that say how it came (`listener` to `peer`, `principal`,
-    `record` and `deadline`).
+    """Return the Request in a client's message, with the fields that say how it came (`listener` to `peer`,
+    `principal`, `record` and `deadline`).
 
     Raises:
-        DecodeError, GatewayError: as the protocol's `decode_request`.
+        DecodeError, GatewayError: same as the protocol's `decode_request`.
     """
     record = message.record
     if record.is_timed:
@@ -182,7 +182,7 @@ def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) ->
 
 
 def _earlier(of_body: float, of_transport: float | None) -> float:
-    """The earlier of two deadlines: that in the body, and that of the transport."""
+    """Return the earlier of two deadlines: the deadline in the body, and the transport's deadline."""
     return of_body if of_transport is None else min(of_body, of_transport)
 
 
@@ -196,14 +196,14 @@ def _decoded_timed(message: Message, protocol: Protocol, listener: ListenerSetti
 
 
 def routed(request: Request, select: Select) -> Destination:
-    """The Destination of `request`. Raises GatewayError if there is none."""
+    """Return the Destination of `request`. Raises GatewayError if no route matches."""
     destination = select(request)
     request.record.routed(destination.route, destination.backend, destination.reads or OWN_CONTENT)
     return destination
 
 
 def encoded(answer: Answer, request: Request, protocol: Protocol, destination: Destination) -> Message:
-    """The message to the client with `answer`. Raises GatewayError if it has no form on the wire."""
+    """Return the message to the client with `answer`. Raises GatewayError if the protocol cannot represent it."""
     record = request.record
     if not record.is_timed:
         return protocol.encode_response(answer, request, destination.translate)
@@ -217,7 +217,8 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
 
 
 def deadline_passed() -> GatewayError:
-    """The error for a request that was not answered before the client's deadline, in the task that answers it."""
+    """Return the error for a request that was not answered before the client's deadline, in the task that answers
+    it."""
     return out_of_time("the deadline that the client set has passed")
 
 
@@ -231,20 +232,22 @@ def _error_reply(error: Exception, protocol: Protocol, request: Request | None, 
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """The reply for an error of the listener itself, to `message`."""
+    """Return the reply to `message` for an error of the listener itself."""
     return protocol.encode_error(reported(error, message), None, message)
 
 
 def reported(error: Exception, message: Message) -> GatewayError:
-    """The GatewayError to report to the client of `message` for `error`, as `as_gateway_error`. The record notes it."""
+    """Return the GatewayError to report to the client of `message` for `error`, like `as_gateway_error`, and add it to
+    the record."""
     known = as_gateway_error(error, message.record)
     message.record.failed(known, message.principal)
     return known
 
 
 def as_gateway_error(error: Exception, record: Record = UNRECORDED) -> GatewayError:
-    """The GatewayError to report to a client for `error`. Drops the traceback of `error`, which must not be raised
-    again. An unexpected error is logged with the id of the request's `record`, which the client is told."""
+    """Return the GatewayError to report to a client for `error`. Drops the traceback of `error`, which must not be
+    raised again. Logs an unexpected error with the id of the request's `record`; the client's error contains this
+    id."""
     if isinstance(error, GatewayError):
         reported = error
     elif isinstance(error, DecodeError):
@@ -262,11 +265,11 @@ def as_gateway_error(error: Exception, record: Record = UNRECORDED) -> GatewayEr
 
 
 async def ask(request: Request, protocol: Protocol, connector: Connector, target: Target) -> Answer:
-    """A backend's answer to `request`.
+    """Return a backend's response to `request`.
 
     Raises:
-        GatewayError: the error in the backend's reply; naming the backend, UNAVAILABLE if it could not be reached or
-            broke off, INTERNAL if its reply is malformed.
+        GatewayError: the error in the backend's reply; or an error with the backend's name: UNAVAILABLE if the backend
+            could not be reached or the connection broke, INTERNAL if its reply is malformed.
     """
     message = None
     if request.unread is not None:
@@ -285,7 +288,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
     if not isinstance(protocol.carrier, StreamForm):
         add_forwarded_headers(request, message, target)
     if request.deadline is not None and message.deadline is None:
-        # The transport needs the deadline even if the wire cannot carry it, to leave time to try another endpoint.
+        # The transport needs the deadline even if the protocol cannot carry it, to leave time for an attempt at another
+        # endpoint.
         set_field(message, "deadline", request.deadline)
     try:
         reply = await connector.exchange(message)
@@ -305,7 +309,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
             _close(reply)
         text = f"backend {target.backend!r} at {target.address}: {web_error(reply, message.path) or error}"
         if reply.status < 300 and is_called_html(reply):
-            text += f"; the reply is {page_text(reply)}: is the address that of the model server?"
+            text += f"; the reply is {page_text(reply)}: is this the address of the model server?"
         raise invalid_output(text) from error
     except GatewayError as error:
         sanitize_error(error, target)
@@ -318,7 +322,8 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
 
 
 def _as_written(reply: Message, error: GatewayError) -> WrittenError | None:
-    """The backend's `error` as its `reply` has it; None if that is no JSON, is long, or shows a traceback."""
+    """Return the backend's `error` in the encoding of its `reply`; None if the reply is not JSON, is long, or shows a
+    traceback."""
     media_type, body = reply.headers.get("content-type"), reply.body
     if reply.status < 400 or not media_type.startswith("application/json") or len(body) > LONGEST_TEXT:
         return None
@@ -329,11 +334,11 @@ def _as_written(reply: Message, error: GatewayError) -> WrittenError | None:
 
 
 async def relayed(reply: Message, request: Request, protocol: Protocol, target: Target) -> Response:
-    """The Response with a backend's `reply` to an unread `request`, as it came. Where that is not possible, both are
-    read.
+    """Return the Response with a backend's unchanged `reply` to an unread `request`. If the reply cannot be relayed
+    unchanged, decode both.
 
     Raises:
-        DecodeError, GatewayError: as the protocol's `decode_response`.
+        DecodeError, GatewayError: same as the protocol's `decode_response`.
     """
     assert protocol.relay is not None
     passing = protocol.relay.reply(reply, request, target)
@@ -345,10 +350,10 @@ async def relayed(reply: Message, request: Request, protocol: Protocol, target: 
 
 
 async def after_all(request: Request, protocol: Protocol) -> Request:
-    """The unread `request` with its content, for a server that does not take its message as it is.
+    """Return the unread `request` with its content, for a server that cannot take its message unchanged.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, it is malformed; as `decode_request`.
+        GatewayError: INVALID_ARGUMENT if the message is malformed; the errors of `decode_request`.
     """
     assert request.unread is not None
     request.record.read(OF_SERVER)
@@ -362,10 +367,10 @@ async def after_all(request: Request, protocol: Protocol) -> Request:
 
 
 async def for_server(request: Request, protocol: Protocol) -> Request:
-    """As `after_all`, where the content can be written for the server without the model's signature.
+    """Same as `after_all`, for content that can be encoded for the server without the model's signature.
 
     Raises:
-        MustBeReadError: it cannot.
+        MustBeReadError: encoding needs the signature.
     """
     read = await after_all(request, protocol)
     if read.schemaless:
@@ -374,7 +379,8 @@ async def for_server(request: Request, protocol: Protocol) -> Request:
 
 
 async def written(answer: Answer, read: Request, request: Request) -> Response:
-    """The Response with the reply to the client that says `answer`. `read` is the unread `request` after all."""
+    """Return the Response with the reply to the client for `answer`. `read` is the decoded form of the unread
+    `request`."""
     assert request.unread is not None
     large = isinstance(answer, Response) and are_large(answer.outputs)
     reply = await worked(request.unread.write, answer, read, read.translate, large=large)
@@ -382,20 +388,20 @@ async def written(answer: Answer, read: Request, request: Request) -> Response:
 
 
 def _close(reply: Message) -> None:
-    """Close the connection that this reply came over."""
+    """Close the connection of this reply."""
     if isinstance(reply, ReplyMessage) and reply.close is not None:
         reply.close()
 
 
 def with_backend(error: TransportError, target: Target) -> TransportError:
-    """`error` with the backend's name and address before its text."""
+    """Return `error` with the backend's name and address before its text."""
     text = f"backend {target.backend!r} at {target.address}: {error.message}"
     return TransportError(error.status, error.reason, text, sent=error.sent, retry_after=error.retry_after)
 
 
 def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
-    """Put the backend before the text of its `error`, in `reply` to the message `asked`, if that does not read like a
-    model server's: an error page, a redirect, or nothing."""
+    """Put the backend before the text of its `error`, in `reply` to the message `asked`, if the text does not look like
+    a model server's: an error page, a redirect, or nothing."""
     text = web_error(reply, asked.path)
     if text:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
@@ -407,7 +413,7 @@ def name_sender(error: GatewayError, reply: Message, asked: Message, target: Tar
 
 
 def sanitize_error(error: GatewayError, target: Target) -> None:
-    """Remove tracebacks from the text of a backend's error and bound its length. If that changes it, log the
+    """Remove tracebacks from the text of a backend's error and limit its length. If that changes it, log the
     original."""
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:

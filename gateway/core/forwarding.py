@@ -1,7 +1,7 @@
 """Headers added to each request to a backend: the client's `forward_headers`, the request id, and the number of
 gateways passed so far.
 
-The count stops requests that go round: a route may lead to its own listener, directly or through another gateway.
+The count stops routing loops: a route can lead to its own listener, directly or through another gateway.
 """
 
 import re
@@ -16,18 +16,18 @@ from gateway.core.types import Headers, Message, Metadata, Request
 
 HOPS = "gateway-hops"
 MOST_HOPS = 8
-"""The largest number of gateways that one request may pass."""
+"""Maximum number of gateways that one request can pass."""
 
 _HOPS = HOPS.encode()
 _IDS = (ID_HEADER, TRACE_HEADER)
 _FIRST = (_HOPS, b"1")
 
-# what RFC 9110 section 5.5 forbids in a field value
+# the characters that RFC 9110 section 5.5 forbids in a field value
 _CONTROL = re.compile("[\0-\x08\x0a-\x1f\x7f]")
 
 
 def add_forwarded_headers(request: Request, message: Message, target: Target) -> None:
-    """Add to `message`, which was just encoded for `target`, the headers that `target` gets.
+    """Add to `message`, which was just encoded for `target`, the headers for `target`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, a header to be forwarded is not text; FAILED_PRECONDITION, the request has
@@ -44,8 +44,8 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
 
 
 def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
-    """The headers `own` of the protocol, the number of gateways passed, and the headers of the client that `target`
-    gets."""
+    """Return the protocol's own headers `own`, the number of gateways passed, and the client's headers to forward to
+    `target`."""
     received, forwarded = request.headers, target.forward_headers
     passed = received.first.get(_HOPS)
     raw = [*own.raw, _FIRST if passed is None else _next_hop(passed, target), *target.own_headers]
@@ -58,7 +58,7 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
 
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
-    """The headers of the client to be forwarded, but for those that are written from the record."""
+    """Return the client's headers to forward, except the headers that are written from the record."""
     if record.telling.forwards and record.id:
         names = tuple(name for name in names if name not in _IDS)
     if record.context is not None:
@@ -88,7 +88,8 @@ def _check(name: str, text: bytes) -> None:
 
 
 def _next_hop(text: bytes, target: Target) -> tuple[bytes, bytes]:
-    """The header with the number of gateways passed, this one included, where the request came with `text`."""
+    """Return the header with the number of gateways passed, this gateway included, for a request that came with
+    `text`."""
     passed = int(text) if text.isdigit() and len(text) < 4 else MOST_HOPS
     if passed >= MOST_HOPS:
         raise refusal(

@@ -1,12 +1,12 @@
-"""How values are made: types whose fields nobody assigns to, so that many may hold one value.
+"""Immutable value types: no code assigns to their fields, so several owners can share one value.
 
-- Types that each request makes values of are msgspec Structs with `frozen=True`. Their constructor and their copies are
-  written in C: 60 ns for three fields, 150 ns for 24.
-- All others are dataclasses, made by `@frozen`. Their constructor takes 100 ns for each field, and they show themselves
-  and are compared as dataclasses are.
+- Types whose values are created for each request are msgspec Structs with `frozen=True`. Their constructor and their
+  copies are written in C: 60 ns for three fields, 150 ns for 24.
+- All others are dataclasses, made by `@frozen`. Their constructor takes 100 ns for each field. They have the repr and
+  the equality of dataclasses.
 
-Both raise AttributeError where a field is assigned to. `replace` makes a changed copy of either. `replace_struct`
-does so of a Struct alone, in a third of the time (0.12 us).
+Both raise AttributeError if a field is assigned to. `replace` makes a changed copy of either. `replace_struct` does the
+same for Structs only, in a third of the time (0.12 us).
 """
 
 from collections.abc import Callable
@@ -38,29 +38,30 @@ else:
     from msgspec.structs import replace as replace_struct
 
     def replace(old: T, /, **changes: object) -> T:
-        """A copy of `old` with some fields changed; type-checked as `dataclasses.replace`. Raises TypeError for a field
-        that does not exist."""
+        """Return a copy of `old` with some fields changed; type-checked like `dataclasses.replace`. Raises TypeError
+        for a field that does not exist."""
         return (replace_struct if isinstance(old, Struct) else _replace_dataclass)(old, **changes)
 
 
 set_field: Callable[[Struct, str, object], None] = force_setattr
-"""Sets a field of a Struct that was just created and that nobody but the caller has seen."""
+"""Sets a field of a Struct that was just created and that only the caller has a reference to."""
 
 
 def extended(kind: type[T], old: object, *more: object) -> T:
-    """A value of `kind`, a subclass of the type of `old`: the fields of `old`, then `more` for those that it adds."""
+    """Return a value of `kind`, a subclass of the type of `old`: the fields of `old`, then `more` for the additional
+    fields."""
     if isinstance(old, Struct):
         return kind(*astuple(old), *more)
     return kind(*[getattr(old, name) for name in field_names(old.__class__)], *more)
 
 
 def field_names(kind: type[Any]) -> list[str]:
-    """The names of a value type's fields, in the constructor's order."""
+    """Return the names of a value type's fields, in the constructor's order."""
     return list(kind.__struct_fields__) if issubclass(kind, Struct) else [each.name for each in fields(kind)]
 
 
 def equal_without(uncompared: frozenset[str], one: Struct, other: object) -> bool:
-    """Whether two Structs are of one type and equal in all fields but `uncompared`."""
+    """Return whether two Structs are of the same type and equal in all fields except `uncompared`."""
     if other.__class__ is not one.__class__:
         return False
     names = [name for name in one.__struct_fields__ if name not in uncompared]

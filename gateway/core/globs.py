@@ -1,8 +1,9 @@
-"""Globs of model names, as fnmatch reads them: what their wildcards matched, and names made of it.
+"""Globs of model names, with the syntax of fnmatch: the texts that their wildcards matched, and names made from these
+texts.
 
-A wildcard is `*`, `?` or `[...]`. Every `*` but the last takes the shortest text after which the rest up to the next
-`*` fits. No longer text is tried after that: clients choose the names, and backtracking would let them choose how long
-it takes.
+A wildcard is `*`, `?` or `[...]`. Every `*` except the last takes the shortest text after which the rest up to the next
+`*` matches. Longer texts are not tried: clients choose the names, so with backtracking a client could make matching
+slow.
 """
 
 import re
@@ -12,7 +13,7 @@ from typing import TypeAlias
 
 from gateway.core.frozen import frozen
 
-# A `]` that comes first in `[...]` is a member, and a `[` without its `]` is a plain character.
+# A `]` that comes first in `[...]` is a member, and a `[` without a closing `]` is a plain character.
 TOKEN = re.compile(r"\*|\?|\[!?+\]?+[^\]]*\]|.", re.DOTALL)
 """One wildcard or character of a glob."""
 
@@ -20,12 +21,12 @@ _CAPTURE = re.compile(r"\{([0-9]+)\}")
 
 
 def wildcards(glob: str) -> list[str]:
-    """The wildcards in `glob`, in their order."""
+    """Return the wildcards in `glob`, in their order."""
     return [token for token in TOKEN.findall(glob) if _is_wildcard(token)]
 
 
 def captures(template: str) -> tuple[int, ...]:
-    """The numbers in `{0}`, `{1}`, ... in `template`, in their order."""
+    """Return the numbers in `{0}`, `{1}`, ... in `template`, in their order."""
     return tuple(int(each) for each in _CAPTURE.findall(template))
 
 
@@ -58,7 +59,7 @@ class ModelRenaming:
         self._is_invertible = 0 in used or used >= set(range(1, len(captured)))
 
     def __call__(self, name: str) -> str:
-        """The backend's name for a name that the glob matches; any other name is returned unchanged."""
+        """Return the backend's name for a name that the glob matches; any other name is returned unchanged."""
         found = self._pattern.fullmatch(name)
         if found is None:
             return name
@@ -66,7 +67,8 @@ class ModelRenaming:
         return "".join(part.text if part.capture is None else groups[part.capture] for part in self._parts)
 
     def client_name(self, name: str) -> str | None:
-        """A clients' name that becomes the backend's `name`; None if there is none, or it cannot be told."""
+        """Return a client's name that maps to the backend's `name`; None if no name does, or it cannot be
+        determined."""
         found = self._backend.fullmatch(name) if self._is_invertible else None
         if found is None:
             return None
@@ -76,7 +78,7 @@ class ModelRenaming:
         return client if self._pattern.fullmatch(client) and self(client) == name else None
 
     def _filled(self, taken: Mapping[int, str]) -> str:
-        """The glob with texts in place of its wildcards."""
+        """Return the glob with texts instead of its wildcards."""
         texts, number = [], 0
         for token in self._tokens:
             number += _is_wildcard(token)
@@ -85,24 +87,24 @@ class ModelRenaming:
 
 
 Rewritten: TypeAlias = str | ModelRenaming | None
-"""The backend's name of a model: this one, one made of the clients' name, or the clients' name itself."""
+"""The backend's name of a model: a fixed name, a name made from the client's name, or the client's name itself."""
 
 
 def backend_name(rewritten: Rewritten, name: str) -> str:
-    """The backend's name of the model that clients call `name`."""
+    """Return the backend's name of the model that clients call `name`."""
     if rewritten is None:
         return name
     return rewritten if isinstance(rewritten, str) else rewritten(name)
 
 
 def client_name(rewritten: Rewritten, name: str) -> str | None:
-    """A name by which clients reach the model that the backend calls `name`; None if it cannot be told."""
+    """Return a name by which clients reach the model that the backend calls `name`; None if it cannot be determined."""
     return rewritten.client_name(name) if isinstance(rewritten, ModelRenaming) else None if rewritten else name
 
 
 def _parts(template: str) -> tuple[_Part, ...]:
-    """The template in parts: texts of one character each, and captures."""
-    pieces = _CAPTURE.split(template)  # texts at even places, numbers at odd ones
+    """Return the template in parts: texts of one character each, and captures."""
+    pieces = _CAPTURE.split(template)  # texts at even positions, numbers at odd positions
     parts: list[_Part] = []
     for at, piece in enumerate(pieces):
         parts += [_Part(capture=int(piece))] if at % 2 else [_Part(each) for each in piece]
@@ -114,8 +116,8 @@ def _is_wildcard(token: str) -> bool:
 
 
 def _compiled(tokens: Sequence[str]) -> re.Pattern[str]:
-    """The regular expression of these tokens, with a group for each wildcard. The text between two `*` is found by an
-    atomic group, so that there is no backtracking between them."""
+    """Return the regular expression of these tokens, with a group for each wildcard. An atomic group matches the text
+    between two `*`, so no backtracking occurs between them."""
     segments = [""]
     for token in tokens:
         if token == "*":
@@ -132,6 +134,6 @@ def _compiled(tokens: Sequence[str]) -> re.Pattern[str]:
 
 
 def _character_class(token: str) -> str:
-    """`[...]` of a glob as a regular expression, translated by fnmatch itself."""
+    """Return `[...]` of a glob as a regular expression, translated by fnmatch itself."""
     whole = translate(token)
     return whole.removeprefix("(?s:").removesuffix(r")\Z").removesuffix(r")\z")

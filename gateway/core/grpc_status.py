@@ -1,4 +1,4 @@
-"""Errors in gRPC replies, shared by the protocols that gRPC carries."""
+"""Errors in gRPC replies, shared by the protocols over gRPC."""
 
 import re
 
@@ -15,16 +15,16 @@ from gateway.core.errors import (
 from gateway.core.types import Headers, Message
 
 MAX_ERROR_TEXT = 8192
-"""Bytes of an error's text that are read."""
+"""Maximum number of bytes read from an error's text."""
 
 PUSHBACK_HEADER = "grpc-retry-pushback-ms"
-"""The metadata key by which a gRPC server says when to try again (gRFC A6): milliseconds, negative for never."""
+"""The metadata key by which a gRPC server says when to retry (gRFC A6): milliseconds, negative for never."""
 
 _STATUSES = {status.value: status for status in Status}
 
 _EXHAUSTED = (
-    # "SERVER: Received message larger than max (5 vs. 4)" of C, C++, Python, Ruby and PHP, which Go and Node begin in
-    # another way; "gRPC message exceeds maximum size 4: 5" of Java; "Received message exceeds the maximum configured
+    # "SERVER: Received message larger than max (5 vs. 4)" of C, C++, Python, Ruby and PHP, with other first words in Go
+    # and Node; "gRPC message exceeds maximum size 4: 5" of Java; "Received message exceeds the maximum configured
     # message size." of .NET
     (
         re.compile(r"message (after decompression )?larger than max|message exceeds (the )?maximum", re.I),
@@ -33,14 +33,14 @@ _EXHAUSTED = (
     # "received metadata size exceeds hard limit (value length 9000 vs. 8192)"
     (re.compile(r"metadata size exceeds", re.I), Reason.HEADERS_TOO_LARGE),
 )
-"""The texts by which gRPC's libraries say that a message has too many bytes, and its headers. RESOURCE_EXHAUSTED with
-any other text is a server that has too much to do."""
+"""The texts of gRPC libraries for a message, or headers, with too many bytes. RESOURCE_EXHAUSTED with any other text
+means an overloaded server."""
 
 
 def error_of(reply: Message) -> GatewayError:
-    """The error in a backend's reply with a status other than 0. The body is its text; trailers may hold its Reason,
-    and when to try again."""
-    # gRPC treats a code that the receiver does not know as UNKNOWN
+    """Return the error in a backend's reply with a status other than 0. The body is its text; trailers can contain its
+    Reason, and when to retry."""
+    # gRPC treats an unknown code as UNKNOWN
     status = _STATUSES.get(reply.status, Status.UNKNOWN)
     text = bytes(reply.body[:MAX_ERROR_TEXT]).decode("utf-8", "replace").strip()
     reason = REASONS.get(reply.headers.get(REASON_HEADER)) or _reason_of(status, text)
@@ -48,7 +48,7 @@ def error_of(reply: Message) -> GatewayError:
 
 
 def pause_of(headers: Headers) -> float | None:
-    """The seconds after which a server asks to try again; None if it does not say."""
+    """Return the seconds after which a server asks the client to retry; None if it does not say."""
     pushback = headers.get(PUSHBACK_HEADER)
     seconds = retry_after(headers.get(RETRY_HEADER))
     if seconds is None and (milliseconds := retry_after(pushback)) is not None:

@@ -1,11 +1,11 @@
-"""Tables in HTML, as notebooks show values."""
+"""HTML tables for values in notebooks."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> str:
-    """A table of texts, which are escaped. `caption` stands above it."""
+    """Return a table of texts, which are escaped. `caption` is above it."""
     above = f"<caption>{escape(caption)}</caption>" if caption else ""
     head = "".join(f"<th>{escape(each)}</th>" for each in heads)
     body = "".join(f"<tr>{''.join(f'<td>{escape(each)}</td>' for each in row)}</tr>" for row in rows)

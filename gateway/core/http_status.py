@@ -46,14 +46,14 @@ REASONS_BY_NUMBER = {
     503: Reason.UNREACHABLE,
     504: Reason.TIMEOUT,
 }
-"""The Reason of a backend's error reply that carries none, by its status code. Any other code is MODEL_ERROR."""
+"""The Reason of a backend's error reply without a Reason, by its status code. Any other code is MODEL_ERROR."""
 
 
 def number(error: GatewayError) -> int:
-    """The status code of the reply to `error`."""
+    """Return the status code of the reply to `error`."""
     return _BY_REASON.get(error.reason) or number_of_status(error.status)
 
 
 def number_of_status(status: Status) -> int:
-    """The status code for `status` where the Reason does not count: the usual mapping of gRPC's codes to HTTP."""
+    """Return the status code for `status` if the Reason does not matter: the usual mapping of gRPC's codes to HTTP."""
     return _BY_STATUS.get(status, 500)

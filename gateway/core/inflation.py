@@ -1,8 +1,9 @@
-"""Inflates compressed content within limits.
+"""Decompress content within size limits.
 
-A few compressed bytes can stand for gigabytes. The inflated size is bounded by `limits.message` and, where it is lower
-than what zlib can reach, by `limits.inflation` times the compressed size; content beyond that is refused while it is
-inflated. The formats are zlib and gzip. Raw deflate is refused, and so are bytes after the end of the compressed data.
+A few compressed bytes can expand to gigabytes. The decompressed size is limited by `limits.message` and, where it is
+lower than the ratio that zlib can reach, by `limits.inflation` times the compressed size; decompression stops and
+refuses content beyond these limits. The formats are zlib and gzip. Raw deflate and bytes after the end of the
+compressed data are refused.
 """
 
 import zlib
@@ -13,33 +14,33 @@ from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 
 ANY_RATIO = 2**20
-"""Content may inflate to this many bytes at any ratio, if `limits.message` allows it."""
+"""Content can inflate to this many bytes at any ratio, if `limits.message` allows it."""
 
 WINDOWS = {"gzip": 31, "deflate": 15, "zlib": 15}
 """The `wbits` argument of zlib for each coding: 15 is the zlib format with the largest window, 31 (16 + 15) is gzip.
 HTTP and gRPC call the zlib format `deflate` (RFC 9110 section 8.4.1.2)."""
 
 _PIECE = 16 * 2**10
-"""Compressed bytes that zlib is given at a time. They inflate to at most 1,032 times as many."""
+"""Compressed bytes that zlib gets at a time. They inflate to at most 1,032 times as many."""
 _INFLATED_PIECE = 2**20
-"""Inflated bytes that zlib gives at a time: it holds them twice meanwhile."""
+"""Inflated bytes that zlib returns at a time: during the call it holds them twice."""
 
 
 def max_inflated_size(size: int, limits: Limits) -> int:
-    """The number of bytes that `size` compressed bytes may inflate to."""
+    """Return the maximum number of bytes to which `size` compressed bytes can inflate."""
     return min(limits.message, max(ANY_RATIO, limits.inflation * size))
 
 
 def limit_error(what: str, size: int, limits: Limits) -> GatewayError:
-    """The error for content (`what`: the body, the payload) of `size` compressed bytes that inflates to more than
-    allowed."""
+    """Return the error for content (`what`: the body, the payload) of `size` compressed bytes that inflates to more
+    than the limit."""
     allowed = f"limits.message, {limits.message} bytes, and limits.inflation, {limits.inflation} times its size"
     text = f"{what} of {size} compressed bytes inflates to more than {max_inflated_size(size, limits)} bytes"
     return refusal(Reason.TOO_LARGE, f"{text}, the most that is allowed: {allowed} (or 1 MiB, if that is more)")
 
 
 def inflated(data: Buffer, coding: str, limits: Limits, what: str) -> Iterator[bytes]:
-    """The inflated content of `data` in pieces; `coding` is a key of WINDOWS, `what` names the content in errors.
+    """Yield the inflated content of `data` in pieces; `coding` is a key of WINDOWS, `what` names the content in errors.
 
     Raises:
         DecodeError: not in that coding, cut short, or followed by other bytes.

@@ -1,4 +1,4 @@
-"""Bounds the number of log lines about events that a client or a server can cause at will."""
+"""Limit the number of log lines about events that a client or a server can cause as often as it likes."""
 
 import logging
 from collections.abc import Callable, Hashable
@@ -14,8 +14,8 @@ class LogLimit:
     """Writes at most `lines` log lines per key in `seconds` seconds. The first line after that says how many were left
     out.
 
-    A key is what a line is about: an endpoint, a listener. It must not come from clients: only the last `MOST_KEYS`
-    keys are remembered.
+    A key is the subject of a line: an endpoint, a listener. Keys must not come from clients: only the last `MOST_KEYS`
+    keys are stored.
     """
 
     def __init__(
@@ -32,8 +32,8 @@ class LogLimit:
         self._intervals: dict[Hashable, _Interval] = {}
 
     def write(self, key: Hashable, level: int, text: str, *values: object, error: BaseException | None = None) -> None:
-        """Log `text % values` at `level`, with the traceback of `error` if there is one, unless too many lines about
-        `key` were written lately."""
+        """Log `text % values` at `level`, with the traceback of `error` if given, unless too many lines about `key`
+        were written recently."""
         if (left_out := self._take(key)) is None:
             return
         if left_out:
@@ -41,8 +41,8 @@ class LogLimit:
         self._log.log(level, text, *values, exc_info=error)
 
     def passes(self, record: logging.LogRecord) -> bool:
-        """Whether a line that a library writes may be written: as a filter of the library's log. The text of the line,
-        without its values, is the key."""
+        """Return whether a library's log line passes: as a filter of the library's log. The text of the line, without
+        its values, is the key."""
         if (left_out := self._take(record.msg)) is None:
             return False
         if left_out:
@@ -50,7 +50,8 @@ class LogLimit:
         return True
 
     def _take(self, key: Hashable) -> int | None:
-        """How many lines about `key` were left out before the one that may be written now; None if it may not."""
+        """Return how many lines about `key` were left out before the line that can be written now; None if it exceeds
+        the limit."""
         now = self._clock()
         left_out = 0
         interval = self._intervals.get(key)

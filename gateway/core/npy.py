@@ -1,7 +1,7 @@
 """Files of numpy's format, `.npy` (versions 1 to 3): one array with its datatype and shape.
 
-numpy parses the header, a Python literal of at most 4096 bytes. The header is then checked against the size of the
-file: `numpy.load` would allocate memory for whatever shape it states, and run the pickles of arrays of objects.
+numpy parses the header, a Python literal of at most 4096 bytes. This module then checks the header against the size of
+the file: `numpy.load` would allocate memory for any shape in the header, and run the pickles of arrays of objects.
 """
 
 from functools import lru_cache
@@ -21,15 +21,15 @@ _MAGIC = b"\x93NUMPY"
 _VERSIONS = {
     b"\1\0": (Struct("<H"), read_array_header_1_0),
     b"\2\0": (Struct("<I"), read_array_header_2_0),
-    b"\3\0": (Struct("<I"), read_array_header_2_0),  # UTF-8 instead of Latin-1, for names of fields
+    b"\3\0": (Struct("<I"), read_array_header_2_0),  # UTF-8 instead of Latin-1, for field names
 }
-"""For each version: how the length of the header is written, and what parses it."""
+"""For each version, the encoding of the header's length, and the header's parser."""
 _MAX_HEADER = 4096
 
 
 def decode(file: Buffer, what: str) -> Tensor:
-    """The array in `file` as a tensor without a name. Its data is a view of `file` if that is in little-endian and
-    row-major order; other orders are converted.
+    """Return the array in `file` as a tensor without a name. Its data is a view of `file` if the array is in
+    little-endian and row-major order; other orders are converted.
 
     Raises:
         DecodeError: not a .npy file, not numbers or booleans, or fewer or more bytes than the header states; names
@@ -54,7 +54,7 @@ def decode(file: Buffer, what: str) -> Tensor:
 
 
 def encode(tensor: Tensor) -> tuple[Buffer, Buffer]:
-    """The file of a tensor: its header and its data. BF16, which the format does not have, is widened to FP32.
+    """Return the file of a tensor: its header and its data. BF16, which the format lacks, is widened to FP32.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, the tensor is BYTES: arrays of objects are pickles, and numpy's own texts and
@@ -65,7 +65,7 @@ def encode(tensor: Tensor) -> tuple[Buffer, Buffer]:
 
 
 def storable(tensor: Tensor) -> Tensor:
-    """`tensor` in a datatype that the format has: BF16 is widened to FP32. Raises as `encode`."""
+    """Return `tensor` in a datatype that the format has: BF16 is widened to FP32. Raises the errors of `encode`."""
     if tensor.datatype is BYTES:
         raise invalid_input(f"{tensor.name} is BYTES, but .npy files hold numbers and booleans")
     if tensor.datatype is not Datatype.BF16:
@@ -76,7 +76,7 @@ def storable(tensor: Tensor) -> Tensor:
 
 @lru_cache(1024)
 def header(datatype: Datatype, shape: Shape) -> bytes:
-    """All that stands before the data of an array in row-major order."""
+    """Return all bytes before the data of an array in row-major order."""
     file = BytesIO()
     write_array_header_1_0(file, {"descr": datatype.dtype.str, "fortran_order": False, "shape": shape})
     return file.getvalue()
@@ -90,7 +90,7 @@ def _datatype(dtype: "np.dtype[Any]", what: str) -> Datatype:
 
 
 def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shape, int]:
-    """The dtype, whether the order is Fortran's (column-major), the shape, and the offset of the data."""
+    """Return the dtype, whether the order is Fortran's (column-major), the shape, and the offset of the data."""
     version = _VERSIONS.get(bytes(file[6:8])) if bytes(file[:6]) == _MAGIC else None
     if version is None or len(file) < 8 + version[0].size:
         raise DecodeError(f"{what} is no .npy file of version 1, 2 or 3")
@@ -100,7 +100,7 @@ def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shap
         raise DecodeError(f"{what}: the header of the .npy file ends at byte {start}, of {len(file)}")
     try:
         dtype, is_fortran, shape = _parse_header(bytes(file[:start]))
-    # a header that is not Python, or too deep for its parser, raises nearly anything
+    # a header that is not Python, or too deep for its parser, can raise nearly any exception
     except Exception as error:
         raise DecodeError(f"{what}: the header of the .npy file is not that of an array of numbers") from error
     return dtype, is_fortran, shape, start
@@ -108,7 +108,8 @@ def _decode_header(file: Buffer, what: str) -> tuple["np.dtype[Any]", bool, Shap
 
 @lru_cache(256)
 def _parse_header(header: bytes) -> tuple["np.dtype[Any]", bool, Shape]:
-    """The same from the bytes before the data. Cached: headers repeat, and numpy takes 20 us to parse one."""
+    """Return the same values from the bytes before the data. Cached: headers repeat, and numpy takes 20 us to parse
+    one."""
     _, parse = _VERSIONS[header[6:8]]
     file = BytesIO(header)
     file.seek(8)

@@ -1,4 +1,4 @@
-"""The operations that a client can ask for."""
+"""The operations that a client can request."""
 
 from enum import Enum
 
@@ -30,15 +30,15 @@ class Operation(Enum):
     APPLY_JACOBIAN = "apply_jacobian"
     APPLY_HESSIAN = "apply_hessian"
 
-    # Members are singletons: identity is equality, and hashing by it keeps cached lookups cheap.
+    # Members are singletons: comparing and hashing by identity keeps cached lookups cheap.
     __hash__ = object.__hash__
 
 
 WORDS = {each: each.value for each in Operation}
-"""The values of the operations. Looking them up here costs a quarter of asking a member."""
+"""The values of the operations. A lookup in this table costs a quarter of reading a member's `value`."""
 
 INFER, STREAM = Operation.INFER, Operation.STREAM
-"""The members that each request is compared with: Python 3.11 takes ten times as long to find them in the class."""
+"""The members that each request is compared with: Python 3.11 takes ten times as long to look them up in the class."""
 
 SERVER_OPERATIONS = frozenset(
     {
@@ -52,50 +52,49 @@ SERVER_OPERATIONS = frozenset(
         Operation.ALL_STATISTICS,
     }
 )
-"""Operations on the server as a whole: they name no model and take no route. ONLINE and OFFLINE change whether the
-listener that received them reports itself ready. STATISTICS asks for figures of that listener's requests for each
-second, ALL_STATISTICS for the counters of every model."""
+"""Operations on the server as a whole: they name no model and use no route. ONLINE and OFFLINE change whether the
+listener that received them reports itself ready. STATISTICS requests figures of that listener's requests for each
+second, ALL_STATISTICS the counters of every model."""
 
 CONTROL_OPERATIONS = frozenset({Operation.LOAD, Operation.UNLOAD, Operation.TRACE_SETTINGS, Operation.LOG_SETTINGS})
 """Operations that show or change how a model server runs. They are refused unless the listener has `allow_control`.
-LOG_SETTINGS never names a model and TRACE_SETTINGS need not; without a model they take a route without
+LOG_SETTINGS never names a model, and a model is optional in TRACE_SETTINGS; without a model they use a route without
 `match.model`."""
 
 EXTENSION_OPERATIONS = CONTROL_OPERATIONS | {Operation.CONFIG, Operation.MODEL_STATISTICS}
-"""Operations on models and servers that a protocol has only if its `Servers.extensions` say so."""
+"""Operations on models and servers that a protocol supports only if its `Servers.extensions` say so."""
 
 DERIVATIVES: dict[Operation, tuple[str, ...]] = {
     Operation.GRADIENT: ("out_wrt", "in_wrt", "sens"),
     Operation.APPLY_JACOBIAN: ("out_wrt", "in_wrt", "vec"),
     Operation.APPLY_HESSIAN: ("out_wrt", "in_wrt1", "in_wrt2", "sens", "vec"),
 }
-"""For each derivative the names of the tensors that follow the model's own inputs, in this order. Tensor protocols have
-them as extra inputs of a companion model (`M.gradient`), whose only output is COMPANION_OUTPUT."""
+"""For each derivative, the names of the tensors that follow the model's own inputs, in this order. Tensor protocols
+have them as additional inputs of a derivative model (`M.gradient`), whose only output is COMPANION_OUTPUT."""
 
 CALLS = frozenset({Operation.INFER, Operation.EXPLAIN, Operation.STREAM, *DERIVATIVES})
 """The operations that run a model."""
 
 WAKING = CALLS | {Operation.METADATA}
-"""The operations that are worth the start of a server. Bridges and UM-Bridge's clients ask for metadata before their
+"""The operations for which the gateway starts a server. Bridges and UM-Bridge's clients request metadata before their
 first call."""
 
 INDEX_TENSORS = frozenset({"out_wrt", "in_wrt", "in_wrt1", "in_wrt2"})
-"""Those that hold the zero-based position of an input or output, as INT64; 0 if absent. They have no batch
-dimension."""
+"""Tensors with the zero-based position of an input or output, as INT64; 0 if absent. They have no batch dimension."""
 
 COMPANION_OUTPUT = "output"
 
 COMPANION_SUFFIXES: dict[str, Operation] = {f".{operation.value}": operation for operation in DERIVATIVES}
-"""`.gradient` and so on: what follows a model's name in the name of a companion model."""
+"""The suffixes of a model's name in the names of its derivative models, such as `.gradient`."""
 
 
 def split_companion(model: str) -> tuple[str, Operation] | None:
-    """`M.gradient` as (`M`, GRADIENT); None for a name without such a suffix."""
+    """Return `M.gradient` as (`M`, GRADIENT); None for a name without a suffix of this kind."""
     name, dot, suffix = model.rpartition(".")
     operation = COMPANION_SUFFIXES.get(dot + suffix)
     return (name, operation) if name and operation else None
 
 
 CONFIG_FROM_METADATA = "gateway_from_metadata"
-"""The parameter of a model's configuration (Operation.CONFIG) that a gateway has written from the model's metadata. Its
-`max_batch_size` says that first dimensions are batches, but not, as Triton's does, that rows are independent."""
+"""The parameter in a model's configuration (Operation.CONFIG) that a gateway has written from the model's metadata. Its
+`max_batch_size` says that first dimensions are batches but, unlike Triton's, does not say that rows are independent."""

@@ -1,4 +1,4 @@
-"""Names of models and versions as segments of the paths that backends are asked for."""
+"""Names of models and versions as segments of paths in requests to backends."""
 
 from urllib.parse import quote
 
@@ -6,10 +6,10 @@ from gateway.core.errors import invalid_input
 
 
 def path_segment(name: str, what: str, server: str) -> str:
-    """`name` percent-encoded as one segment of a path.
+    """Return `name` percent-encoded as one segment of a path.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT if it cannot be one. The text says `what` it is, and of which kind of `server`.
+        GatewayError: INVALID_ARGUMENT if it cannot be a segment. The text names `what` it is, and the kind of `server`.
     """
     # An empty segment or dots would change the path, percent-encoded or not (RFC 3986 section 5.2.4).
     if name in ("", ".", ".."):

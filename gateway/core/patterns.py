@@ -1,12 +1,12 @@
-"""Finds the protocol for a request's path where several protocols share one HTTP address.
+"""Find the protocol for a request's path where several protocols share one HTTP address.
 
     pattern                           matches
     POST /v2/models/{model}/infer     `{model}` is exactly one segment, percent-decoded: not empty, not `.` or `..`
     POST /v1/models/{model}:predict   a segment that ends in `:predict`
-    GET  /open/*                      every path that begins so, if no other pattern matches it
+    GET  /open/*                      every path with this prefix, if no other pattern matches it
 
-If several patterns match, segments are compared from the left: a literal one wins over `{capture}:word`, and that over
-`{capture}`. Patterns are kept in a tree with one level for each segment.
+If several patterns match, segments are compared from the left: a literal segment wins over `{capture}:word`, and
+`{capture}:word` wins over `{capture}`. Patterns are kept in a tree with one level for each segment.
 """
 
 import re
@@ -18,12 +18,12 @@ from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen, replace
 from gateway.core.protocol import Protocol
 
-# Clients choose the paths, so the cache is bounded in number and in size of its entries.
+# Clients choose the paths, so the cache limits the number of its entries and their size.
 _REMEMBERED_PATHS = 4096
 _REMEMBERED_LENGTH = 256
 
-# Dot segments have a meaning of their own (RFC 3986 section 3.3): as a model's name they would change the path that a
-# backend is asked for.
+# Dot segments have a special meaning (RFC 3986 section 3.3): as a model's name they would change the path of the
+# request to a backend.
 _NEVER_CAPTURED = frozenset({"", ".", ".."})
 
 
@@ -62,12 +62,12 @@ class _Node:
     def __init__(self) -> None:
         self.literals: dict[str, _Node] = {}
         self.captures: dict[str, _Node] = {}
-        """By the literal text at the end of the captured segment, the longest first; empty if the whole segment is
+        """By the literal text at the end of the captured segment, the longest first; empty text if the whole segment is
         captured."""
         self.entries: dict[str, _Entry] = {}
 
     def child(self, segment: str) -> "_Node":
-        """The child for a pattern's `segment`, created if there is none."""
+        """Return the child for a pattern's `segment`; create it if it is missing."""
         if not _is_capture(segment):
             return self.literals.setdefault(segment, _Node())
         ending = _ending(segment)
@@ -76,7 +76,7 @@ class _Node:
         return self.captures[ending]
 
     def reached(self, segments: list[str], at: int = 0) -> Iterator["_Node"]:
-        """The nodes that a path of these `segments` reaches, the most literal first."""
+        """Yield the nodes that a path of these `segments` reaches, the most literal first."""
         if at == len(segments):
             yield self
             return
@@ -89,8 +89,8 @@ class _Node:
 
 
 class PathTable:
-    """The patterns of all protocols of one listener, each below its prefix. `ties` are those that two protocols
-    have."""
+    """The patterns of all protocols of one listener, each below its prefix. `ties` are the patterns that two protocols
+    share."""
 
     ties: tuple[Tie, ...]
 
@@ -114,8 +114,8 @@ class PathTable:
         self._cached_find = lru_cache(_REMEMBERED_PATHS)(self._find)
 
     def match(self, method: str, path: str) -> Match | tuple[str, ...]:
-        """The Match of a raw path (without query). If there is none, the methods that the path has: none for an unknown
-        path. HEAD matches the patterns of GET.
+        """Return the Match of a raw path (without query). If no pattern matches, return the methods that the path
+        supports: empty for an unknown path. HEAD matches the patterns of GET.
 
         Raises:
             DecodeError: a segment is not percent-encoded UTF-8.
@@ -125,18 +125,18 @@ class PathTable:
         return self._find(method, path)
 
     def protocol_for_error(self, path: str) -> Protocol:
-        """The protocol in whose form an error about an unknown `path` is written: the one that has a pattern with the
-        same first segment, else the listener's first."""
+        """Return the protocol in which to encode an error about an unknown `path`: the protocol that has a pattern with
+        the same first segment, else the listener's first protocol."""
         first_segment = path.lstrip("/").partition("/")[0]
         return self._by_first_segment.get(first_segment, self._first)
 
     @property
     def spoken(self) -> str:
-        """The protocols in words, such as `v2-rest, umbridge below /science`."""
+        """Return the protocols in words, such as `v2-rest, umbridge below /science`."""
         return ", ".join(self._spoken)
 
     def _add(self, protocol: Protocol, prefix: str, pattern: str) -> tuple[Tie, ...]:
-        method, _, path = pattern.rpartition(" ")  # gRPC's have no method
+        method, _, path = pattern.rpartition(" ")  # gRPC patterns have no method
         if prefix.strip("/"):
             path = f"/{prefix.strip('/')}{path.rstrip('/')}"
         segments = path.split("/")[1:]
@@ -153,7 +153,7 @@ class PathTable:
         return () if earlier is entry else (Tie(f"{method} {path}".lstrip(), earlier.protocol.name, protocol.name),)
 
     def _node(self, path: str, segments: list[str]) -> _Node:
-        """The node for a pattern's `path`."""
+        """Return the node for a pattern's `path`."""
         if path.endswith("*"):
             return self._wildcards.setdefault(path[:-1], _Node())
         node = self._root
@@ -162,14 +162,14 @@ class PathTable:
         return node
 
     def _reached(self, path: str, segments: list[str]) -> Iterable[_Node]:
-        """The nodes that `path` reaches; those of patterns with `*` only if there is no other."""
+        """Return the nodes that `path` reaches; nodes of patterns with `*` only if no other node matches."""
         own = [node for node in self._root.reached(segments) if node.entries] if segments else []
         if own or not self._wildcards or _has_dot_segments(path):
             return own
         return (node for beginning, node in self._wildcards.items() if path.startswith(beginning))
 
     def _find(self, method: str, path: str) -> Match | tuple[str, ...]:
-        # Clients that are given a URL with a trailing slash, such as UM-Bridge's for MATLAB, ask for `//Info`.
+        # Clients with a URL that ends in a slash, such as UM-Bridge's MATLAB client, request `//Info`.
         path = path.lstrip("/")
         raw = path.split("/", self._max_depth)
         segments = [_decode(segment) for segment in raw] if len(raw) <= self._max_depth else []
@@ -192,16 +192,17 @@ def rows(
     *,
     pages: bool = False,
 ) -> tuple[tuple[Protocol, str], ...]:
-    """The protocols and prefixes that a listener's PathTable is built from.
+    """Return the protocols and prefixes from which to build a listener's PathTable.
 
-    Besides their own patterns, protocols with `any_path` serve further paths: `/` if the listener has a `model` and the
-    protocol's clients cannot name one, and the paths of routes.
+    In addition to their own patterns, protocols with `any_path` serve other paths: `/` if the listener has a `model`
+    and the protocol's clients cannot name a model, and the paths of routes.
 
     - `protocols`: each protocol of the listener with its prefix.
-    - `routed`: the paths in `match` of its routes, each with the name of the protocol that the route wants, or empty.
+    - `routed`: the paths in `match` of its routes, each with the name of the protocol that the route requires, or
+      empty.
     - `passed`: the paths of `passthrough` routes, each with the name of their protocol. They are removed from that
       protocol's own patterns.
-    - `pages`: whether pages of metrics are served.
+    - `pages`: whether the listener serves metrics pages.
 
     A routed path that already has a pattern keeps it. A path with `*` needs a named protocol, unless the listener has
     only one.
@@ -209,7 +210,7 @@ def rows(
     own = tuple((_with_pages(_with_root(protocol, model), pages), prefix) for protocol, prefix in protocols)
     own = _with_passthrough(own, tuple(passed))
     if not any(protocol.http.any_path and not protocol.http.is_passthrough for protocol, _ in own):
-        return own  # a PathTable is for HTTP: the patterns of other transports are no paths of its
+        return own  # a PathTable is for HTTP: the patterns of other transports are not paths
     table, is_only = PathTable(own), len(own) == 1
     paths = dict.fromkeys(
         (name, path) for name, path in routed if (name or is_only if path.endswith("*") else _is_free(path, table))
@@ -225,7 +226,8 @@ def rows(
 def _with_passthrough(
     own: tuple[tuple[Protocol, str], ...], passed: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[Protocol, str], ...]:
-    """`own` and the passthrough forms of its protocols, with the `passed` paths moved from the former to the latter."""
+    """Return `own` and the passthrough variants of its protocols, with the `passed` paths moved from the former to the
+    latter."""
     forms = {
         protocol.name: replace(
             form,
@@ -269,8 +271,8 @@ def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _has_dot_segments(path: str) -> bool:
-    """Whether a backend might resolve `path` to another one: dot segments are removed (RFC 3986 section 5.2.4), by many
-    servers after decoding."""
+    """Return whether a backend might resolve `path` to another path: dot segments are removed (RFC 3986 section 5.2.4),
+    by many servers after decoding."""
     return any(unquote_to_bytes(segment) in (b".", b"..") for segment in re.split(r"/|%2f|\\|%5c", path, flags=re.I))
 
 
@@ -279,12 +281,12 @@ def _is_capture(segment: str) -> bool:
 
 
 def _ending(segment: str) -> str:
-    """The literal text after a pattern's `{capture}`."""
+    """Return the literal text after a pattern's `{capture}`."""
     return segment.partition("}")[2]
 
 
 def _captured(segment: str, ending: int) -> str:
-    """A path's segment without the literal text at its end."""
+    """Return a path's segment without the literal text at its end."""
     return segment[:-ending] if ending else segment
 
 

@@ -1,4 +1,4 @@
-"""Who a client is, and what it may do."""
+"""The authenticated client, and its permissions."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -9,10 +9,10 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 
 Permission: TypeAlias = Literal["infer", "metadata", "control", "offline", "explain", "admin", "details", "metrics"]
-"""What can be permitted: running models (`infer`), reading about models and servers (`metadata`), loading models and
-changing settings of servers (`control`), taking a listener offline and online (`offline`), asking how a request was
-answered (`explain`), the status API (`admin`), errors that name backends and addresses (`details`), and the page of
-metrics on a health port that asks for credentials (`metrics`)."""
+"""The kinds of permission: running models (`infer`), reading about models and servers (`metadata`), loading models and
+changing settings of servers (`control`), taking a listener offline and online (`offline`), requesting how a request was
+answered (`explain`), the status API (`admin`), errors that name backends and addresses (`details`), and the metrics
+page on a health port with authentication (`metrics`)."""
 
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 
@@ -26,13 +26,13 @@ _NEEDED: dict[Operation, Permission] = {
 """The permission that each operation needs."""
 
 _FREE = frozenset({Operation.LIVE, Operation.READY, Operation.SERVER_METADATA})
-"""Operations that every principal may ask for."""
+"""Operations that need no permission."""
 
 _OF_ANY_MODEL = SERVER_OPERATIONS - {Operation.ONLINE, Operation.OFFLINE}
-"""Operations without a model that a permission for some models is enough for: lists leave out the others."""
+"""Operations without a model for which a permission for some models is enough: lists leave out the other models."""
 
 _MOST_REMEMBERED = 4096
-"""Decisions that are remembered of each principal; clients choose the names of models in them."""
+"""Maximum number of cached decisions for each principal; clients choose the model names in them."""
 
 
 @frozen
@@ -44,7 +44,7 @@ class Grant:
     listeners: tuple[str, ...] = ("*",)
 
     def covers(self, permission: Permission, model: str, listener: str) -> bool:
-        """Whether it permits this."""
+        """Return whether it permits this."""
         return permission in self.permissions and _matches(self.models, model) and _matches(self.listeners, listener)
 
 
@@ -69,8 +69,8 @@ class Principal:
 
     @property
     def unrestricted(self) -> "Principal":
-        """The principal of the same name that may do everything: for calls that the gateway makes in its requests,
-        after these were permitted. It is the same object each time."""
+        """The principal of the same name with all permissions: for calls that the gateway makes during the principal's
+        requests, after it has permitted them. Always returns the same object."""
         if self.grants == (EVERYTHING,):
             return self
         if self._unrestricted is None:
@@ -81,12 +81,12 @@ class Principal:
         return f"Principal({self.name!r})"
 
     def has(self, permission: Permission, model: str, listener: str) -> bool:
-        """Whether it has a permission for a model, by the name that clients use, on a listener."""
+        """Return whether the principal has a permission for a model, by the name that clients use, on a listener."""
         return any(grant.covers(permission, model, listener) for grant in self.grants)
 
     def may(self, operation: Operation, model: str, listener: str) -> bool:
-        """Whether it may ask for an operation on a model, by the name that clients use, on a listener. An operation
-        without a model needs a permission for all models (`*`), unless it only lists models."""
+        """Return whether the principal can request an operation on a model, by the name that clients use, on a
+        listener. An operation without a model needs a permission for all models (`*`), unless it only lists models."""
         key = operation, model, listener
         decision = self._decisions.get(key)
         if decision is None:
@@ -105,6 +105,6 @@ class Principal:
         return self.has(needed, model, listener)
 
     def refused(self, operation: Operation, model: str, listener: str) -> GatewayError:
-        """The error for what it may not do. It is the same whether or not there is such a model."""
+        """Return the error for a missing permission. It is the same whether or not the model exists."""
         about = f" on model {model[:100]!r}" if model else ""
         return refusal(Reason.PERMISSION_DENIED, f"{self.name!r} may not ask for {operation.value}{about} here")

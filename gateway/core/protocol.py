@@ -1,8 +1,8 @@
-"""`Protocol`, the value that describes one wire form, and the values that it is made of.
+"""`Protocol`, the value that describes one protocol, and the values that it contains.
 
-A protocol is a folder under `gateway/protocols` whose `PROTOCOLS` holds one Protocol for each wire form, found by the
-registry. No other code names a protocol or compares its name: what others need to know about it is in its Traits and in
-its carrier (HttpForm, GrpcForm or StreamForm).
+A protocol is a folder under `gateway/protocols` whose `PROTOCOLS` holds one Protocol for each combination of transport
+and encoding; the registry finds it. No other code names a protocol or compares its name: other code uses its Traits and
+its transport binding (HttpForm, GrpcForm or StreamForm).
 """
 
 import typing
@@ -25,52 +25,55 @@ PositiveSeconds: TypeAlias = Annotated[float, "more than 0"]
 
 @frozen
 class Limits:
-    """Bounds on what clients send and servers answer, checked before memory is allocated, and on clients' connections.
+    """Limits on client messages, server messages and client connections. The gateway checks message limits before it
+    allocates memory.
 
     They are the keys `limits` of listeners and backends: a field's docstring is the description of its key.
     """
 
     message: int = 64 * 2**20
-    """Bytes of a message's body, before and after decompression."""
+    """Maximum size of a message's body, before and after decompression, in bytes."""
     headers: int = 64 * 2**10
-    """Bytes of a message's headers."""
+    """Maximum size of a message's headers, in bytes."""
     json_values: int = 10_000
-    """JSON values in a message outside tensor data; for MIP, TLVs beyond one for each of 65535 rows. A server's list of
-    its models, or of their statistics, may have 400,000 in any case."""
+    """Maximum number of JSON values in a message, excluding tensor data; for MIP, TLVs in addition to one for each of
+    65535 rows. A server's list of its models, or of their statistics, can have 400,000 in any case."""
     config: int = 2**20
-    """Bytes of UM-Bridge's `config`."""
+    """Maximum size of UM-Bridge's `config`, in bytes."""
     inflation: int = 1100
-    """The largest ratio of a message's size to its compressed size; up to 1 MiB any ratio is accepted. The default is
-    more than gzip can reach, since a tensor of equal numbers has a ratio of about 1000: `message` and the process'
-    `limits.memory` bound what is inflated."""
+    """Maximum ratio of a message's size to its compressed size. Messages of up to 1 MiB can have any ratio. The default
+    is more than gzip can reach, because a tensor of equal numbers has a ratio of about 1000: `message` and the
+    process-wide `limits.memory` limit the memory for decompression."""
     connections: int | None = None
-    """Connections at once; further ones are refused with an error of the listener's first protocol. Without it only
-    the process' limit holds."""
+    """Maximum number of concurrent connections. The gateway refuses further connections with an error of the listener's
+    first protocol. Default: only the process-wide limit applies."""
     connections_per_client: int | None = None
-    """Connections at once from one IPv4 address or one /64 network of IPv6. Behind a proxy all clients have the
-    proxy's address."""
+    """Maximum number of concurrent connections from one IPv4 address or one /64 network of IPv6. Behind a proxy all
+    clients have the proxy's address."""
     requests_per_connection: int | None = None
-    """After so many requests a connection ends politely, so that its client connects anew, maybe to another replica.
-    Not for brpc, whose clients fail calls for 3 s after a connection is closed."""
+    """Maximum number of requests on one connection. The gateway then closes the connection gracefully, so its client
+    connects again, possibly to another replica. Has no effect on brpc, because brpc clients fail calls for 3 s after a
+    connection is closed."""
     connection_age: PositiveSeconds | None = None
-    """The same, after so many seconds, with a jitter of 10 % for each connection, so that not all end at once."""
+    """Maximum age of a connection, in seconds, with a jitter of 10 % for each connection, so connections do not all end
+    at the same time. The gateway then closes the connection gracefully. Has no effect on brpc."""
     connection_grace: float | None = None
-    """Seconds after `connection_age` or the last request in which calls over gRPC may go on; then they are ended with
-    UNAVAILABLE. Without it they may take any time."""
+    """Seconds after `connection_age` or the last request during which gRPC calls can continue; after that they end with
+    UNAVAILABLE. Default: no limit."""
     stream_first_message: PositiveSeconds = 300.0
-    """Seconds that a client may leave a gRPC stream without its first message; then the stream ends with
-    DEADLINE_EXCEEDED."""
+    """Seconds to wait for the first message of a gRPC stream; then the stream ends with DEADLINE_EXCEEDED."""
     stream_idle: PositiveSeconds = 3600.0
-    """The same for a stream in which neither side sends anything, once all of its messages are answered."""
-    # gRPC's clients may ping every ten seconds to ask whether the server is there, and are not always on time.
+    """Seconds that a gRPC stream can be idle once all of its messages are answered; then the stream ends with
+    DEADLINE_EXCEEDED."""
+    # gRPC clients can ping every ten seconds to check the connection, with some jitter.
     ping_interval: float = 9.0
-    """The least seconds between two keepalive pings of a gRPC client that has no call in flight; two may come sooner,
-    then the connection ends with `too_many_pings`. With 0 they may come at any time, and while a call is in flight they
-    always may, up to 500 a second."""
+    """Minimum time between two keepalive pings of a gRPC client without a call in flight, in seconds. The gateway
+    tolerates two earlier pings, and ends the connection at the next one with `too_many_pings`. With 0, and while a call
+    is in flight, clients can ping at any time, up to 500 times a second."""
 
     @property
     def of_lists(self) -> "Limits":
-        """The limits of lists of models, which are longer than all other messages outside tensor data."""
+        """Return the limits of model lists, which have more values than all other messages, excluding tensor data."""
         return replace(self, json_values=max(self.json_values, LISTED_VALUES))
 
     @property
@@ -82,18 +85,18 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 LISTED_VALUES = 400_000
-"""JSON values of a list of models: an entry has five, and a repository thousands of models; the statistics of a model
-have some seventy."""
+"""Maximum number of JSON values in a list of models: an entry has five, and a repository thousands of models; the
+statistics of a model have about seventy."""
 
 
 ANY_ORIGIN = "*"
-"""In `CrossOrigin.origins`: pages from anywhere."""
+"""In `CrossOrigin.origins`: pages from any origin."""
 
 
 @frozen
 class CrossOrigin:
-    """Which pages in browsers may read the replies of a listener over HTTP: those from `origins`, which may send
-    `headers` (lower case) and, with `credentials`, certificates and cookies. Browsers remember it for `max_age`
+    """The web pages that can read a listener's HTTP responses in a browser: pages from `origins`, which can send
+    `headers` (lower case) and, with `credentials`, certificates and cookies. Browsers cache this for `max_age`
     seconds."""
 
     origins: tuple[str, ...]
@@ -104,19 +107,19 @@ class CrossOrigin:
 
 @frozen
 class ListenerSettings:
-    """The listener's settings that `decode_request` needs. `model` is the one asked for by clients that name none."""
+    """The listener's settings that `decode_request` needs. `model` is the model for clients that send no model name."""
 
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
     model: str = ""
     tls: Callable[[], Any] | None = None
-    """Makes the `ssl.SSLContext` for the handshake of the next connection. None, or a result of None: without TLS."""
+    """Returns the `ssl.SSLContext` for the handshake of the next connection. None, or a result of None: without TLS."""
     shares_http1: bool = False
-    """Whether HTTP/1.1 is served at the same address by another listener."""
+    """Whether another listener serves HTTP/1.1 at the same address."""
     relays: frozenset[str] = frozenset()
-    """The names of the protocols of which some route passes calls unread."""
+    """The names of the protocols that at least one route relays unread."""
     cross_origin: CrossOrigin | None = None
-    """What pages of other origins may do, over HTTP; None: nothing is said about them."""
+    """CORS permissions over HTTP; None: no CORS headers."""
 
 
 @frozen
@@ -129,11 +132,11 @@ class Target:
     batch: str = ""
     limits: Limits = DEFAULT_LIMITS
     forward_headers: tuple[str, ...] = ()
-    """Names, in lower case, of the client headers that are passed on to the endpoint."""
+    """Names, in lower case, of the client headers that the gateway forwards to the endpoint."""
     extensions: frozenset[str] | None = None
-    """The extensions in its server metadata; None if it was not asked."""
+    """The extensions in the server metadata; None if unknown."""
     own_headers: tuple[tuple[bytes, bytes], ...] = ()
-    """Headers of the gateway's own that each request to the endpoint has."""
+    """Headers that the gateway adds to each request to the endpoint."""
 
 
 class Rows(Enum):
@@ -148,7 +151,7 @@ class Rows(Enum):
 class ServerTypes:
     """The server types of a protocol, each with its own deviations from the specification.
 
-    `detect` returns the flavor of a server by its metadata, or by None if it has no metadata.
+    `detect` returns the server type for a server's metadata, or for None if it has no metadata.
     """
 
     names: tuple[str, ...]
@@ -160,12 +163,12 @@ class Wire:
     """The capabilities of a protocol's messages."""
 
     datatypes: frozenset[Datatype] = frozenset(Datatype)
-    """The datatypes that its tensors can have."""
+    """The datatypes of its tensors."""
     untyped: bool = False
     """Numbers are sent without a datatype."""
     numbers: Datatype | None = None
-    """The datatype of numbers sent without one, if neither metadata nor configuration gives it; None: that of their
-    literals."""
+    """The datatype of numbers sent without one, if neither metadata nor configuration gives it; None: the datatype of
+    their literals."""
     unnamed: bool = False
     """Tensors are sent without names, always or optionally: their position identifies them."""
     selects: bool = True
@@ -173,106 +176,109 @@ class Wire:
     parameters: bool = True
     """A request can carry parameters."""
     own_parameters: frozenset[str] = frozenset()
-    """Parameters of requests, responses and tensors that stand for a part of its messages that other protocols do not
-    have, such as `core.types.ATTACHMENT`. Between protocols of which only one has them they are refused."""
+    """Parameters of requests, responses and tensors that represent a part of its messages that other protocols lack,
+    such as `core.types.ATTACHMENT`. If only one of two protocols has them, the gateway refuses them."""
     rows: Rows = Rows.FREE
     points: bool = False
     """One call is one point: every tensor is a vector. `rows` is ONE."""
     derivatives: bool = False
-    """Derivatives are operations of the protocol; in others they are companion models."""
+    """Derivatives are operations of the protocol; in other protocols they are derivative models."""
     streams: bool = False
-    """A backend can be asked for a stream of responses to one request."""
+    """A backend can return a stream of responses to one request."""
     nan: str = "error"
     """The default of a route's `translate.nan`: error, literal, null or string."""
 
 
 @frozen
 class Models:
-    """How a protocol names models, and what its servers say about them."""
+    """How a protocol names models, and what its servers report about them."""
 
     named: bool = True
     """Every request names a model."""
     may_be_named: bool = False
-    """A request may name a model or leave the choice to the server."""
+    """A request can name a model or leave the choice to the server."""
     versions: Callable[[str], bool] | None = None
-    """Whether a text is a valid version; None: models have no versions."""
+    """Returns whether a text is a valid version; None: models have no versions."""
     joined_versions: bool = False
     """Clients write a model and its version as one name, `M-1.0.0`."""
     companions: bool = True
-    """A request can name other models of the same server, such as `M.gradient`, the companion of `M`. False for a wire
-    without INT64, which companions take their tensors' positions as."""
+    """A request can name other models of the same server, such as the derivative model `M.gradient` of `M`. False for a
+    protocol without INT64, because derivative models take tensor positions as INT64."""
     one_at: Callable[[str], bool] | None = None
-    """Whether the server at an endpoint (its address as configured) has a single model, whatever a request names. Such
-    a backend has no `companions`."""
+    """Returns whether the server at an endpoint (its address as configured) has a single model and ignores the model
+    names in requests. This kind of backend has no `companions`."""
     ready_as_a_whole: bool = False
-    """A server reports whether it is ready as a whole. Whether it has a model is found out by its metadata."""
+    """A server reports readiness only for the server as a whole. The gateway requests metadata to check whether it has
+    a model."""
     unknown_are_not_found: bool = False
-    """The reply about a model's readiness tells an unknown model from one that is not ready."""
+    """The response about a model's readiness distinguishes an unknown model from a model that is not ready."""
     metadata_parts: tuple[str, ...] = ("",)
-    """The requests for metadata (`Request.part`) that together give a whole Signature; empty: there is no metadata, and
-    `trusted_metadata` is False unless there is a `signature`."""
+    """The requests for metadata (`Request.part`) that together give a whole Signature. Empty: the protocol has no
+    metadata, and `trusted_metadata` is False unless `signature` is set."""
     operations_part: str = ""
-    """The part that asks for a model's operations only; empty: they come with the tensors."""
+    """The part that requests only a model's operations; empty: they come with the tensors."""
     trusted_metadata: bool = True
-    """A backend's metadata can be relied on."""
+    """A backend's metadata is reliable."""
     signature: Signature | None = None
-    """The Signature of every model, if the wire form itself declares one: no server is asked for it. None: the servers
-    tell, as far as there are `metadata_parts`."""
+    """The Signature of every model, if the protocol itself declares it: the gateway does not query servers for it.
+    None: the servers report it, if the protocol has `metadata_parts`."""
     fixed_sizes: bool = False
-    """The inputs and outputs of a model are known to be the same for every `config`."""
+    """The sizes of a model's inputs and outputs are the same for every `config`."""
     ordered: bool = True
-    """Its metadata has the inputs and outputs in an order of their own; False: in a map, and they are put in the order
-    of their names."""
+    """Its metadata lists inputs and outputs in a defined order; False: its metadata has maps, and the gateway sorts
+    inputs and outputs by name."""
     tells_names: bool = True
-    """Its metadata names the inputs and outputs, also if the tensors of calls are `unnamed`."""
+    """Its metadata names the inputs and outputs, even if the tensors of calls are `unnamed`."""
     platform: str = ""
-    """The `platform` of its models if their metadata has none."""
+    """The default of its models' `platform` in metadata."""
 
 
 @frozen
 class ConcurrencyQuery:
-    """The question whether a server takes any number of calls at once."""
+    """The query whether a server accepts any number of concurrent calls."""
 
     question: Callable[[], Message]
-    """A new message, which may be changed."""
+    """Returns a new message, which the caller can change."""
     says_so: Callable[[Message], bool]
-    """Whether the reply says that it does. Servers that do not know the question say nothing."""
+    """Returns whether the response confirms it. Servers that do not know the query return something else."""
 
 
 @frozen
 class Servers:
-    """How the servers of a protocol behave, and which extensions they have."""
+    """Behavior and extensions of the servers of a protocol."""
 
     flavors: ServerTypes | None = None
-    """The values of a backend's `flavor`, and how it is detected if it is not configured."""
+    """The values of a backend's `flavor`, and the detection of the server type if the key is absent."""
     extensions: Mapping[Operation, str] = field(default_factory=dict)
-    """For operations that not every server has, the extension that the server's metadata lists if it does."""
+    """For operations that only some servers support, the extension that the server's metadata lists in that case."""
     further_extensions: frozenset[str] = frozenset()
     """Extensions without an operation of their own: they only change inferences."""
     own_extensions: tuple[str, ...] = ()
-    """Extensions that the wire form itself implies, whatever the servers have."""
+    """Extensions that the protocol itself implies, for all servers."""
     max_in_flight: int = 0
-    """The default of a backend's `max_in_flight`, calls at once for each endpoint; 0: any number."""
+    """The default of a backend's `max_in_flight`, the maximum number of concurrent calls for each endpoint; 0: no
+    limit."""
     connection_per_call: bool = False
     """Every call gets a new connection (`Connection: close`)."""
     unannounced_ends: frozenset[int] = frozenset()
-    """Statuses of replies after which servers close the connection without announcing it."""
+    """Status codes of responses after which servers close the connection without announcing it."""
     one_connection: bool = False
-    """A server serves one connection at a time. Every exchange takes a slot, not only those that run a model."""
+    """A server serves one connection at a time. Every exchange takes a slot, including exchanges that do not run a
+    model."""
     takes_many: ConcurrencyQuery | None = None
-    """How a server is asked whether it takes any number of calls at once, as a gateway does, where `max_in_flight` is
-    what other servers of the protocol take. None: all take any number."""
+    """The query whether a server accepts any number of concurrent calls, like a gateway does. Used if `max_in_flight`
+    is the limit of the protocol's other servers. None: all servers accept any number."""
     runs_to_the_end: bool = False
-    """The server finishes a call even if it was given up. Its slot stays taken until the answer comes."""
+    """The server finishes a call even if the client cancels it. Its slot stays taken until the response comes."""
     probe: Operation = Operation.READY
-    """What active probes ask for by default: LIVE or READY."""
+    """The default operation of active probes: LIVE or READY."""
     states_when_loaded: frozenset[str] = frozenset()
-    """The flavors whose servers list the models of their repository, and a state with each that they have loaded: one
-    without a state is not loaded. Other servers have the models that they list, unless the state says something
+    """The server types whose servers list the models of their repository, with a state for each loaded model: a model
+    without a state is not loaded. With other server types, a listed model is loaded unless its state says something
     else."""
     lacks_model: Callable[[Message, str], bool] | None = None
-    """Whether the reply to MODEL_READY says, in words that no other server has, that there is no model of this name. It
-    recognises servers that tell nothing about themselves. None: servers do tell."""
+    """Returns whether the response to MODEL_READY, in words that no other server type uses, says that the server does
+    not have the model of this name. Recognizes servers without metadata. None: servers have metadata."""
 
 
 @frozen
@@ -292,9 +298,9 @@ class Framing:
     and receives the rest into it. A Message has two parts: the header and the rest. `size` raises DecodeError for
     invalid headers.
 
-    On multiplexed streams `tag` reads a message's correlation number; it raises DecodeError if there is none. `retag`
-    replaces the correlation number in a request and, if the wire has a field for it, sets the seconds until the
-    deadline (None: no deadline).
+    On multiplexed streams `tag` reads a message's correlation number; it raises DecodeError if the message has none.
+    `retag` replaces the correlation number in a request and, if the protocol has a field for it, sets the seconds until
+    the deadline (None: no deadline).
     """
 
     header_size: int
@@ -302,102 +308,108 @@ class Framing:
     tag: Callable[[Message], int] | None = None
     retag: Callable[[Message, int, float | None], Message] | None = None
     head: Callable[[Buffer], int] | None = None
-    """The number of bytes after the header that are the message's own head, bounded by `limits.headers`. For a message
-    beyond `limits.message` only the head is handed over and the rest is dropped as it arrives: the codec refuses it and
-    the stream goes on. Without this function such a message ends the stream."""
+    """Returns the number of bytes after the header that are the message's own head, limited by `limits.headers`. For a
+    message larger than `limits.message` the transport passes on only the head and drops the rest when it arrives: the
+    codec refuses the message and the stream continues. If this function is None, the message ends the stream."""
     stopping: Callable[[Message], GatewayError | None] | None = None
-    """The error in a reply that says the server is stopping and did not run the request; None for other replies. The
-    request then goes to another endpoint, and the connection is not used again."""
+    """Returns the error in a reply that says the server is stopping and did not run the request; None for other
+    replies. The gateway then sends the request to another endpoint, and does not use the connection again."""
     is_compressed: Callable[[Message], bool] | None = None
-    """Whether a message's content is compressed."""
+    """Returns whether a message's content is compressed."""
     inflate: Callable[[Message, Limits, Callable[[int], None]], Message] | None = None
-    """The message with its content decompressed, within the limits. Before it takes memory, it calls its last argument
-    with the number of bytes, which refuses them by raising. Transports call it, in a thread if the content is large;
-    codecs accept both forms. Raises as `decode_request` does."""
+    """Returns the message with its content decompressed, within the limits. Before it allocates memory, it calls its
+    last argument with the number of bytes, which refuses them by raising. Transports call it, in a thread if the
+    content is large; codecs accept compressed and decompressed messages. Raises the errors of `decode_request`."""
     magic: bytes = b""
-    """The bytes that every message begins with. They tell the protocol from others at the same address; without them
-    the protocol needs an address of its own."""
+    """The first bytes of every message. They distinguish the protocol from others at the same address; a protocol
+    without them needs an address of its own."""
 
 
 class MessageSplitter(typing.Protocol):
-    """Splits a streamed body into messages as it arrives."""
+    """Splits a streamed body into messages when data arrives."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """The messages that `data` completes. Raises DecodeError if malformed, GatewayError beyond the limit."""
+        """Return the messages that `data` completes. Raises DecodeError if they are malformed, GatewayError if they
+        exceed the limit."""
 
     def boundary(self) -> list[Buffer]:
-        """The messages that the end of an HTTP chunk completes: some servers write one chunk for each message."""
+        """Return the messages that the end of an HTTP chunk completes: some servers write one chunk for each
+        message."""
 
     def end(self) -> list[Buffer]:
-        """The messages that the end of the body completes. Raises DecodeError if it ends inside a message."""
+        """Return the messages that the end of the body completes. Raises DecodeError if the body ends inside a
+        message."""
 
 
 @frozen
 class StreamFraming:
-    """Where messages begin and end in a streamed HTTP body.
+    """Finds where messages begin and end in a streamed HTTP body.
 
-    `wrap` turns a message's parts into those written to the body. `cutter` creates a MessageSplitter; its argument is
-    the largest size of a message in bytes.
+    `wrap` turns a message's parts into the parts to write to the body. `cutter` creates a MessageSplitter; its argument
+    is the maximum size of a message in bytes.
     """
 
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
     cutter: Callable[[int], MessageSplitter]
     keeps_coding: bool = False
-    """A body is not decompressed, because nothing reads it."""
+    """The transport does not decompress a body, because no code reads it."""
 
 
 @frozen
 class HttpForm:
-    """The properties of a wire form over HTTP."""
+    """The HTTP binding of a protocol."""
 
     transport: ClassVar[str] = "http"
     any_path: tuple[str, ...] = ()
-    """The methods that it also serves at paths outside its patterns: those that routes match, and `/` if the listener
-    has a `model` and clients cannot name one in their messages (`Models.may_be_named` is False)."""
+    """The methods that it also serves at paths outside its patterns: the paths that routes match, and `/` if the
+    listener has a `model` and clients cannot name a model in their messages (`Models.may_be_named` is False)."""
     wants_stream: Callable[[Message], bool] | None = None
-    """Whether a request is answered by a stream. Decided by its path, query and headers: it is asked once for equal
-    heads, with a Message without a body. None: no request is."""
+    """Returns whether the response to a request is a stream, based on the request's path, query and headers. The
+    transport calls it once for equal heads, with a Message without a body. None: never."""
     body_wants_stream: Callable[[Message], bool] | None = None
-    """Whether the body of a request asks for a stream, of requests whose heads do not. Compressed bodies are refused,
-    since this is asked before they are inflated. None: no body does."""
+    """Returns whether a request's body asks for a stream, for requests whose heads do not. The transport calls it
+    before decompression, so compressed bodies are refused. None: never."""
     stream_framing: StreamFraming | None = None
-    """Where messages begin and end in a streamed body; None if bodies are never streamed."""
+    """Finds where messages begin and end in a streamed body; None if bodies are never streamed."""
     passthrough: "Protocol | None" = None
-    """The protocol variant for the paths of `passthrough` routes: it does not read content, and treats every request as
-    a stream."""
+    """The protocol variant for the paths of `passthrough` routes: it does not decode content, and treats every request
+    as a stream."""
     is_passthrough: bool = False
-    """This is the `passthrough` of another wire form."""
+    """This is the `passthrough` of another protocol."""
     pages: tuple[str, ...] = ()
-    """The patterns of its page of metrics, served if the listener has `metrics_page`."""
+    """The patterns of its metrics page, served if the listener has `metrics_page`."""
 
 
 @frozen
 class GrpcForm:
-    """The properties of a wire form over gRPC."""
+    """The gRPC binding of a protocol."""
 
     transport: ClassVar[str] = "grpc"
     streams: frozenset[str] = frozenset()
-    """The patterns of streaming methods, which take and return any number of messages."""
+    """The patterns of streaming methods, which accept and return any number of messages."""
     descriptors: bytes = b""
     """The serialized FileDescriptorSet of its services, for reflection."""
     health_names: frozenset[str] = frozenset()
-    """Further names of its services for gRPC's health service, where clients ask for others than `package.Service`."""
+    """Additional names of its services for gRPC's health service, for clients that use names other than
+    `package.Service`."""
 
 
 @frozen
 class StreamForm:
-    """The properties of a wire form over byte streams (TCP and unix sockets), which have no headers."""
+    """The binding of a protocol to byte streams (TCP and unix sockets), which have no headers."""
 
     transport: ClassVar[str] = "tcp"
     framing: Framing
     credential: Callable[[Message], Headers] | None = None
-    """The credential in a message, as the header that it is on other wires; None if messages have no place for one."""
+    """Returns the credential in a message, as the header that other transports use; None if messages have no field for
+    it."""
     context: Callable[[Message], Headers] | None = None
-    """The request id and the trace in a message, as the headers that they are on other wires; None if messages have no
-    place for them."""
+    """Returns the request id and the trace context in a message, as the headers that other transports use; None if
+    messages have no fields for them."""
     with_credential: Callable[[Message, bytes], Message] | None = None
-    """A message to a server with this value of the header Authorization as its credential, or with none if it is empty;
-    None if messages have no place for one. Raises DecodeError if malformed."""
+    """Returns a message to a server with this value of the header Authorization as its credential, or without a
+    credential if the value is empty; None if messages have no field for it. Raises DecodeError if the message is
+    malformed."""
 
 
 TransportBinding: TypeAlias = HttpForm | GrpcForm | StreamForm
@@ -415,17 +427,17 @@ DecodeResponse: TypeAlias = Callable[[Message, Request, Target], Answer]
 
 @frozen
 class Relay:
-    """How calls of a wire form pass unread from a client to a server that speaks it too. Pure functions:
+    """Relays a protocol's calls unread from a client to a server that uses the same protocol. Pure functions:
 
     | function | from | to |
     |---|---|---|
     | head | client's Message | Head; None: the message must be read |
     | request | the same Message and its Request | a new Message to a backend; None: it must be read for this server |
-    | reply | backend's Message to such a Request | Message to the client; None: it is an error, or must be read |
+    | reply | backend's Message to this Request | Message to the client; None: it is an error, or must be read |
 
-    - `head` finds the operation, the model and the version, just as every server of the wire form finds them. It raises
-      as `decode_request`. A message in which the gateway itself has to act upon something must be read.
-    - `request` raises GatewayError for what the server's flavor cannot have.
+    - `head` finds the operation, the model and the version, exactly like every server of the protocol. It raises the
+      errors of `decode_request`. If the gateway itself must act on something in a message, the message must be read.
+    - `request` raises GatewayError for content that the server type does not support.
     """
 
     head: "Callable[[Message, ListenerSettings], Head | None]"
@@ -435,7 +447,7 @@ class Relay:
 
 @frozen
 class ProtocolSetting:
-    """A key that a protocol alone has, in `settings` of its listeners and backends. Values are texts."""
+    """A key that only one protocol has, in `settings` of its listeners and backends. Values are texts."""
 
     name: str
     description: str
@@ -443,7 +455,7 @@ class ProtocolSetting:
 
 
 class SettingError(ValueError):
-    """The value of the ProtocolSetting `key` cannot be used; the text says why."""
+    """The value of the ProtocolSetting `key` is invalid; the text says why."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
@@ -452,7 +464,7 @@ class SettingError(ValueError):
 
 @frozen
 class ProtocolSettings:
-    """The settings of a protocol. `apply` returns the protocol with such values, the same object for the same values;
+    """The settings of a protocol. `apply` returns the protocol with these values, the same object for the same values;
     it raises SettingError."""
 
     keys: tuple[ProtocolSetting, ...]
@@ -461,22 +473,22 @@ class ProtocolSettings:
 
 @frozen
 class Protocol:
-    """One wire form, which is a protocol over one transport with one encoding, such as `v2-rest`: its codec (five pure
-    functions) and its properties.
+    """One protocol over one transport with one encoding, such as `v2-rest`: its codec (five pure functions) and its
+    properties.
 
     | function | from | to | raises |
     |---|---|---|---|
     | decode_request | client's Message | Request | DecodeError: malformed; GatewayError: not supported |
-    | encode_request | Request | a new Message to a backend | GatewayError: a value has no form on the wire |
+    | encode_request | Request | a new Message to a backend | GatewayError: the protocol cannot represent a value |
     | decode_response | backend's Message | Answer | DecodeError: malformed; GatewayError: the error in the reply |
-    | encode_response | Answer | Message to the client | GatewayError: a value has no form on the wire |
+    | encode_response | Answer | Message to the client | GatewayError: the protocol cannot represent a value |
     | encode_error | GatewayError | Message to the client | nothing |
     """
 
     name: str
     carrier: TransportBinding
     patterns: tuple[str, ...]
-    """The paths that it serves: `POST /v2/models/{model}/infer`; over gRPC `/package.Service/Method`; none on byte
+    """The paths that it serves: `POST /v2/models/{model}/infer`; over gRPC `/package.Service/Method`; empty on byte
     streams."""
     decode_request: DecodeRequest
     encode_response: EncodeResponse
@@ -485,50 +497,50 @@ class Protocol:
     decode_response: DecodeResponse
     traits: Traits = field(default_factory=Traits)
     batches: Mapping[str, Traits] = field(default_factory=dict)
-    """The values of a backend's `batch`, the default first, each with the protocol's Traits for it; empty if there is
-    one way only to send a batch."""
+    """The values of a backend's `batch`, the default first, each with the protocol's Traits for it; empty if the
+    protocol has only one way to send a batch."""
     payloads: tuple[str, ...] = ()
-    """The values of a route's `payload`: the forms of a whole request, the default first; empty if there is only
-    one."""
+    """The values of a route's `payload`: the encodings of a whole request, the default first; empty if the protocol has
+    only one."""
     example: Example | None = None
-    """Makes an example command for people from address, model and version; it asks for the model's metadata. The
-    version is empty unless the traits have `versions` and not `joined_versions`. Raises GatewayError if the name has no
-    form on the wire."""
+    """Returns an example command for users, made from address, model and version; the command requests the model's
+    metadata. The version is empty unless the traits have `versions` and not `joined_versions`. Raises GatewayError if
+    the protocol cannot represent the name."""
     encode_end: Callable[[Request], Message | None] | None = None
-    """The message that ends a stream of responses, if the wire has one and the client wants it."""
+    """Returns the message that ends a stream of responses, if the protocol has one and the client requested it."""
     parsed_size: Callable[[Message], int] | None = None
-    """How many bytes of a message are parsed, as opposed to raw tensor data that is only referred to. A message is
-    decoded in a thread only if these are many. None: all bytes are parsed."""
+    """Returns how many bytes of a message are parsed, excluding raw tensor data, which is only referenced. The gateway
+    decodes a message in a thread only if this number is large. None: all bytes are parsed."""
     emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
     """The values of a listener's `flavor`, each with the protocol variant that emulates this server for clients. A
     listener without `flavor` uses this protocol itself."""
 
     describer: "Callable[[], DescribeOperation] | None" = None
-    """Makes what describes its paths for OpenAPI documents, if no module `openapi` in the protocol's folder does."""
+    """Returns the function that describes its paths for OpenAPI documents; None: the module `openapi` in the protocol's
+    folder, if any, does it."""
     settings: ProtocolSettings | None = None
-    """What a listener or a backend can set of this protocol alone."""
+    """The settings of listeners and backends that only this protocol has."""
     relay: Relay | None = None
-    """How its calls pass unread. None: they are always read."""
+    """Relays its calls unread. None: the gateway always decodes them."""
     errors_pass: bool = True
-    """Whether the error of a call that passed unread goes to the client as the server wrote it. False: only its text
-    does."""
+    """Whether the error of a call that was relayed unread goes to the client unchanged. False: only its text does."""
 
     def with_settings(self, values: Mapping[str, str]) -> "Protocol":
-        """The protocol with these values of its `settings`. Raises SettingError."""
+        """Return the protocol with these values of its `settings`. Raises SettingError."""
         return self.settings.apply(values) if values and self.settings is not None else self
 
     @property
     def transport(self) -> str:
-        """The folder under `gateway/transports` whose transport carries it."""
+        """The folder under `gateway/transports` with its transport."""
         return self.carrier.transport
 
     @property
     def http(self) -> HttpForm:
-        """Its carrier if that is HTTP, else an empty HttpForm."""
+        """Its transport binding if that is HTTP, else an empty HttpForm."""
         return self.carrier if isinstance(self.carrier, HttpForm) else NO_HTTP
 
     def may_ask(self, operation: Operation) -> bool:
-        """Whether a client may be able to ask for `operation`. False only for extensions that the protocol lacks."""
+        """Return whether clients can request `operation`. False only for extensions that the protocol lacks."""
         return operation not in EXTENSION_OPERATIONS or operation in self.traits.servers.extensions
 
     @property
@@ -541,8 +553,8 @@ class Protocol:
 def without_codec(
     name: str, carrier: TransportBinding = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
 ) -> Protocol:
-    """A Protocol whose five functions raise NotImplementedError: for requests of the gateway's own, which come in no
-    message, and for listeners that answer without a Request."""
+    """Return a Protocol whose five functions raise NotImplementedError: for the gateway's internal requests, which have
+    no message, and for listeners that answer without a Request."""
 
     def refuse(*_: object) -> Any:
         raise NotImplementedError(f"{name} has no codec")
@@ -551,21 +563,22 @@ def without_codec(
 
 
 def resolve_batch(protocol: Protocol, batch: str) -> tuple[str, Traits]:
-    """A backend's `batch` (the default if empty) and the protocol's Traits for it."""
+    """Return a backend's `batch` (the default if empty) and the protocol's Traits for it."""
     batch = batch or next(iter(protocol.batches), "")
     return batch, protocol.batches.get(batch, protocol.traits)
 
 
 def traits_at_endpoints(traits: Traits, endpoints: Iterable[str]) -> Traits:
-    """`traits` of a backend with these endpoints: without companions if one of its servers has a single model."""
+    """Return `traits` of a backend with these endpoints: without `companions` if one of its servers has a single
+    model."""
     models = traits.models
     has_one = models.one_at is not None and any(map(models.one_at, endpoints))
     return replace(traits, models=replace(models, companions=False)) if has_one else traits
 
 
 def merge(parts: tuple[Signature, ...]) -> Signature:
-    """The Signature made of the answers to all `metadata_parts` of a protocol. For each field the first that has it
-    wins."""
+    """Return the Signature that combines the responses to all `metadata_parts` of a protocol. For each field the first
+    response that has it wins."""
     whole = parts[0]
     for part in parts[1:]:
         whole = Signature(

@@ -1,8 +1,9 @@
-"""How long a call waited in a queue: in the headers of its reply, PLACE_HEADER and SECONDS_HEADER, and in the error if
-its time is over.
+"""The time that a call waited in a queue: in the headers of its reply, PLACE_HEADER and SECONDS_HEADER, and in the
+error if its time is over.
 
-The backend notes the wait in the context of the task that answers the request; `exchange.answer` adds it to the reply.
-A call made in a task of its own (a row of a batch) notes it there, so the reply to the whole does not have it.
+The backend stores the wait in the context of the task that answers the request; `exchange.answer` adds it to the reply.
+A call made in a task of its own (a row of a batch) stores it in that task's context, so the reply to the whole request
+does not contain it.
 """
 
 import asyncio
@@ -14,21 +15,22 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.types import Headers, Message
 
 PLACE_HEADER = "gateway-queue-place"
-"""The header or metadata key with the place that the call had when it joined the queue: 1 if it was the next one."""
+"""The header or metadata key with the position of the call when it joined the queue: 1 for the next call."""
 SECONDS_HEADER = "gateway-queue-seconds"
 """The header or metadata key with the seconds that the call waited in the queue."""
 LATER = 1.0
-"""Seconds after which a call may try again that got its slot too late, where nobody knows how long calls take."""
+"""Default number of seconds after which to retry a call that got its slot too late, if the duration of calls is
+unknown."""
 _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 
 
 @frozen
 class QueueWait:
-    """A wait in a queue. `place`: as in PLACE_HEADER, of the first queue if there were several; `seconds`: in all.
-    `until`: when the last one ended, on the loop's clock.
+    """A wait in a queue. `place`: the value of PLACE_HEADER, for the first queue if there were several; `seconds`: in
+    total. `until`: when the last wait ended, on the loop's clock.
 
-    `retry_after`: the call has left the queue without a slot, so that nothing was sent; after so many seconds another
-    one may get a slot.
+    `retry_after`: the call has left the queue without a slot, so nothing was sent; after this many seconds another call
+    might get a slot.
     """
 
     place: int
@@ -42,7 +44,7 @@ queue_wait: ContextVar[QueueWait | None] = ContextVar("queue_wait", default=None
 
 
 def note_wait(place: int, seconds: float, retry_after: float | None = None) -> None:
-    """Note that the request which the current task answers has waited; with `retry_after`, in vain."""
+    """Record that the request which the current task answers has waited; with `retry_after`, without success."""
     before = queue_wait.get()
     if before is not None:
         place, seconds = before.place, before.seconds + seconds
@@ -50,11 +52,11 @@ def note_wait(place: int, seconds: float, retry_after: float | None = None) -> N
 
 
 def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayError:
-    """The error for a call whose time is over, which began at `since` on the loop's clock. Between its two texts it
-    says how much of the time the call waited in queues. If it left the last one without a slot, it has not been sent,
-    and the error says when to try again.
+    """Return the error for a call whose time is over, and which began at `since` on the loop's clock. Between its two
+    texts it says how much of the time the call waited in queues. If the call left the last queue without a slot, it was
+    not sent, and the error says when to retry.
 
-    To be called in the task that answers the request.
+    Must be called in the task that answers the request.
     """
     wait = queue_wait.get()
     if wait is None or wait.until <= since:
@@ -66,10 +68,10 @@ def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayErr
 
 
 def tell_wait(error: Exception) -> None:
-    """Say in the `error` of a call whose time was over before it could be sent how long it had waited for its slot, and
-    when to try again. Nothing happens to other errors, and if it did not wait.
+    """Add to the `error` of a call whose time was over before it could be sent how long it had waited for its slot, and
+    when to retry. Other errors, and errors of calls without a wait, do not change.
 
-    To be called in the task that answers the request.
+    Must be called in the task that answers the request.
     """
     wait = queue_wait.get()
     if wait is None or not isinstance(error, TransportError) or error.sent or error.reason is not Reason.TIMEOUT:
@@ -80,8 +82,8 @@ def tell_wait(error: Exception) -> None:
 
 
 def with_wait(reply: Message, wait: QueueWait) -> Message:
-    """`reply` with the headers that tell of `wait`, which is forgotten: the same task may begin the next request of its
-    connection."""
+    """Return `reply` with the headers about `wait`, and remove the wait from the context, because the same task can
+    begin the next request of its connection."""
     queue_wait.set(None)
     about = (_PLACE, b"%d" % wait.place), (_SECONDS, b"%.3f" % wait.seconds)
     return replace(reply, headers=Headers((*reply.headers.raw, *about)))

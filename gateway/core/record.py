@@ -1,16 +1,16 @@
-"""`Record`: what became of one request, for those who observe requests (access log, metrics, tracing).
+"""`Record`: what happened to one request, for observers (access log, metrics, tracing).
 
-A Record is filled at five moments, by the one who owns the moment:
+A Record is filled at five moments, each by its own component:
 
     begun     a request has arrived, or is refused      the listener          transport.begun
     routed    it is decoded, and its route is known     the exchange          decoded, routed
-    sent      a try of it goes to an endpoint           the backend           sent
-    answered  that try has ended                        the backend           answered
-    ended     the reply is written, or nobody waits     the transport         end, give_up; failed before an error
+    sent      an attempt goes to an endpoint            the backend           sent
+    answered  that attempt has ended                    the backend           answered
+    ended     the reply is written, or not needed       the transport         end, give_up; failed before an error
 
-Then each Observer is called, once. In between, those who do something out of the ordinary say so: `retried`, `waited`,
-`cached`, `gathered`, `lost`, `tell`. Where nobody observes, every request has UNRECORDED, on which all of these do
-nothing. So nobody has to ask whether there is a record. Only where every request passes it is asked, to save the call.
+Then each Observer is called, once. Other code records unusual steps in between: `retried`, `waited`, `cached`,
+`gathered`, `lost`, `tell`. Without observers, every request has UNRECORDED, on which all of these do nothing. So no
+code needs to check whether a record exists. Only the code that every request runs does, to save the call.
 """
 
 import logging
@@ -35,18 +35,19 @@ ID_HEADER = "x-request-id"
 TRACE_HEADER = "traceparent"
 """The header of W3C Trace Context, whose trace id is the request id of a request that has no ID_HEADER."""
 ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER = "gateway-route", "gateway-backend", "gateway-tries"
-"""The headers or metadata keys of a reply that name what answered it, on listeners that tell."""
+"""The headers or metadata keys of a reply that name the route, the backend and the number of attempts, on listeners
+with these headers."""
 CACHE_HEADER = "gateway-cache"
-"""The same, for what a cache did: `hit`, `shared` or `miss`, a hit with its age in seconds."""
+"""The header for the result of a cache: `hit`, `shared` or `miss`, a hit with its age in seconds."""
 
 TIMED = 16
-"""The codecs of one in so many requests, chosen at random, are timed: reading the clock four times for each request
-costs more than is learnt from it."""
+"""The codecs of one in this many requests, chosen at random, are timed: reading the clock four times for each request
+costs too much."""
 
 LONGEST_TEXT = 8192
-"""Characters of an error's text that are kept."""
+"""Maximum length of an error's text in a record, in characters."""
 LONGEST_MODEL = 1024
-"""Characters of a model's name that a record keeps. The router refuses longer names."""
+"""Maximum length of a model's name in a record, in characters. The router refuses longer names."""
 
 GIVEN_UP = {"http": 499, "grpc": Status.CANCELLED.value, "tcp": 0}
 """The `code` of a request whose client left before the reply, by transport."""
@@ -59,27 +60,29 @@ HIT: Final = "hit"
 SHARED: Final = "shared"
 MISS: Final = "miss"
 CACHE_OUTCOMES = (HIT, SHARED, MISS)
-"""The outcomes of the policy `cache` for a call: its answer was kept; it shares the answer to an equal call on its way;
-the backend is asked. Of a batch that is several calls, the last of these is told."""
+"""The outcomes of the policy `cache` for a call: the cache had the response; the call shares the response to an equal
+call in flight; the call goes to the backend. A batch that is several calls reports the last of these outcomes that
+occurred."""
 
 UNREAD: Final = "nothing"
-"""What the content of a request that passed unread was read for."""
+"""The `read_for` of a request that was relayed unread."""
 
 CAST_ROUNDED = "cast rounded"
-"""A loss: a tensor was converted, as the route's `cast` allows, to a datatype that does not hold one of its values."""
+"""A loss: a tensor was converted, as the route's `cast` allows, to a datatype that cannot represent one of its
+values."""
 
 Observer: TypeAlias = "Callable[[Record], None]"
 """A function that is called with each Record when its request has ended, for example the access log. It must be quick,
-since the next reply waits for it: it adds to a counter, or appends to a list that something else reads later."""
+because the next reply waits for it: it adds to a counter, or appends to a list that other code reads later."""
 
 Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
-"""The headers of a reply that explain what became of the request so far."""
+"""Returns the headers of a reply that explain the processing of the request so far."""
 
 
 @frozen
 class RecordDisclosure:
-    """Who is told of a record: `id` and `route` to clients in their replies, `forwards` the id to backends.
-    `id_of_errors`: replies that report an error have the id, whatever `id` is."""
+    """Recipients of a record's data: `id` and `route` go to clients in their replies, `forwards` sends the id to
+    backends. `id_of_errors`: replies that report an error have the id, whatever `id` is."""
 
     id: bool = False
     route: bool = False
@@ -89,8 +92,8 @@ class RecordDisclosure:
 
 @frozen
 class ListenerRecords:
-    """The data that the Records of one listener's requests share: who is told of them when they end, and what is told
-    of them. `forwards`: requests to backends may have headers because of them."""
+    """The data that the Records of one listener's requests share: the observers that receive them when the requests
+    end, and the recipients of their data. `forwards`: requests to backends can have headers because of the records."""
 
     observers: tuple[Observer, ...] = ()
     telling: RecordDisclosure = RecordDisclosure()
@@ -101,54 +104,55 @@ _NO_LISTENER = ListenerRecords()
 
 
 class Record(Struct, gc=False, eq=False):
-    """The record of one request: its arrival, contents, processing and result. Texts are empty and numbers 0 where
-    nothing is known.
+    """The record of one request: its arrival, contents, processing and result. Unknown texts are empty and unknown
+    numbers 0.
 
-    How it came:
+    Arrival:
 
-    - `listener`: its name. `of_listener`: what its records have in common, `observers` and `telling` among it.
-    - `id`: the request id, accepted from the client or made.
+    - `listener`: its name. `of_listener`: the shared data of the listener's records, such as `observers` and `telling`.
+    - `id`: the request id, accepted from the client or created.
     - `received`: when the listener began with it, on the clock `time.monotonic`, in seconds: its whole message had
       arrived, and it was its turn among the messages of its connection; over gRPC, it was decompressed too.
-    - `in_protocol`: a name. `client`: `host:port`, empty over unix sockets. `principal`: who the client is.
-    - `bytes_in`: bytes of its message as the exchange got it.
+    - `in_protocol`: a name. `client`: `host:port`, empty over unix sockets. `principal`: the name of the client's
+      principal.
+    - `bytes_in`: size of its message when the exchange got it, in bytes.
 
-    What it is, once it is decoded and routed:
+    Contents, once it is decoded and routed:
 
-    - `operation`, `model`: as in Request. `route`: the route's name; `models.NAME` for that to a graph.
-    - `read_for`: what its content was read for, such as `translate.cast`; UNREAD if it passed unread; empty if it came
-      to no route.
-    - `backend`, `out_protocol`: names; of the backend asked last, if there were several.
+    - `operation`, `model`: same as in Request. `route`: the route's name; `models.NAME` for a graph's route.
+    - `read_for`: the reason for decoding its content, such as `translate.cast`; UNREAD if it was relayed unread; empty
+      if no route matched.
+    - `backend`, `out_protocol`: names; of the backend called last, if there were several.
 
-    What was done:
+    Processing:
 
-    - `endpoint`: the address asked last. `tries`: how often a request was sent, or tried to be sent, to an endpoint.
-    - `queued`: seconds in queues of backends. `upstream`: seconds of all tries together, including their codecs.
+    - `endpoint`: the address called last. `tries`: number of attempts to send the request to an endpoint.
+    - `queued`: seconds in queues of backends. `upstream`: seconds of all attempts together, including their codecs.
     - `decode`, `encode`: seconds to decode the client's message and to encode the reply, if the request `is_timed`; 0
-      if not, and where it did not come so far. One in TIMED is, and each whose spans are noted.
-    - `retries`: how many of the tries repeat an earlier one, at the same endpoint or another, by a policy or because
-      nothing could be sent. (A batch that is sent row by row has a try for each row, and no retries.)
-    - `cache`: what the policy `cache` did: `hit`, `shared` or `miss`, empty where there is none. `cache_age`: of a hit,
-      the age of its answer in seconds.
-    - `losses`: what a translation lost: CAST_ROUNDED for each tensor.
+      if not, and if the request did not reach this step. One in TIMED requests is timed, and each request with spans.
+    - `retries`: number of attempts that repeat an earlier attempt, at the same endpoint or another, by a policy or
+      because nothing could be sent. (A batch that is sent row by row has an attempt for each row, and no retries.)
+    - `cache`: the outcome of the policy `cache`: `hit`, `shared` or `miss`, empty without a cache. `cache_age`: for a
+      hit, the age of its response in seconds.
+    - `losses`: losses of a translation: CAST_ROUNDED for each tensor.
 
-    How it ended:
+    Result:
 
     - `status`: the name of a Status. `reason`: the value of a Reason, empty if the status is OK.
-    - `code`: the wire's own status of the reply: that of HTTP or gRPC; 0 where replies have none. A client that left
-      before has 499 over HTTP.
-    - `bytes_out`: bytes of the reply's body. `ended`: when, on the same clock as `received`; 0 until then.
+    - `code`: the reply's status code in HTTP or gRPC; 0 if replies have no status code. If the client left before the
+      reply, 499 over HTTP.
+    - `bytes_out`: size of the reply's body, in bytes. `ended`: when, on the same clock as `received`; 0 until then.
 
-    `events`: spans, where an observer or an explanation wants them (then it `is_timed`); None: nobody does. `context`:
-    the request's place in a trace; None where nobody traces. `traceparent`: that of the client, empty for none.
-    `explain`: makes the header of the reply that explains the request, where the client asked for it. `added`: further
-    headers of the reply. `tells`: the reply may have headers because of this record. `error_text`: what the client is
-    told of an error, its first LONGEST_TEXT characters.
+    `events`: spans, if an observer or an explanation needs them (then it `is_timed`); None if not. `context`: the
+    request's trace context; None without tracing. `traceparent`: the client's header, empty if absent. `explain`: makes
+    the header of the reply that explains the request, if the client requested it. `added`: additional headers of the
+    reply. `tells`: the reply can have headers because of this record. `error_text`: the first LONGEST_TEXT characters
+    of the error for the client.
 
-    Every observed request has a Record of its own, and each instruction for it counts. So it is made, and read when its
-    request has ended (`observing.batches`), by msgspec, which is written in C, and it is not searched for cycles of
-    references. The order of the fields is that in which they are read: what many requests have in common (`listener` to
-    `read_for`), what differs (`received` to `losses`), and the others.
+    Every observed request has a Record of its own, so the speed of each instruction matters. Therefore msgspec, which
+    is written in C, creates the record, and encodes it when its request has ended (`observing.batches`); the garbage
+    collector does not track it. The order of the fields is the order of encoding: fields with equal values in many
+    requests (`listener` to `read_for`), fields with different values (`received` to `losses`), and the others.
     """
 
     listener: str
@@ -193,20 +197,20 @@ class Record(Struct, gc=False, eq=False):
 
     @property
     def telling(self) -> RecordDisclosure:
-        """Who is told of this record, in the reply and in requests to backends."""
+        """The recipients of this record's data, in the reply and in requests to backends."""
         return self.of_listener.telling
 
     def observe_also(self, observer: Observer) -> None:
-        """Tell another observer when the request has ended."""
+        """Add an observer to call when the request has ended."""
         self.of_listener = replace(self.of_listener, observers=(*self.of_listener.observers, observer))
 
     @property
     def seconds(self) -> float:
-        """From the arrival of the message to the end of the reply."""
+        """Seconds from the arrival of the message to the end of the reply."""
         return self.ended - self.received
 
     def reply_fields(self) -> Sequence[tuple[bytes, bytes]]:
-        """The headers that the reply has because of this record; none unless `tells`."""
+        """Return the headers that the reply has because of this record; empty unless `tells`."""
         telling = self.of_listener.telling
         fields: list[tuple[bytes, bytes]] = []
         if telling.id or (self.status != OK and telling.id_of_errors):
@@ -227,7 +231,7 @@ class Record(Struct, gc=False, eq=False):
         self.added, self.tells = (*self.added, *fields), True
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """The headers that a request to a backend, made in `span`, has because of this record."""
+        """Return the headers that a request to a backend, made in `span`, has because of this record."""
         fields = [] if self.context is None else self.context.fields(span)
         if self.of_listener.telling.forwards:
             if self.traceparent and self.context is None:
@@ -236,52 +240,53 @@ class Record(Struct, gc=False, eq=False):
         return fields
 
     def decoded(self, operation: str, model: str, principal: Principal | None) -> None:
-        """The request is decoded, and its client known where the listener asks for credentials."""
+        """Record that the request is decoded, and its principal if the listener has authentication."""
         self.operation, self.model = operation, model
         if principal is not None:
             self.principal = principal.name
 
     def routed(self, route: str, backend: str, read_for: str) -> None:
-        """The route is found, and the backend that it leads to."""
+        """Record the route and its backend."""
         self.route, self.backend, self.read_for = route, backend, read_for
 
     def read(self, read_for: str) -> None:
-        """The request, which had passed unread so far, is read after all."""
+        """Record that a request, relayed unread so far, is decoded after all."""
         self.read_for = read_for
 
     def sent(self, backend: str, protocol: str, endpoint: str) -> None:
-        """A try goes to this endpoint of the backend, in this protocol."""
+        """Record that an attempt goes to this endpoint of the backend, in this protocol."""
         self.tries += 1
         self.backend, self.out_protocol, self.endpoint = backend, protocol, endpoint
 
     def answered(self, seconds: float) -> None:
-        """The try has ended after so many seconds: with an answer, an error, or because it was given up."""
+        """Record that the attempt has ended after this many seconds: with a response, an error, or a cancellation."""
         self.upstream += seconds
 
     def retried(self) -> None:
-        """The next try repeats an earlier one."""
+        """Record that the next attempt repeats an earlier one."""
         self.retries += 1
 
     def waited(self, seconds: float, backend: str, place: int) -> None:
-        """The call has waited in the queue of `backend`, at first at this place."""
+        """Record that the call has waited in the queue of `backend`; `place` is its first position there."""
         self.queued += seconds
         if self.events is not None:
             note(self, "queue", seconds).facts = {"backend": backend, "place": place}
 
     def cached(self, outcome: str, age: float) -> None:
-        """The policy `cache` has done this: `miss`, `shared` or `hit`, with the age of the answer. Of several calls
-        the last of CACHE_OUTCOMES is kept."""
+        """Record the outcome of the policy `cache`: `miss`, `shared` or `hit`, with the age of the response. For
+        several calls, the last of CACHE_OUTCOMES among their outcomes is kept."""
         if not self.cache or CACHE_OUTCOMES.index(outcome) >= CACHE_OUTCOMES.index(self.cache):
             self.cache, self.cache_age = outcome, max(self.cache_age, age)
 
     def of_batch(self) -> "Record":
-        """A record for the batch that begins with this request: with its id, without observers and without a trace."""
+        """Return a record for the batch that begins with this request: with its id, without observers and without a
+        trace."""
         of_listener = replace(self.of_listener, observers=())
         return Record(self.listener, self.in_protocol, received=monotonic(), id=self.id, of_listener=of_listener)
 
     def gathered(self, batch: "Record", seconds: float, requests: int, rows: int) -> None:
-        """The request was answered with others as one batch, which has a record of its own. `seconds`: from its arrival
-        at the batch to the end of that."""
+        """Record that the request was answered in a batch with others, which has a record of its own. `seconds`: from
+        the request's arrival at the batch to the end of the batch."""
         if batch.tries:
             self.backend, self.out_protocol, self.endpoint = batch.backend, batch.out_protocol, batch.endpoint
         self.tries += batch.tries
@@ -297,25 +302,26 @@ class Record(Struct, gc=False, eq=False):
             }
 
     def failed(self, error: GatewayError, principal: Principal | None = None) -> None:
-        """Note the error that the client is told. `principal`: who that is, if it is known."""
+        """Record the error for the client. `principal`: the client's principal, if known."""
         if not self.ended:
             self.status, self.reason, self.tells = error.status.name, error.reason.value, True
             self.error_text = error.message[:LONGEST_TEXT]
-            # Records outlive their requests, and a name that no route has may be as long as a message.
+            # Records outlive their requests, and an unknown model name can be as long as a message.
             self.model = self.model[:LONGEST_MODEL]
             if principal is not None:
                 self.principal = principal.name
 
     def because(self, reason: Reason | None) -> None:
-        """Why a reply without an error says no, such as that of a server that is not ready; None if it says yes."""
+        """Record why a reply without an error is negative, such as the reply of a server that is not ready; None if it
+        is positive."""
         self.reason = "" if reason is None else reason.value
 
     def lost(self, what: str) -> None:
-        """A translation has lost something."""
+        """Record a loss of a translation."""
         self.losses = (*self.losses, what)
 
     def end(self, code: int, bytes_out: int) -> None:
-        """The reply is written: tell the observers. Does nothing if it has ended before."""
+        """Record that the reply is written, and call the observers. Does nothing if the request has ended before."""
         if self.ended:
             return
         self.code = code
@@ -328,7 +334,7 @@ class Record(Struct, gc=False, eq=False):
                 log.exception("an observer of requests failed")
 
     def give_up(self, code: int, bytes_out: int = 0) -> None:
-        """Nobody waits for the reply any more: the client has left, or the connection was closed."""
+        """Record that the reply is no longer needed: the client has left, or the connection was closed."""
         if not self.ended and self.status == OK:
             self.status, self.reason = Status.CANCELLED.name, Reason.CANCELLED.value
             self.model = self.model[:LONGEST_MODEL]
@@ -336,7 +342,7 @@ class Record(Struct, gc=False, eq=False):
 
 
 class _Unrecorded(Record, frozen=True, gc=False, eq=False):  # type: ignore[misc]  # msgspec allows it
-    """The record of requests that nobody observes. Its methods do nothing, and its fields cannot be set."""
+    """The record of requests without observers. Its methods do nothing, and its fields cannot be set."""
 
     def _nothing(self, *_: object, **__: object) -> None:
         """Do nothing."""
@@ -349,10 +355,10 @@ class _Unrecorded(Record, frozen=True, gc=False, eq=False):  # type: ignore[misc
 
 
 UNRECORDED: Record = _Unrecorded("")
-"""The record of every request where nobody observes."""
+"""The record of every request without observers."""
 
 
 @lru_cache(1024)
 def _ascii(name: str) -> bytes:
-    """A name of the configuration as the value of a header."""
+    """Return a configured name as the value of a header."""
     return name.encode("ascii", "backslashreplace") if name.isprintable() else b"?"

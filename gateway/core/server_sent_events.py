@@ -1,32 +1,32 @@
 """Server-sent events (`text/event-stream`), a framing of streams of JSON: `data: {json}` and a blank line for each
 message.
 
-Written as Triton, MLServer and OpenAI's API write them; read as the WHATWG's HTML standard, section 9.2.6, parses them,
-wherever the stream is cut into pieces.
+Events are written in the format of Triton, MLServer and OpenAI's API. They are parsed according to the WHATWG's HTML
+standard, section 9.2.6, independent of how the stream is cut into pieces.
 """
 
 from gateway.core.errors import DecodeError, Reason, refusal
 from gateway.core.types import Buffer, Headers
 from gateway.core.words import has_byte
 
-# byte for byte that of Triton and MLServer
+# identical to Triton's and MLServer's, byte for byte
 HEADERS = Headers(((b"content-type", b"text/event-stream; charset=utf-8"),))
 
 _BOM = b"\xef\xbb\xbf"
 
 
 def write_event(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """An event whose data are `parts`, a JSON text, line by line; nothing if there are no parts."""
-    if any(has_byte(each, b"\n") for each in parts):  # of a server whose event passes unread
+    """Return an event whose data is `parts`, a JSON text, line by line; an empty tuple if `parts` is empty."""
+    if any(has_byte(each, b"\n") for each in parts):  # from a server whose event is relayed unread
         parts = (b"".join(parts).replace(b"\n", b"\ndata: "),)
     return (b"data: ", *parts, b"\n\n") if parts else ()
 
 
 class EventCutter:
-    """Cuts a stream of bytes into the data of its events, each of at most `limit` bytes.
+    """Splits a stream of bytes into the data of its events, each of at most `limit` bytes.
 
     Comments, fields other than `data`, and events without data are skipped. An event whose data is `end_mark` ends the
-    stream: it is not handed on, and no event may follow it.
+    stream: it is not returned, and no event can follow it.
     """
 
     def __init__(self, limit: int, end_mark: bytes = b"") -> None:
@@ -38,14 +38,15 @@ class EventCutter:
         self._data: list[bytes] = []
         """The data lines of the event whose end has not arrived."""
         self._size = 0
-        """The length of those lines and one byte for each, without which empty lines would have no limit."""
+        """The total length of those lines plus one byte for each line; without it, the number of empty lines would be
+        unlimited."""
         self._after_return = False
-        """The last byte was a carriage return: a line feed now belongs to it."""
+        """The last byte was a carriage return: if a line feed follows, it belongs to it."""
         self._begun = False
-        """The first line is read: no byte order mark can follow."""
+        """The first line is read, so a byte order mark can no longer follow."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """The events that `data` completes.
+        """Return the events that `data` completes.
 
         Raises:
             DecodeError: an event after the end mark.
@@ -69,11 +70,11 @@ class EventCutter:
         return events
 
     def boundary(self) -> list[Buffer]:
-        """Nothing: an event ends at its blank line, not where an HTTP chunk ends."""
+        """Return nothing: an event ends at its blank line, not where an HTTP chunk ends."""
         return []
 
     def end(self) -> list[Buffer]:
-        """Nothing. Raises DecodeError if the stream ends inside an event."""
+        """Return nothing. Raises DecodeError if the stream ends inside an event."""
         if self._line or self._data:
             raise DecodeError("the stream ends inside an event")
         return []

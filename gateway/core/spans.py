@@ -1,8 +1,8 @@
-"""Spans: the parts of the work on one request, noted in its Record (`Record.events`) if tracing or an explanation wants
-them. Where nobody does, nothing here runs.
+"""Spans: the parts of the work on one request, recorded in its Record (`Record.events`) if tracing or an explanation
+needs them. Otherwise no code of this module runs.
 
-`TraceContext` is the request's place in a trace of many services, as W3C Trace Context carries it in the headers
-`traceparent` and `tracestate`.
+`TraceContext` is the request's position in a trace of many services, encoded in the headers `traceparent` and
+`tracestate` of W3C Trace Context.
 """
 
 import re
@@ -24,13 +24,14 @@ TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 MIRROR_SPAN = "mirror"
 """The name of the span of a mirrored call."""
 LONGEST_STATE = 512
-"""Characters of `tracestate` that are passed on (W3C Trace Context, section 3.3.1.5: at least 512 should be)."""
+"""Maximum length of the `tracestate` that the gateway forwards, in characters (W3C Trace Context, section 3.3.1.5:
+should be at least 512)."""
 LONGEST_ERROR = 1024
-"""Characters of an error's text that a span keeps."""
+"""Maximum length of an error's text in a span, in characters."""
 MOST_SPANS = 256
-"""The most spans of one request: a batch can make thousands of calls."""
+"""Maximum number of spans of one request: a batch can make thousands of calls."""
 
-# W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions may have more after the flags.
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions can have more after the flags.
 _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 1
 
@@ -41,7 +42,7 @@ class Span:
     - `name`: request, mirror, gather, step, decode, queue, try, encode request, decode reply, fit, fit reply or encode.
     - `id`: 64 random bits; `parent`: the span that it is part of, None for the request itself.
     - `began`, `ended`: on the clock of the Record (`time.monotonic`), in seconds; `ended` is 0 until it ends.
-    - `facts`: what is known of it, by name.
+    - `facts`: its attributes, by name.
     - `error`: the text of the error that ended it. `failure`: its Status and Reason, if it has them.
     """
 
@@ -56,7 +57,7 @@ class Span:
         self.failure: tuple[Status, Reason] | None = None
 
     def end(self) -> None:
-        """Note that it ends now."""
+        """Record that the span ends now."""
         self.ended = monotonic()
 
     def __enter__(self) -> "Span":
@@ -68,14 +69,14 @@ class Span:
             self.failed(error)
 
     def failed(self, error: BaseException) -> None:
-        """Note the error that ended it."""
+        """Record the error that ended the span."""
         self.error = str(error)[:LONGEST_ERROR] or type(error).__name__
         if isinstance(error, GatewayError):
             self.failure = error.status, error.reason
 
 
 def begin(record: "Record", name: str, parent: Span | None = None) -> Span:
-    """A span that begins now. It is noted in the record, unless that has MOST_SPANS already."""
+    """Return a span that begins now, and add it to the record, unless the record already has MOST_SPANS."""
     span = Span(name, parent, monotonic())
     if record.events is not None and len(record.events) < MOST_SPANS:
         record.events.append(span)
@@ -83,15 +84,15 @@ def begin(record: "Record", name: str, parent: Span | None = None) -> Span:
 
 
 def note(record: "Record", name: str, seconds: float, parent: Span | None = None) -> Span:
-    """A span that ends now and took `seconds`."""
+    """Record a span that ends now and took `seconds`."""
     span = begin(record, name, parent)
     span.ended, span.began = span.began, span.began - seconds
     return span
 
 
 class Repeated:
-    """One span for work that is done many times, such as on each response of a stream: it reaches from the begin of the
-    first time to the end of the last. Its facts are `times`, and `busy_seconds`, what the work took altogether. Each
+    """One span for work that is done many times, such as on each response of a stream: it lasts from the start of the
+    first time to the end of the last. Its facts are `times`, and `busy_seconds`, the total duration of the work. Each
     time is a `with`."""
 
     def __init__(self, record: "Record", name: str, parent: Span | None = None) -> None:
@@ -118,8 +119,8 @@ class Repeated:
 class TraceContext:
     """The position of a request in its trace. A trace has the spans of one request in all services on its path.
     `parent` is 0 at the root; `id` is the span of the request itself. `state` is the value of `tracestate`, which is
-    passed on as it came. `observe` is told of records in the trace that have ended, if it is sampled: also of calls
-    that go on after the request itself."""
+    forwarded unchanged. If the trace is sampled, `observe` receives its records when they have ended, including records
+    of calls that continue after the request itself."""
 
     trace: int
     parent: int
@@ -129,7 +130,7 @@ class TraceContext:
     observe: "Callable[[Record], None] | None" = field(default=None, repr=False, compare=False)
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """The headers for a backend that is called in `span`, or in the request's own."""
+        """Return the headers for a backend that is called in `span`, or in the request's own span."""
         flags = b"01" if self.is_sampled else b"00"
         parent = b"00-%032x-%016x-%s" % (self.trace, self.id if span is None else span.id, flags)
         return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
@@ -138,18 +139,17 @@ class TraceContext:
 _unsampled_parent: Callable[[], bytes] = map(
     (b"00-%016x%%016x-%016x-00" % (getrandbits(64), getrandbits(64) or 1)).__mod__, count(1)
 ).__next__
-"""Makes the `traceparent` of a new trace, whose flags tell the next services not to sample it either. The ids are
-counted, behind random digits of this process: that costs less than random ones, and nobody records them."""
+"""Makes the `traceparent` of a new trace, whose flags ask the next services not to sample it either. The ids are a
+counter after random digits of this process: this costs less than random ids, and no service records them."""
 
 
 class Unsampled:
-    """The context of every request that begins a trace which is not sampled: each call of a backend gets a new trace
-    id."""
+    """The context of every request that begins a trace without sampling: each call to a backend gets a new trace id."""
 
     is_sampled = False
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """The headers for a backend."""
+        """Return the headers for a backend."""
         return [(TRACE_PARENT, _unsampled_parent())]
 
 
@@ -157,8 +157,8 @@ UNSAMPLED = Unsampled()
 
 
 def read_context(parent: bytes, raw: Sequence[tuple[bytes, bytes]], sample: float) -> TraceContext | Unsampled:
-    """The context of a request with these headers, where `parent` is the value of `traceparent`. Without a valid one it
-    is the root of a new trace, which is sampled with the probability `sample`."""
+    """Return the context of a request with these headers, where `parent` is the value of `traceparent`. Without a valid
+    `parent` it is the root of a new trace, which is sampled with the probability `sample`."""
     found = _TRACEPARENT.fullmatch(parent) if parent else None
     if found is None or (found[1] == b"00" and found[5]):
         if random() >= sample:

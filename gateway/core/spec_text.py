@@ -1,4 +1,4 @@
-"""Datatypes and shapes as people write them in the configuration: `FP64 [-1, 4]`."""
+"""Datatypes and shapes in the configuration's notation: `FP64 [-1, 4]`."""
 
 import re
 from reprlib import repr as shown
@@ -13,11 +13,11 @@ _LARGEST = 2**63 - 1
 
 
 def read_spec(name: str, text: object, *, foreign: bool = False) -> TensorSpec:
-    """The tensor `name` that a text such as `FP64 [-1, 4]` describes; -1 is any size. `foreign`: as in
+    """Return the tensor `name` that a text such as `FP64 [-1, 4]` describes; -1 is any size. `foreign`: same as in
     `read_datatype`.
 
     Raises:
-        DecodeError: it is no text of this form, or there is no such datatype or shape.
+        DecodeError: the text has another format, or the datatype or shape is unknown.
     """
     found = _TEXT.fullmatch(text) if isinstance(text, str) else None
     if found is None:
@@ -28,8 +28,8 @@ def read_spec(name: str, text: object, *, foreign: bool = False) -> TensorSpec:
 
 
 def read_datatype(name: object, *, foreign: bool = False) -> Datatype:
-    """The datatype of this name; with `foreign` also of a name that it has elsewhere, such as `float32`. Raises
-    DecodeError if there is none, with the one that is meant."""
+    """Return the datatype of this name; with `foreign` also for a name from another system, such as `float32`. Raises
+    DecodeError, which suggests the likely datatype, if the name is unknown."""
     datatype = DATATYPES.get(name) if isinstance(name, str) else None
     meant = meant_by(name) if isinstance(name, str) else None
     if foreign:
@@ -41,7 +41,7 @@ def read_datatype(name: object, *, foreign: bool = False) -> Datatype:
 
 
 def read_shape(sizes: object) -> Shape:
-    """The shape with these sizes. Raises DecodeError if it is no list of them, or has too many."""
+    """Return the shape with these sizes. Raises DecodeError if they are not a list of sizes, or too many."""
     if (
         not isinstance(sizes, list)
         or len(sizes) > MAX_RANK

@@ -1,7 +1,7 @@
 """Streams: `answer_stream` answers a client's messages one by one, `ask_stream` yields a backend's responses.
 
-Everything is pulled. The transport pulls a message, writes it, waits until its peer has taken it, and pulls the next,
-so a slow client slows the backend down. Every generator is closed as soon as its consumer stops, so a client that
+Consumers pull everything. The transport pulls a message, writes it, waits until its peer has taken it, and pulls the
+next, so a slow client slows the backend down. Every generator is closed as soon as its consumer stops, so a client that
 leaves ends the backend's stream.
 """
 
@@ -47,13 +47,13 @@ from gateway.core.types import Answer, Message, Request, Response, bytes_of
 from gateway.core.web_replies import web_error
 
 SECONDS_TO_END = 1.0
-"""How long a backend's stream may take to end after it reported an error, before it is cancelled."""
+"""Maximum time for a backend's stream to end after it reported an error, before the gateway cancels it, in seconds."""
 
 
 async def answer_stream(
     messages: AsyncIterator[Message], protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> AsyncGenerator[Message, None]:
-    """The replies to a client's messages. Requests are answered one after the other; an error ends only its own
+    """Yield the replies to a client's messages. Requests are answered one after the other; an error ends only its own
     request."""
     async for message in messages:
         async with aclosing(answer_message(message, protocol, listener, select)) as replies:
@@ -64,8 +64,8 @@ async def answer_stream(
 def answer_message(
     message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> AsyncGenerator[Message, None]:
-    """The replies to one message of a client's stream. Raises nothing: every error becomes a reply. The message's
-    record ends after the last one."""
+    """Yield the replies to one message of a client's stream. Raises nothing: every error becomes a reply. The message's
+    record ends after the last reply."""
     replies = _answer_message(message, protocol, listener, select)
     return replies if message.record is UNRECORDED else _recorded(replies, message.record, protocol)
 
@@ -83,7 +83,7 @@ async def _recorded(
                 yield reply
         given_up = False
     finally:
-        if code >= 400 and record.status == OK:  # a backend's error that is passed on: nobody has decoded it
+        if code >= 400 and record.status == OK:  # a backend's error that is relayed unread: it was never decoded
             record.failed(refusal(REASONS_BY_NUMBER.get(code, Reason.MODEL_ERROR), ""))
         if given_up and record.status == OK:
             record.give_up(GIVEN_UP[protocol.transport], size)
@@ -120,7 +120,8 @@ async def _answer_message(
 async def _routed(
     message: Message, protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> tuple[Request, Destination]:
-    """The Request of a client's message and its Destination; unread if it may pass so."""
+    """Return the Request of a client's message and its Destination; the Request is unread if it can be relayed
+    unread."""
     if protocol.name in listener.relays and (head := unread(message, protocol, listener)) is not None:
         destination = select(head)
         if destination.relay is protocol.relay:
@@ -131,7 +132,7 @@ async def _routed(
 
 
 def _encoder(request: Request, protocol: Protocol, destination: Destination) -> Callable[[Response], Message]:
-    """The encoder of a stream's responses. In a trace they have one span together."""
+    """Return the encoder of a stream's responses. In a trace they share one span."""
     record = request.record
     if record.events is None:
         return partial(encoded, request=request, protocol=protocol, destination=destination)
@@ -148,8 +149,8 @@ def _encoder(request: Request, protocol: Protocol, destination: Destination) -> 
 
 
 def _with_wait(reply: Message, protocol: Protocol) -> Message:
-    """`reply`, over HTTP with the headers that tell of the wait in a queue if it is the first one after a wait. A gRPC
-    stream has one set of metadata for all its requests."""
+    """Return `reply`; over HTTP, with the headers about the wait in a queue if it is the first reply after a wait. A
+    gRPC stream has one set of metadata for all its requests."""
     wait = queue_wait.get()
     if wait is None:
         return reply
@@ -158,7 +159,8 @@ def _with_wait(reply: Message, protocol: Protocol) -> Message:
 
 
 def _own_deadline(request: Request, message: Message, protocol: Protocol) -> float | None:
-    """The deadline to be enforced here: none if it is that of a gRPC call, which gRPC itself ends with a status."""
+    """Return the deadline to enforce in this module: None for the deadline of a gRPC call, which gRPC itself ends with
+    a status."""
     is_deadline_of_call = isinstance(protocol.carrier, GrpcForm) and request.deadline == message.deadline
     return None if is_deadline_of_call else request.deadline
 
@@ -169,8 +171,8 @@ def _in_time(stream: StreamHandler, request: Request, deadline: float | None) ->
 
 
 async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> AsyncGenerator[Response, None]:
-    """The responses until the deadline. The timer covers the wait for each one, not the `yield`: there it would cancel
-    the consumer.
+    """Yield the responses until the deadline. The timer covers the wait for each response, not the `yield`: there it
+    would cancel the consumer.
 
     Raises:
         GatewayError: DEADLINE_EXCEEDED.
@@ -194,10 +196,10 @@ async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> 
 async def ask_stream(
     request: Request, protocol: Protocol, connector: Connector, target: Target
 ) -> AsyncGenerator[Response, None]:
-    """A backend's responses to one request, on a stream of its own that sends nothing else.
+    """Yield a backend's responses to one request, on a stream of its own that sends nothing else.
 
     Raises:
-        GatewayError: as `exchange.ask`, also after some responses.
+        GatewayError: same as `exchange.ask`, also after some responses.
     """
     read, message = request, None
     if request.unread is not None:
@@ -238,8 +240,8 @@ async def ask_stream(
 
 
 async def _wait_for_end(replies: AsyncGenerator[Message, None]) -> None:
-    """Wait for a stream to end by itself after it reported an error, as nearly all do at once: Triton 2.51 crashes if a
-    cancel arrives while it ends such a stream."""
+    """Wait for a stream to end by itself after it reported an error. Nearly all streams do so immediately, and Triton
+    2.51 crashes if a cancel arrives while it ends this kind of stream."""
     try:
         async with asyncio.timeout(SECONDS_TO_END):
             async for _ in replies:

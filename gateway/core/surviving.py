@@ -1,11 +1,11 @@
-"""Work on many things, or again and again, that goes on when one piece of it fails.
+"""Run many tasks, or a periodic task. If one fails unexpectedly, log the exception and continue.
 
     for connection in list(connections):
         with log_and_continue("the look at a connection"):
             connection.look_after()
 
-A timer or a loop that looks after many things would otherwise stop for all of them with the first exception. Only
-errors that nobody expects are handled so: what can go wrong in normal operation has its own handling.
+Otherwise the first exception would stop a timer or loop for all of its items. Use this only for unexpected errors:
+errors of normal operation have their own handlers.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ _lines = LogLimit(log, lines=1)
 
 @contextmanager
 def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
-    """End the block at an exception, which is logged with its traceback, once a minute for each `what`. Those of
-    `expected` are raised, and so are cancellation and the end of the process."""
+    """End the block at an exception, which is logged with its traceback, once a minute for each `what`. Exceptions of
+    `expected`, cancellation and the end of the process are raised."""
     try:
         yield
     except Exception as error:
@@ -35,8 +35,8 @@ def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
 
 
 async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
-    """Wait for all of these at once. Returns the results of those that did not fail, in order; each failure is logged
-    as by `log_and_continue`. If the caller is cancelled, all of them are."""
+    """Wait for all of these in parallel. Returns the results of the successful ones, in order; `log_and_continue` logs
+    each failure. If the caller is cancelled, all of them are."""
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []
     for each in found:
@@ -50,6 +50,6 @@ async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def log_survived(what: str, error: Exception) -> None:
-    """Log an error that must not stop what goes on, once a minute for each `what`; for code that runs too often for
+    """Log an error that must not stop other work, once a minute for each `what`; for code that runs too often for
     `log_and_continue`."""
     _lines.write(what, logging.ERROR, "unexpected error in %s; everything else goes on", what, error=error)

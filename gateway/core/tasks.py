@@ -1,4 +1,4 @@
-"""Background tasks that are kept until they are done, and whose errors are logged if nobody waits for them."""
+"""Background tasks that are kept until they are done, and whose errors are logged if no caller waits for them."""
 
 import asyncio
 import logging
@@ -32,11 +32,11 @@ def keep(task: "asyncio.Task[Any]") -> None:
 
 
 TURN = 0.002
-"""Seconds of work at a time that requests do not notice."""
+"""Duration of one slice of work that does not noticeably delay requests, in seconds."""
 
 
 async def between_requests(steps: Iterable[None], turn: float = TURN) -> None:
-    """Do long work in its steps. The event loop gets its turn after each `turn` seconds of them."""
+    """Do long work in its steps. The event loop runs after each `turn` seconds of them."""
     until = perf_counter() + turn
     for _ in steps:
         if perf_counter() >= until:
@@ -45,10 +45,10 @@ async def between_requests(steps: Iterable[None], turn: float = TURN) -> None:
 
 
 async def outlived_by(task: "asyncio.Task[T]") -> T:
-    """The result of `task`, which goes on if the caller is cancelled. Its error is then logged, a GatewayError in one
-    line. Keeps a reference to the task until it is done.
+    """Return the result of `task`, which continues if the caller is cancelled. Its error is then logged, a GatewayError
+    in one line. Keeps a reference to the task until it is done.
 
-    `asyncio.shield` does the same with two callbacks more."""
+    `asyncio.shield` does the same with two more callbacks."""
     waiter: asyncio.Future[T] = task.get_loop().create_future()
     _running.add(task)
     task.add_done_callback(partial(_ended, waiter))
@@ -63,7 +63,7 @@ async def outlived_by(task: "asyncio.Task[T]") -> T:
 
 
 def _ended(waiter: "asyncio.Future[T]", task: "asyncio.Task[T]") -> None:
-    """Hand the outcome of `task` to the caller, who waits unless it was cancelled."""
+    """Pass the outcome of `task` to the caller, which waits unless it was cancelled."""
     _running.discard(task)
     error = None if task.cancelled() else task.exception()
     if waiter.cancelled():
@@ -77,7 +77,7 @@ def _ended(waiter: "asyncio.Future[T]", task: "asyncio.Task[T]") -> None:
 
 
 def _log_unseen(error: BaseException | None) -> None:
-    """Log the error, if there is one, of a task that nobody waits for."""
+    """Log the error, if any, of a task that no caller waits for."""
     if isinstance(error, GatewayError):
         _lines.write("failed", logging.INFO, "a call that nobody waits for failed: %s", error.message)
     elif error is not None:

@@ -1,4 +1,4 @@
-"""The interfaces between transports and the rest: listeners call Exchanges, backends are reached by Connectors."""
+"""The interfaces between transports and other code: listeners call Exchanges; Connectors connect to backends."""
 
 import asyncio
 import typing
@@ -23,9 +23,9 @@ class Destination:
     """The function that answers a Request: `local` immediately, `handler` asynchronously, `stream` with any number of
     Responses.
 
-    `translate` are the settings that the answer is encoded with. `route` is the route's name (`models.NAME` for a
-    graph's) and `backend` the name of its (first) backend; both are empty for what the gateway answers itself. `relay`
-    is how clients' messages pass unread; None if they are read, and `reads` is why: the first key of the configuration
+    `translate` are the settings for encoding the response. `route` is the route's name (`models.NAME` for a graph's)
+    and `backend` the name of its (first) backend; both are empty for responses of the gateway itself. `relay` relays
+    clients' messages unread; None if they are decoded, and `reads` is the reason: the first key of the configuration
     that needs their content.
     """
 
@@ -40,55 +40,57 @@ class Destination:
 
 
 Select: TypeAlias = Callable[[Request], Destination]
-"""Finds the Destination of a Request. Raises GatewayError if there is none."""
+"""Finds the Destination of a Request. Raises GatewayError if no route matches."""
 
 EventualReply: TypeAlias = Message | Awaitable[Message]
-"""A reply, or an awaitable of it, to be run in a task, if the reply has to be waited for."""
+"""A reply, or an awaitable of it that runs in a task if the reply takes time."""
 
 Exchange: TypeAlias = Callable[[Message, Protocol], EventualReply]
-"""What a Listener calls with each Message that it received."""
+"""The function that a Listener calls with each Message that it received."""
 
 ExchangeStream: TypeAlias = Callable[[AsyncIterator[Message], Protocol], AsyncGenerator[Message, None]]
-"""What a Listener calls with the Messages of a client's stream. It pulls one reply at a time, writes it, waits until
-the client has taken it, and closes the generator (`aclosing`) when the client leaves."""
+"""The function that a Listener calls with the Messages of a client's stream. The Listener pulls one reply at a time,
+writes it, waits until the client has taken it, and closes the generator (`aclosing`) when the client leaves."""
 
 Refuse: TypeAlias = Callable[[GatewayError, Protocol, Message], Message]
-"""What a Listener calls for an error of its own (unknown path, too large, ...): returns the reply in the protocol's
-form."""
+"""The function that a Listener calls for an error of its own (unknown path, too large, ...): returns the reply, encoded
+in the protocol."""
 
 
 Admit: TypeAlias = Callable[[Headers, str, str], None]
-"""What a Listener calls with the headers of a request, the identity in the client's certificate and the client's
-address, before it receives or decompresses much: raises GatewayError if the request would be refused."""
+"""The function that a Listener calls with the headers of a request, the identity in the client's certificate and the
+client's address, before it receives or decompresses much: raises GatewayError if the request would be refused."""
 
 StartRecord: TypeAlias = Callable[[Message, Protocol, int], Record]
-"""What a Listener calls with each request that has arrived and the bytes of its message, and with the Message of one
-that it refuses (0 bytes), if requests are observed: sets `Message.record`, which the Listener ends when the reply is
-written or given up. Records of streams end with the last reply to their message (`streaming.answer_message`)."""
+"""The function that a Listener calls with each request that has arrived and the bytes of its message, and with the
+Message of a refused request (0 bytes), if requests are observed. It sets `Message.record`, which the Listener ends when
+the reply is written or cancelled. Records of streams end with the last reply to their message
+(`streaming.answer_message`)."""
 
 
 def begun(start: StartRecord | None, message: Message, protocol: Protocol, size: int) -> Record:
-    """The record of a request that has arrived with `message`, of `size` bytes, or is refused; UNRECORDED if `start` is
-    None, since nobody observes."""
+    """Return the record of a request that has arrived with `message`, of `size` bytes, or is refused; UNRECORDED if
+    `start` is None, because the request has no observers."""
     return UNRECORDED if start is None else start(message, protocol, size)
 
 
 Ready: TypeAlias = Callable[[], Awaitable[bool]]
-"""Whether requests would be served now."""
+"""Returns whether the gateway would serve requests now."""
 
 
 async def always_ready() -> bool:
-    """A Ready that is always true."""
+    """Return True: a Ready that is always true."""
     return True
 
 
 async def awaited(reply: EventualReply) -> Message:
-    """The reply, waited for if necessary."""
+    """Return the reply; wait for it if necessary."""
     return reply if isinstance(reply, Message) else await reply
 
 
 def is_admitted(admit: Admit | None, headers: Headers, identity: str, peer: str) -> bool:
-    """Whether a client needs no credentials (`admit` is None) or has them, so that errors may tell it more."""
+    """Return whether a client needs no credentials (`admit` is None) or has valid ones, so errors can contain more
+    details."""
     if admit is None:
         return True
     try:
@@ -102,8 +104,8 @@ def is_admitted(admit: Admit | None, headers: Headers, identity: str, peer: str)
 class Exchanges:
     """The functions that a Listener calls with the messages that it receives.
 
-    `ready` is the answer of the transport's own health service, if it has one (gRPC), until `announce_end`. `record` is
-    None if nobody observes requests; `admit` if clients need no credentials.
+    `ready` is the response of the transport's own health service, if it has one (gRPC), until `announce_end`. `record`
+    is None if no observer exists; `admit` is None if clients need no credentials.
     """
 
     exchange: Exchange
@@ -115,8 +117,8 @@ class Exchanges:
 
 
 FixedFields: TypeAlias = tuple[tuple[bytes, bytes], ...]
-"""Headers that a Connector sends with every message, by their names in lower case. They take the place of those that
-the message has. HOST is the name that the endpoint is asked for, in place of its address."""
+"""Headers that a Connector sends with every message, by their names in lower case. They replace the message's headers
+of the same names. HOST is the host name to use in requests to the endpoint, instead of its address."""
 HOST = "host"
 
 
@@ -124,18 +126,18 @@ class Connector(typing.Protocol):
     """Exchanges messages with one endpoint: the client side of a transport."""
 
     async def exchange(self, message: Message) -> Message:
-        """Send `message` and wait for its reply. Cancelling gives the exchange up and closes its connection.
+        """Send `message` and wait for its reply. Cancelling abandons the exchange and closes its connection.
 
         Raises:
             TransportError: unreachable, reset, closed early, reply too large or malformed; `sent` says whether the
-                endpoint may have seen the request.
+                endpoint might have received the request.
         """
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message` and yield its replies one by one. Closing the generator gives the exchange up.
+        """Send `message` and yield its replies one by one. Closing the generator cancels the exchange.
 
         Raises:
-            TransportError: as `exchange`, also after some replies; UNIMPLEMENTED if the transport has no streams.
+            TransportError: same as `exchange`, also after some replies; UNIMPLEMENTED if the transport has no streams.
         """
 
     async def close(self) -> None:
@@ -146,7 +148,7 @@ class Listener(typing.Protocol):
     """Accepts clients at one address: the server side of a transport."""
 
     address: str
-    """Where it is bound; for port 0 with the port that the system chose."""
+    """The bound address; for port 0 with the port that the system chose."""
 
     @property
     def refused_connections(self) -> int:
@@ -154,45 +156,45 @@ class Listener(typing.Protocol):
 
     @property
     def unrecognised_connections(self) -> int:
-        """The number of connections to an address of several transports whose first bytes were those of none."""
+        """The number of connections to an address of several transports whose first bytes matched no transport."""
 
     @property
     def open_connections(self) -> int:
-        """The number of connections that are served. May be read from any thread."""
+        """The number of open connections. Can be read from any thread."""
 
     @property
     def unanswered_requests(self) -> int:
-        """The number of requests that have begun to arrive and are not answered. May be read from any thread."""
+        """The number of requests that have begun to arrive and are not answered. Can be read from any thread."""
 
     async def start(self, address: Address) -> None:
         """Bind, and accept connections.
 
         Raises:
-            OSError: the address is in use, not permitted, or not one of this machine.
+            OSError: the address is in use, not permitted, or not an address of this machine.
         """
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Why `renew` cannot serve these protocols at this address; empty if it can."""
+        """Return why `renew` cannot serve these protocols at this address; empty if it can."""
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> "list[asyncio.Task[None]]":
-        """Serve every request that begins after this call with these arguments, which are those of the constructor, on
-        open connections too. A request whose message has not arrived in full has not begun.
+        """Serve every request that begins after this call with these arguments, which are the arguments of the
+        constructor, on open connections too. A request begins when its message has arrived in full.
 
-        Returns the tasks of the requests in flight that have one message each; they are answered as they began.
+        Returns the tasks of the requests in flight that have one message each; they continue with the previous
+        arguments.
         """
 
     async def stop_accepting(self) -> None:
-        """Accept nothing more, and let each connection end after its last reply. When this returns, the address is
-        free."""
+        """Stop accepting, and let each connection end after its last reply. When this returns, the address is free."""
 
     def announce_end(self) -> None:
-        """From now on tell clients that their connections will close, where the wire can say so. Everything is still
-        accepted and answered; `drain` follows."""
+        """From now on, announce to clients that their connections will close, if the protocol supports it. The listener
+        still accepts and answers everything; `drain` follows."""
 
     async def drain(self, seconds: float) -> int:
-        """Accept nothing more, let requests in flight finish for at most `seconds`, then close.
+        """Stop accepting, let requests in flight finish for at most `seconds`, then close.
 
-        Returns the number of requests given up. May be cancelled and called again with less time.
+        Returns the number of cancelled requests. Can be cancelled and called again with less time.
         """

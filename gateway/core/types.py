@@ -1,4 +1,5 @@
-"""The values that are passed around: Message holds bytes of the wire; Request, Response and Tensor are canonical."""
+"""The values that the gateway passes around. Message holds encoded bytes; Request, Response and Tensor are
+canonical."""
 
 import dataclasses
 import typing
@@ -29,8 +30,8 @@ _MAX_SPAN = 2**63 - 1
 
 
 def can_exist(shape: Shape, datatype: Datatype) -> bool:
-    """Whether numpy has arrays of this shape: its sizes, zeros left out, span fewer than 2^63 bytes. Only tensors
-    without elements can be beyond that: all others have the data."""
+    """Return whether numpy can represent an array of this shape: its sizes, without zeros, span fewer than 2^63 bytes.
+    Only tensors without elements can exceed this limit, because all other tensors have the data."""
     return prod(size or 1 for size in shape) * (datatype.size or 1) <= _MAX_SPAN
 
 
@@ -46,17 +47,17 @@ class Headers:
     @property
     def first(self) -> Mapping[bytes, bytes]:
         """The first value of each name, not decoded."""
-        if self._first is None:  # those of replies are never looked up
+        if self._first is None:  # reply headers are never looked up
             self._first = dict(reversed(self.raw))
         return self._first
 
     def get(self, name: str, default: str = "") -> str:
-        """The first value of `name` (lower case)."""
+        """Return the first value of `name` (lower case)."""
         text = self.first.get(name.encode("latin-1"))
         return default if text is None else text.decode("latin-1")
 
     def all(self, name: str) -> list[str]:
-        """Every value of `name`, in order."""
+        """Return all values of `name`, in order."""
         wanted = name.encode("latin-1")
         return [text.decode("latin-1") for key, text in self.raw if key == wanted]
 
@@ -94,13 +95,14 @@ class Message(Struct, frozen=True):
     - `status`: the status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
     - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
-    - `identity`: whom the client's verified TLS certificate names, as `core.certificates.identity`; empty without one.
-    - `record`: where it is noted what becomes of a request; UNRECORDED if nobody observes.
-    - `principal`: who the client is; None where the listener asks for no credentials, and before it has checked them.
-    - `joinable`: whether a request that was read from such a message can be one of several in a batch. False where the
-      message says how the model is called, which the batch would not say.
-    - `further`: headers of a request to a backend, beside `headers`, that differ from request to request: its id and
-      its place in a trace. Connectors keep the bytes of `headers`, which many requests share.
+    - `identity`: the name in the client's verified TLS certificate, as `core.certificates.identity` returns it; empty
+      without a certificate.
+    - `record`: records the progress of the request; UNRECORDED if nothing observes the request.
+    - `principal`: the authenticated client; None if the listener has no authentication, and before authentication.
+    - `joinable`: whether a request that was decoded from this message can be part of a batch. False if the message says
+      how to call the model, because the batch would lose this.
+    - `further`: additional headers of a request to a backend that differ from request to request: its id and its trace
+      context. Connectors cache the encoded `headers`, which many requests share.
     """
 
     method: str = ""
@@ -129,35 +131,35 @@ class Message(Struct, frozen=True):
         return self.parts[0] if len(self.parts) == 1 else b"".join(self.parts)
 
 
-# Python takes twice as long for a constructor that is called with keywords: it makes a dict of them.
+# A constructor call with keywords takes Python twice as long, because it creates a dict.
 
 
 def reply(headers: Headers, parts: tuple[Buffer, ...], status: int = 0) -> Message:
-    """The message of a reply."""
+    """Return the message of a reply."""
     return Message("", "", headers, parts, status)
 
 
 def post(path: str, headers: Headers, parts: tuple[Buffer, ...], deadline: float | None) -> Message:
-    """The message of an HTTP request with a body."""
+    """Return the message of an HTTP request with a body."""
     return Message("POST", path, headers, parts, 0, "", "", {}, "", 0.0, deadline)
 
 
 def call(method: str, parts: tuple[Buffer, ...]) -> Message:
-    """The message of a call of a gRPC method."""
+    """Return the message of a call to a gRPC method."""
     return Message("", method, NO_HEADERS, parts, 0, "", method)
 
 
 def bytes_of(message: Message) -> int:
-    """The bytes of its body."""
+    """Return the size of the message's body, in bytes."""
     parts = message.parts
-    if len(parts) == 1 and type(parts[0]) is bytes:  # as most messages have it
+    if len(parts) == 1 and type(parts[0]) is bytes:  # true for most messages
         return len(parts[0])
     return sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in parts])
 
 
 class ReplyMessage(Message, frozen=True):
-    """A reply of an endpoint. `close` closes the connection that it came over; None if the connection is not kept, or
-    is shared with other exchanges."""
+    """A reply of an endpoint. `close` closes the reply's connection; None if the connection is not kept, or is shared
+    with other exchanges."""
 
     close: Callable[[], None] | None = None
 
@@ -165,13 +167,14 @@ class ReplyMessage(Message, frozen=True):
 class Tensor(Struct, frozen=True):
     """A named array: datatype, shape and data.
 
-    - `name`: empty if the wire had none.
-    - `shape`: has no negative dimension and matches `data`; whoever creates a Tensor has checked it.
-    - `data`: in V2's raw form: little-endian, row-major; BYTES as a u32 length and the bytes of each element.
-    - `content_type`: the tensor's form on wires that have several, or empty: BYTES elements as `text`, `json`, `image`,
-      `strings` (of JSON) or `base64`, numbers as `json` or `npy`; also V2's marks without a form (`np`, `str`).
-    - `untyped`: it came from JSON without a datatype. Its numbers are INT64 or UINT64 if every literal was an integer,
-      else FP64.
+    - `name`: empty if the message had no name.
+    - `shape`: has no negative dimension and matches `data`; the code that creates a Tensor has checked this.
+    - `data`: in V2's raw format: little-endian, row-major; BYTES as a u32 length and the bytes of each element.
+    - `content_type`: the tensor's encoding in protocols that have several, or empty: BYTES elements as `text`, `json`,
+      `image`, `strings` (of JSON) or `base64`, numbers as `json` or `npy`; also V2's content types without a special
+      encoding (`np`, `str`).
+    - `untyped`: the tensor came from JSON without a datatype. Its numbers are INT64 or UINT64 if every literal was an
+      integer, else FP64.
     """
 
     name: str
@@ -184,7 +187,8 @@ class Tensor(Struct, frozen=True):
 
     @property
     def array(self) -> "np.ndarray[Any, Any]":
-        """A numpy view of `data` in `shape`; BYTES as an object array of bytes (never numpy `S`, which drops NULs)."""
+        """Return a numpy view of `data` in `shape`; BYTES as an object array of bytes (never numpy `S`, which drops
+        NULs)."""
         if self.datatype is BYTES:
             elements = bytes_elements.unpack(self.data)
             flat = np.empty(len(elements), object)
@@ -199,8 +203,8 @@ class Tensor(Struct, frozen=True):
 
 
 def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None = None) -> Tensor:
-    """A Tensor with the elements of `array`. Without `datatype` it is that of the array's dtype; strings and objects
-    become BYTES.
+    """Return a Tensor with the elements of `array`. `datatype` defaults to the datatype of the array's dtype; strings
+    and objects become BYTES.
 
     Raises:
         TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...), or an object is neither text nor bytes.
@@ -222,7 +226,8 @@ def _to_bytes(element: object) -> bytes:
 
 
 def datatype_of(dtype: "np.dtype[Any]") -> Datatype:
-    """The V2 datatype of a numpy dtype of either byte order. Raises TypeError if there is none."""
+    """Return the V2 datatype of a numpy dtype of either byte order. Raises TypeError if the dtype has no V2
+    datatype."""
     if dtype.kind in "SUO":
         return BYTES
     name = _NUMPY_NAMES.get(dtype.name)
@@ -236,10 +241,10 @@ _NUMPY_NAMES = {datatype.dtype.name: datatype for datatype in DATATYPES.values()
 
 @frozen
 class TensorSpec:
-    """The name, datatype and shape of an input or output; -1 is a dimension of any size. `content_type` is as in
-    Tensor; empty leaves a tensor's own. `description` is what its server tells people about it. An `optional` input
-    may be missing in a request. An `image` is an input of numbers for which the server also takes image files, one
-    element of BYTES for each row."""
+    """The name, datatype and shape of an input or output; -1 is a dimension of any size. `content_type` has the values
+    of `Tensor.content_type`; empty leaves a tensor's own. `description` is the server's text for users. An `optional`
+    input can be missing in a request. An `image` is an input of numbers for which the server also accepts image files,
+    one element of BYTES for each row."""
 
     name: str
     datatype: Datatype
@@ -250,7 +255,7 @@ class TensorSpec:
     image: bool = False
 
     def __str__(self) -> str:
-        """Such as `x FP64[-1,3]`."""
+        """Return a text like `x FP64[-1,3]`."""
         return f"{self.name} {self.datatype.value}[{','.join(map(str, self.shape))}]".strip()
 
     def __repr__(self) -> str:
@@ -272,18 +277,18 @@ class Signature:
     server_version: str = ""
     """The version of the software that serves the model."""
     further: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """Members of a grps server's metadata (YAML) for which there is no field here."""
+    """Members of a grps server's metadata (YAML) that have no field of their own."""
 
     def with_images(self) -> "Signature":
-        """The signature of a model whose server decodes image files itself: each input with rows of three dimensions,
-        height, width and channels in some order, may be an `image`."""
+        """Return the signature of a model whose server decodes image files itself: each input with rows of three
+        dimensions (height, width and channels in some order) can be an `image`."""
         inputs = (
             dataclasses.replace(each, image=len(each.shape) == 4 and each.datatype is not BYTES) for each in self.inputs
         )
         return dataclasses.replace(self, inputs=tuple(inputs))
 
     def __str__(self) -> str:
-        """Such as `x FP64[-1,3] -> y FP64[-1,1]`, with the operations that are not plain inference."""
+        """Return a text like `x FP64[-1,3] -> y FP64[-1,1]`, with the operations that are not plain inference."""
         inputs, outputs = (", ".join(map(str, each)) or "(unknown)" for each in (self.inputs, self.outputs))
         further = ", ".join(sorted(each.value for each in self.operations - {Operation.INFER}))
         return f"{inputs} -> {outputs}  ({further})" if further else f"{inputs} -> {outputs}"
@@ -292,7 +297,7 @@ class Signature:
         return f"<{type(self).__name__} {self}>"
 
     def _repr_html_(self) -> str:
-        """As notebooks show it: a row for each input and output."""
+        """Return the HTML for notebooks: a row for each input and output."""
         rows = [
             [kind, each.name, each.datatype.value, ", ".join(map(str, each.shape)), each.description]
             for kind, specs in (("input", self.inputs), ("output", self.outputs))
@@ -305,7 +310,7 @@ class Signature:
 
 @frozen
 class ServerInfo:
-    """The answer to `server-metadata`."""
+    """The response to `server-metadata`."""
 
     name: str
     version: str
@@ -314,7 +319,7 @@ class ServerInfo:
 
 @frozen
 class ModelEntry:
-    """One model in the answer to `models`."""
+    """One model in the response to `models`."""
 
     name: str
     version: str = ""
@@ -324,7 +329,7 @@ class ModelEntry:
 
 @frozen
 class ModelStatistics:
-    """The counters of one version of a model, as V2's JSON has them: `inference_count`, `inference_stats`, ..."""
+    """The counters of one version of a model, with the names of V2's JSON: `inference_count`, `inference_stats`, ..."""
 
     name: str
     version: str
@@ -333,7 +338,7 @@ class ModelStatistics:
 
 @frozen
 class Statistics:
-    """The answer to `model-statistics` and `all-statistics`."""
+    """The response to `model-statistics` and `all-statistics`."""
 
     models: tuple[ModelStatistics, ...]
 
@@ -361,7 +366,7 @@ class Series:
 
 @frozen
 class Measurements:
-    """The answer to `statistics`: figures about the requests of one listener."""
+    """The response to `statistics`: figures about the requests of one listener."""
 
     series: tuple[Series, ...] = ()
 
@@ -372,8 +377,8 @@ CLASSIFICATION = "classification"
 
 
 ATTACHMENT = "brpc attachment"
-"""The parameter, of a request or a response, with the bytes that baidu_std carries beside a message: a text of one
-character for each byte (Latin-1). It is no name that clients would choose."""
+"""The parameter of a request or a response for the bytes that baidu_std sends next to a message: a text of one
+character for each byte (Latin-1). The name contains a space, so clients are unlikely to use it."""
 
 
 @frozen
@@ -390,20 +395,20 @@ BytesForm: TypeAlias = Literal["text", "base64"]
 
 @frozen
 class Translate:
-    """The keys of a route's `translate` that codecs read. Names, types, defaults and docstrings are those of the YAML
+    """The keys of a route's `translate` that codecs read, with the names, types, defaults and docstrings of the YAML
     keys."""
 
     nan: Nan | None = None
-    """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
-    a `string`. With `null` v2-rest, v1-rest and forms also read it among numbers, as NaN. The default is that of the
-    protocol written, which its page tells."""
+    """Encoding of NaN and infinities in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as a
+    `string`. With `null`, v2-rest, v1-rest and forms also read null among numbers as NaN. The default depends on the
+    protocol that is written; see the protocol's page."""
     bytes: BytesForm = "text"
-    """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
+    """Encoding of BYTES elements in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
-    """The form of the tensors in messages to the backend, if its protocol has several: for grps `gtensors`, `str_data`,
+    """Encoding of the tensors in messages to the backend, if its protocol has several: for grps `gtensors`, `str_data`,
     `bin_data`, `gmap` or `ndarray`; for v1 `rows`, `named_rows`, `columns` or `named_columns`; for tfs-grpc the method
-    `predict`, `classify` or `regress`. Without it the form that a client of the same protocol sent, else the first of
-    these."""
+    `predict`, `classify` or `regress`. Default: the encoding that a client of the same protocol sent, else the first in
+    this list."""
 
 
 DEFAULT_TRANSLATE = Translate()
@@ -415,27 +420,28 @@ class Tries:
     Backend follows them."""
 
     seconds: float | None = None
-    """The longest that one try may take at its endpoint: connecting included, waiting in a queue not."""
+    """Maximum time of one attempt at its endpoint, in seconds: includes connecting, excludes waiting in a queue."""
     avoided: frozenset[str] = frozenset()
-    """The addresses of endpoints where earlier tries of the call failed or still run. Others are preferred."""
+    """The addresses of endpoints where earlier attempts of the call failed or still run. The backend prefers other
+    endpoints."""
     elsewhere: bool = False
-    """Never use an `avoided` endpoint and never wait in a queue; the call is refused instead."""
+    """Never use an `avoided` endpoint and never wait in a queue; refuse the call instead."""
     places: list[str] | None = None
-    """Where the addresses of endpoints are noted while a try there runs, and if it has failed."""
+    """The addresses of endpoints where an attempt runs or has failed."""
 
     def began(self, address: str) -> None:
-        """Note that a try begins at an endpoint."""
+        """Record that an attempt at an endpoint begins."""
         if self.places is not None:
             self.places.append(address)
 
     def answered(self, address: str) -> None:
-        """Note that the endpoint answered without an error."""
+        """Record that the endpoint answered without an error."""
         if self.places is not None:
             self.places.remove(address)
 
 
 class CallsLeft:
-    """How many calls the steps of graphs may still make for one request of a client. All its steps share it."""
+    """The number of calls that graph steps can still make for one client request. All its steps share it."""
 
     __slots__ = ("number",)
 
@@ -444,9 +450,10 @@ class CallsLeft:
 
 
 class Head(Struct, frozen=True):
-    """The result of a Relay's search in a client's message that passes unread. The fields are the same as in Request.
+    """The result of a Relay's search in a client's message that the gateway relays unread. The fields are the same as
+    in Request.
 
-    `found`: further results, for the Relay's own use.
+    `found`: additional results, for the Relay's own use.
     """
 
     operation: Operation
@@ -459,12 +466,13 @@ class Head(Struct, frozen=True):
 
 
 class Unread(Struct, frozen=True):
-    """A client's message that passes to a server without being read, because both speak the same wire form.
+    """A client's message that goes to a server without decoding, because both use the same protocol.
 
     - `message`: the client's message.
-    - `found`: as in its Head.
-    - `read`: reads it after all, for a server that does not take it as it is. Raises as `decode_request`.
-    - `write`: writes the reply to one that was read, in the form of the client's listener (`encode_response`).
+    - `found`: the `found` of its Head.
+    - `read`: decodes the message after all, for a server that cannot take it unchanged. Raises the errors of
+      `decode_request`.
+    - `write`: encodes the response to a decoded message for the client's listener (`encode_response`).
     """
 
     message: Message
@@ -474,7 +482,7 @@ class Unread(Struct, frozen=True):
 
 
 class _NotRead:
-    """The content of a message that nobody has read: every use of it is a mistake in the gateway."""
+    """The content of a message that was not decoded. Using it is a mistake in the gateway."""
 
     def _refuse(self, *_: object) -> typing.NoReturn:
         raise AssertionError("the content of this message was not read: its route must read it (config/relaying.py)")
@@ -487,8 +495,8 @@ NOT_READ: Any = _NotRead()
 
 
 class MissingNumbers(str):
-    """The `flaw` of a request that has null among its numbers, for which it has NaN: `translate: {nan: null}` of the
-    route takes it."""
+    """The `flaw` of a request that has null among its numbers. The decoded request has NaN there: a route with
+    `translate: {nan: null}` accepts it."""
 
     __slots__ = ()
 
@@ -496,66 +504,65 @@ class MissingNumbers(str):
 class Request(Struct, frozen=True):
     """One client request, independent of its protocol.
 
-    Three groups of fields: up to `flaw` the codec reads them from the message; `listener` to `peer` say how the message
-    came and are set for all protocols by `exchange.decoded`; `translate` and what follows are set by the route and its
-    policies.
+    Three groups of fields: the codec reads the fields up to `flaw` from the message; `exchange.decoded` sets `listener`
+    to `peer`, which say how the message came, for all protocols; the route and its policies set `translate` and the
+    following fields.
     """
 
     operation: Operation
     model: str = ""
-    """Empty if the client named none; so is `version`."""
+    """Empty if the client named no model; the same holds for `version`."""
     version: str = ""
     id: str | None = None
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[RequestedOutput, ...] = ()
     parameters: Parameters = field(default_factory=dict)
     part: str = ""
-    """The part of the metadata asked for, on wires that ask for it in parts (UM-Bridge)."""
+    """The requested part of the metadata, in protocols that request metadata in parts (UM-Bridge)."""
     deadline: float | None = None
-    """Seconds on the event loop's clock: the earlier of the deadline in the body and that of the transport."""
+    """Seconds on the event loop's clock: the earlier of the deadline in the body and the transport's deadline."""
     origin: Message | None = None
-    """What the codec itself needs to write the reply: the message, a subclass with more fields, a part of it, or None.
-    Only the protocol that set it reads it."""
+    """The data that the codec itself needs to write the response: the message, a subclass with more fields, a part of
+    it, or None. Only the protocol that set it reads it."""
     schemaless: bool = False
-    """Inputs and parameters came as members of one JSON object, and only the model's signature can tell which is which.
-    Until it has, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's shape."""
+    """Inputs and parameters came as members of one JSON object, and only the model's signature can distinguish them.
+    Until then, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's shape."""
     flaw: str = ""
-    """What is wrong with the message, on wires where servers check the model's name first (UM-Bridge): an unknown model
+    """The error in the message, in protocols whose servers check the model's name first (UM-Bridge): an unknown model
     is reported instead of this error; or MissingNumbers. A request with a flaw is never sent to a backend."""
     listener: str = ""
-    """The name of the listener that received it."""
+    """The name of the listener that received the request."""
     protocol: str = ""
-    """The name of the wire form that it came in."""
+    """The name of the client's protocol."""
     path: str = ""
-    """The raw path that it was sent to, without the query; empty on byte streams. Routes match it."""
+    """The raw path of the request, without the query; empty on byte streams. Routes match it."""
     headers: Headers = NO_HEADERS
     """All headers or metadata of the client."""
     peer: str = ""
     """The client's address, `host:port`; empty over unix sockets."""
     translate: Translate = DEFAULT_TRANSLATE
     time_limit: float | None = None
-    """The shortest of the `timeout` policies around the call, in seconds; None without one."""
+    """The shortest of the `timeout` policies around the call, in seconds; None if no policy sets one."""
     tries: Tries | None = None
-    """None if the call is tried in the ordinary way."""
+    """The rules for attempts; None for the defaults."""
     record: Record = UNRECORDED
-    """Where it is noted what becomes of the request; UNRECORDED if nobody observes. All tries share it."""
+    """Records the progress of the request; UNRECORDED if nothing observes it. All attempts share it."""
     span: Span | None = None
-    """The try at an endpoint, or before it the step of a graph, that the request is part of, if the record notes
-    spans."""
+    """The attempt at an endpoint, or before it the graph step, that the request is part of, if the record has spans."""
     principal: Principal | None = None
-    """Who the client is; None if its listener asks for no credentials."""
+    """The authenticated client; None if its listener has no authentication."""
     calls_left: CallsLeft | None = None
-    """Set for the steps of graphs; None for the client's own request."""
+    """Set for graph steps; None for the client's own request."""
     unread: Unread | None = None
-    """The message itself, if it passes to the server unread: then `inputs`, `outputs` and `parameters` are NOT_READ."""
+    """The message itself, if it goes to the server unread: then `inputs`, `outputs` and `parameters` are NOT_READ."""
 
     def __eq__(self, other: object) -> bool:
         return equal_without(_OBSERVING, self, other)
 
     @property
     def client(self) -> str:
-        """The client's key where clients share something fairly: its principal, else its host (UM-Bridge
-        clients use a new port for every call)."""
+        """The key that identifies the client for fair sharing: its principal, else its host (UM-Bridge clients use a
+        new port for every call)."""
         return self.peer.rpartition(":")[0] if self.principal is None else self.principal.name
 
 
@@ -566,18 +573,18 @@ class ControlRequest(Request, frozen=True):
     """A request for one of CONTROL_OPERATIONS.
 
     `settings` are the parameters of `load` and `unload` (`config`: JSON text; `file:PATH`: bytes; `unload_dependents`),
-    or the trace or log settings to change; None resets a trace setting. Without settings the current ones are asked
-    for.
+    or the trace or log settings to change; None resets a trace setting. A request without settings queries the current
+    settings.
     """
 
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
 
 
 class Response(Struct, frozen=True):
-    """The response to `infer` and to the derivatives. `origin` and `schemaless` are as in Request, with outputs for
-    inputs.
+    """The response to `infer` and to the derivatives. `origin` and `schemaless` have the meaning that they have in
+    Request, with outputs instead of inputs.
 
-    `unread`: the whole reply to the client of an `unread` Request. Then nothing else of the Response is known.
+    `unread`: the whole reply to the client of an `unread` Request. The other fields of this Response are unknown.
     """
 
     outputs: tuple[Tensor, ...] = ()
@@ -600,18 +607,18 @@ def inference(
     deadline: float | None,
     origin: Message | None,
 ) -> Request:
-    """The request of an inference, made without keywords, as `reply`."""
+    """Return the request of an inference, created without keywords for the same reason as `reply`."""
     return Request(INFER, model, version, id, inputs, outputs, parameters, "", deadline, origin)
 
 
 def unread_response(reply: Message) -> Response:
-    """The response whose reply to the client is `reply`."""
+    """Return the response whose reply to the client is `reply`."""
     return Response(NOT_READ, "", "", None, NOT_READ, None, False, reply)
 
 
 @frozen
 class NotReady:
-    """The answer no to `ready`, with the reason."""
+    """A negative response to `ready`, with the reason."""
 
     text: str
 

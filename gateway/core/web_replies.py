@@ -1,7 +1,7 @@
-"""Replies of a web server or of a proxy in place of a model server's: error pages, redirects, errors without a text.
+"""Replies of a web server or a proxy instead of a model server's: error pages, redirects, errors without a text.
 
-Their bodies say nothing to a client of a model, and do not name the server. `exchange.ask` reports them in these words,
-after the backend's name and address.
+Their bodies are useless to the client of a model, and do not name the server. `exchange.ask` reports them with the
+texts of this module, after the backend's name and address.
 """
 
 import html
@@ -12,27 +12,27 @@ from gateway.core.errors import readable
 from gateway.core.types import Message
 
 _LONGEST = 200
-"""Characters of a title, and of an address, that are shown."""
+"""Maximum length of a title, and of an address, in an error, in characters."""
 _LONGEST_TITLE = 1000
-"""Bytes of a title with its tags."""
+"""Maximum size of a title with its tags, in bytes."""
 _MOST_READ = 16 * 2**10
-"""Bytes of a page in which its title is looked for."""
+"""Number of bytes of a page to search for its title."""
 _TITLES = (b"title", b"h1")
 """Elements that name a page, the best first."""
 _TAG = re.compile(r"<[^>]*>")
 _PAGES = (b"<!doctype html", b"<html")
 
 REDIRECTS = "; it redirects to "
-"""Begins the part of an error that may name hosts which are not in the configuration."""
+"""The start of the part of an error that can name hosts which are not in the configuration."""
 
 
 def is_called_html(reply: Message) -> bool:
-    """Whether its media type is HTML's."""
+    """Return whether the reply's media type is HTML."""
     return reply.headers.get("content-type").lower().startswith("text/html")
 
 
 def _is_page(reply: Message) -> bool:
-    """Whether the body is HTML. Some frameworks call every text so that they send."""
+    """Return whether the body is HTML. Some frameworks send every text with this media type."""
     beginning = bytes(memoryview(reply.body)[:64]).lstrip().lower()
     return beginning.startswith(_PAGES) or (beginning.startswith(b"<") and is_called_html(reply))
 
@@ -48,7 +48,7 @@ def page_text(reply: Message) -> str:
 
 def _element(page: bytes, name: bytes) -> bytes:
     """Return the content of the first element `name`; empty if the page has none. The time is linear in the size of the
-    page, whatever a server sends. A regular expression would try again at each `<`."""
+    page for any content; a regular expression would start again at each `<`."""
     lower = page.lower()
     start = lower.find(b"<" + name)
     begin = lower.find(b">", start) if start >= 0 else -1
@@ -57,8 +57,8 @@ def _element(page: bytes, name: bytes) -> bytes:
 
 
 def web_error(reply: Message, asked: str) -> str:
-    """The error in a reply to a request for the path `asked`, if it is a redirect or an error page; empty for others,
-    which their codecs read."""
+    """Return the error in a reply to a request for the path `asked`, if it is a redirect or an error page; empty for
+    other replies, which their codecs decode."""
     if 300 <= reply.status < 400:
         return f"status {reply.status}, expected 200{_redirect(reply, asked)}"
     if reply.status >= 400 and _is_page(reply):
@@ -67,7 +67,7 @@ def web_error(reply: Message, asked: str) -> str:
 
 
 def _redirect(reply: Message, asked: str) -> str:
-    """Where a reply redirects to, and what to write in place of the path `asked`."""
+    """Return where a reply redirects to, and which path to configure instead of `asked`."""
     location = readable(reply.headers.get("location")).replace("\n", " ").strip()[:_LONGEST]
     if not location:
         return ""

@@ -1,7 +1,8 @@
-"""Finds a word in the body of a message that is not read otherwise, at the speed of memory.
+"""Find a word in the body of a message that is not parsed otherwise, at memory speed.
 
 `bytes.find` takes 0.5 us for each KiB. For one byte it calls the C library's `memchr`, which is 40 times faster. So in
-all but short bodies the word is looked for where one of its letters is that numbers do not have.
+all but short bodies the search looks for a letter of the word that does not occur in numbers, and compares the word
+there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,24 +10,24 @@ from collections.abc import Iterator, Sequence
 from gateway.core.types import Buffer
 
 _SHORT = 1024
-"""Bytes of a body in which `find` is faster."""
+"""Maximum size of a body for which `find` is faster, in bytes."""
 _PIECE = 2**16
-"""Bytes of a large body that are searched at once: a copy of them stays in the processor's cache."""
+"""Size of one search step in a large body, in bytes: a copy of this size stays in the processor's cache."""
 _FIRST_PIECE = 4096
-"""The same of the first piece, for whoever asks for one place after the next."""
+"""Size of the first search step, for callers that search for one position after the next."""
 _MOST_LETTERS = 32
-"""How often the letter may be found without the word. In text beyond that `find` is faster."""
+"""Maximum number of occurrences of the letter without the word. In text with more of them `find` is faster."""
 
 
 def has_word(body: Buffer, word: bytes, letter: int) -> bool:
-    """Whether `word` is in `body`. `letter` is the position in the word of a letter that is rare in bodies."""
+    """Return whether `word` is in `body`. `letter` is the position in the word of a letter that is rare in bodies."""
     if type(body) is bytes:
         return word in body if len(body) < _SHORT else _has_word(body, word, letter)
     return any(_has_word(piece, word, letter) for piece in _pieces(body, len(word) - 1))
 
 
 def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
-    """Whether one of `words` is in `body`, each with its letter, as `has_word`."""
+    """Return whether one of `words` is in `body`, each with its letter, like `has_word`."""
     if type(body) is not bytes:
         longest = max(len(word) for word, _ in words)
         return any(_has_word(piece, *each) for piece in _pieces(body, longest - 1) for each in words)
@@ -38,7 +39,7 @@ def has_any(body: Buffer, words: Sequence[tuple[bytes, int]]) -> bool:
 
 
 def has_byte(body: Buffer, octets: bytes, start: int = 0) -> bool:
-    """Whether one of these bytes is in `body`, from `start` on."""
+    """Return whether one of these bytes is in `body`, from `start` on."""
     if type(body) is bytes:
         for each in octets:  # noqa: SIM110 - as in has_any
             if body.find(each, start) >= 0:
@@ -48,7 +49,7 @@ def has_byte(body: Buffer, octets: bytes, start: int = 0) -> bool:
 
 
 def find_byte(body: Buffer, byte: bytes, start: int) -> int:
-    """The place of the first such byte in `body`, from `start` on; -1 if there is none."""
+    """Return the position of the first byte with this value in `body`, from `start` on; -1 if there is none."""
     if not isinstance(body, memoryview):
         return body.find(byte, start)
     size = _FIRST_PIECE
@@ -62,7 +63,7 @@ def find_byte(body: Buffer, byte: bytes, start: int) -> int:
 
 
 def _pieces(body: Buffer, overlap: int) -> Iterator[bytes | bytearray]:
-    """`body` in pieces that can be searched, each of which begins with the last `overlap` bytes of the one before."""
+    """Yield `body` in searchable pieces. Each begins with the last `overlap` bytes of the previous piece."""
     if isinstance(body, bytes | bytearray):
         yield body
         return

@@ -1,4 +1,4 @@
-"""Puts a request's tensors into the order that the model expects, and checks them against its Signature."""
+"""Put a request's tensors into the order that the model expects, and check them against its Signature."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ from gateway.reference.model import Argument, Arguments, describe, is_batch
 
 
 def arrange(request: Request, signature: Signature) -> Arguments:
-    """The inputs in the order of `signature`, then the tensors that a derivative adds, in the order of DERIVATIVES.
+    """Return the inputs in the order of `signature`, then the tensors that a derivative adds, in the order of
+    DERIVATIVES.
 
     A Signature without inputs accepts any tensors; they stay in the request's order.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming the tensor, if it is missing, unknown, given twice, not of the
-        Signature's
-            datatype or shape, has a different number of rows, or is a position out of range.
+            Signature's datatype or shape, has a different number of rows, or is a position out of range.
     """
     given = {tensor.name: tensor for tensor in request.inputs}
     if len(given) != len(request.inputs):
@@ -38,7 +38,7 @@ def arrange(request: Request, signature: Signature) -> Arguments:
 
 
 def _remove(given: dict[str, Tensor], spec: TensorSpec, signature: Signature) -> Tensor:
-    """Removes the tensor that `spec` describes from `given`, and returns it."""
+    """Remove the tensor that `spec` describes from `given`, and return it."""
     tensor = given.pop(spec.name, None)
     if tensor is None:
         expected = describe(spec.datatype, spec.shape)
@@ -50,7 +50,7 @@ def _remove(given: dict[str, Tensor], spec: TensorSpec, signature: Signature) ->
 
 
 def fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    """Whether `shape` has the rank of `declared` and its sizes, where -1 stands for any size."""
+    """Return whether `shape` has the rank of `declared` and its sizes, where -1 means any size."""
     return len(shape) == len(declared) and all(
         size == expected or expected == -1 for size, expected in zip(shape, declared, strict=True)
     )
@@ -61,7 +61,7 @@ def _remove_derivative(
 ) -> list[Argument]:
     names = DERIVATIVES[operation]
     positions = {name: _position(given.pop(name, None), name, signature) for name in names if name in INDEX_TENSORS}
-    # ApplyHessian has two input positions; `vec` has the shape of the second one
+    # ApplyHessian has two input positions; `vec` has the shape of the second input
     applied_to = inputs[positions.get("in_wrt2", positions.get("in_wrt", 0))]
     vectors = {
         "sens": TensorSpec("sens", Datatype.FP64, signature.outputs[positions["out_wrt"]].shape),
@@ -71,8 +71,8 @@ def _remove_derivative(
 
 
 def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
-    """The position in an index tensor: INT64, `[1]` for all rows, or `[B,1]` with the same value in every row. 0 if it
-    is missing or empty."""
+    """Return the position in an index tensor: INT64, `[1]` for all rows, or `[B,1]` with the same value in every row. 0
+    if it is missing or empty."""
     if tensor is None or tensor.elements == 0:
         return 0
     if tensor.datatype is not Datatype.INT64:
@@ -87,7 +87,7 @@ def _position(tensor: Tensor | None, name: str, signature: Signature) -> int:
 
 
 def _check_rows(arguments: list[Argument], inputs: list[Tensor], signature: Signature) -> None:
-    """Raises GatewayError if batched tensors differ in their number of rows. `sens` and `vec` are batched if an input
+    """Raise GatewayError if batched tensors differ in their number of rows. `sens` and `vec` are batched if an input
     is."""
     batched = [tensor for tensor, spec in zip(inputs, signature.inputs, strict=True) if is_batch(spec.shape)]
     if not batched:

@@ -1,4 +1,4 @@
-"""Makes a model of any Python callable that takes arrays by position and returns an array or a tuple of arrays."""
+"""Make a model from any Python callable that takes arrays by position and returns an array or a tuple of arrays."""
 
 import asyncio
 import inspect
@@ -19,10 +19,10 @@ from gateway.reference.results import expected_outputs, tensors
 
 
 def from_callable(name: str, function: Callable[..., Any]) -> Model:
-    """A Model of `function`, with the Signature that its `@signature` declares.
+    """Return a Model of `function`, with the Signature that its `@signature` declares.
 
-    A coroutine function is awaited on the event loop. Other functions run in threads, at most `workers` at a time, so
-    that a slow one does not block the event loop. The arrays are copies that the callable may change. A generator
+    A coroutine function is awaited on the event loop. Other functions run in threads, at most `workers` at a time, so a
+    slow function does not block the event loop. The arrays are copies that the callable can change. A generator
     function, `async` or not, streams: each value that it yields is one response.
 
     Raises:
@@ -56,7 +56,7 @@ class _Call:
         return self.function(*copies, config=config) if self.configurable else self.function(*copies)
 
     def finish(self, results: object, arguments: Arguments) -> Outputs:
-        """The results as Tensors, checked against what the model declares."""
+        """Return the results as Tensors, checked against the model's declaration."""
         expected = expected_outputs(self.operation, arguments, self.signature)
         return tensors(results, expected, self.signature.name)
 
@@ -90,12 +90,12 @@ def _in_a_thread(call: _Call, workers: Executor) -> Function:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling `function` returns a coroutine. True also for instances whose `__call__` is `async`."""
+    """Return whether calling `function` returns a coroutine. True also for instances whose `__call__` is `async`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def takes_config(function: Callable[..., Any]) -> bool:
-    """Whether `function` has a parameter named `config`."""
+    """Return whether `function` has a parameter named `config`."""
     return "config" in _parameters(function)
 
 

@@ -1,4 +1,4 @@
-"""The decorator `@signature`: declares names, datatypes and shapes of a callable, and checks them at once."""
+"""The decorator `@signature`: declares names, datatypes and shapes of a callable, and checks them immediately."""
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -20,8 +20,8 @@ _ATTRIBUTE = "__gateway_signature__"
 
 @frozen
 class Declaration:
-    """The declaration that `@signature` makes. `derivatives` has the callable of each derivative; `workers` is how many
-    calls may run at once."""
+    """The declaration that `@signature` makes. `derivatives` has the callable of each derivative; `workers` is the
+    maximum number of concurrent calls."""
 
     inputs: Specs = ()
     outputs: Specs = ()
@@ -41,7 +41,7 @@ def signature(
     apply_hessian: Callable[..., Any] | None = None,
     workers: int = 1,
 ) -> Callable[[F], F]:
-    """Declares the inputs and outputs of a callable, and returns the callable itself.
+    """Declare the inputs and outputs of a callable, and return the callable itself.
 
     Each row is name, datatype and shape, -1 for a free dimension: `("theta", "FP64", [-1, 2])` is a batch of rows of 2.
     The callable gets one array per input, in order, and returns one per output: an array, or a tuple of them. A
@@ -55,13 +55,12 @@ def signature(
 
     where `sens`, `vec` and the result are FP64, and positions are zero-based ints.
 
-    `workers` is how many calls may run at once, each in its own thread; keep 1 for models that are not thread-safe.
-    Coroutine functions run on the event loop, any number at once.
+    `workers` is the maximum number of concurrent calls, each in its own thread; keep 1 for models that are not
+    thread-safe. Coroutine functions run on the event loop, without a limit.
 
     Raises:
         ValueError: an unknown datatype, a repeated or reserved name, an invalid shape, no inputs, no outputs, or
-        `workers`
-            below 1.
+            `workers` below 1.
     """
     pairs = zip(DERIVATIVES, (gradient, apply_jacobian, apply_hessian), strict=True)
     derivatives = tuple((operation, function) for operation, function in pairs if function is not None)
@@ -78,14 +77,14 @@ def signature(
 
 
 def declaration(function: Callable[..., Any]) -> Declaration:
-    """The declaration of `function`; UNDECLARED without the decorator."""
+    """Return the declaration of `function`; UNDECLARED without the decorator."""
     found = getattr(function, _ATTRIBUTE, UNDECLARED)
     assert isinstance(found, Declaration)
     return found
 
 
 def specs(rows: Iterable[Row], what: str) -> Specs:
-    """The TensorSpecs of `rows`. Raises ValueError, naming the row, if one is invalid."""
+    """Return the TensorSpecs of `rows`. Raises ValueError, naming the row, if a row is invalid."""
     found = tuple(_spec(row, what) for row in rows)
     if not found:
         raise ValueError(f"a signature needs at least one {what}")

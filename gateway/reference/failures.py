@@ -1,4 +1,4 @@
-"""Makes errors for clients of the exceptions that models raise, without tracebacks."""
+"""Convert exceptions of models to errors for clients, without tracebacks."""
 
 import logging
 
@@ -8,7 +8,8 @@ log = logging.getLogger(__name__)
 
 
 def model_error(name: str, error: BaseException) -> GatewayError:
-    """The error for an exception of model `name`, with the text `ValueError: message`. The traceback goes to the log.
+    """Return the error for an exception of model `name`, with the text `ValueError: message`. The traceback goes to the
+    log.
 
     A MemoryError becomes RESOURCE_EXHAUSTED (overloaded), which MIP encodes as ERROR_MEMORY.
     """

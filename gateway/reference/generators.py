@@ -1,4 +1,4 @@
-"""Makes streams of generator functions: each value that the generator yields is one response."""
+"""Make streams from generator functions: each value that the generator yields is one response."""
 
 import asyncio
 import inspect
@@ -16,20 +16,21 @@ log = logging.getLogger(__name__)
 Start: TypeAlias = Callable[[Arguments, Config], Any]
 """Calls the generator function."""
 Finish: TypeAlias = Callable[[object, Arguments], Outputs]
-"""The tensors of a value that the generator yields."""
+"""Returns the tensors of a value that the generator yields."""
 
 _END = object()
-"""Returned in place of a value when the generator has ended."""
+"""Returned instead of a value when the generator has ended."""
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """Whether `function` is a generator function, `async` or not. True also for instances whose `__call__` is one."""
+    """Return whether `function` is a generator function, `async` or not. True also for instances whose `__call__` is a
+    generator function."""
     candidates = (function, getattr(function, "__call__", None))  # noqa: B004
     return any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in candidates)
 
 
 def from_generator(function: Callable[..., Any], start: Start, finish: Finish, workers: Executor) -> Stream:
-    """A Stream of a generator function. An `async` generator runs on the event loop, any other in threads."""
+    """Return a Stream of a generator function. An `async` generator runs on the event loop, any other in threads."""
     call = getattr(function, "__call__", None)  # noqa: B004
     if inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(call):
         return _on_event_loop(start, finish)
@@ -52,26 +53,27 @@ def _in_threads(start: Start, finish: Finish, workers: Executor) -> Stream:
             while (result := await loop.run_in_executor(workers, generator.next)) is not _END:
                 yield finish(result, arguments)
         finally:
-            # not awaited: after a client disconnected, a thread may still compute the next value for a long time
+            # not awaited: after a client disconnected, a thread might compute the next value for a long time
             loop.run_in_executor(workers, generator.close)
 
     return stream
 
 
 class _LockedGenerator:
-    """A generator that several threads may call, one at a time."""
+    """A generator that several threads can call, one at a time."""
 
     def __init__(self, results: Generator[object, None, None]) -> None:
         self._results = results
         self._lock = Lock()
 
     def next(self) -> object:
-        """The next value; _END after the last one."""
+        """Return the next value; _END after the last one."""
         with self._lock:
             return next(self._results, _END)
 
     def close(self) -> None:
-        """Close the generator, which runs its `finally` blocks. Nobody awaits this, so an error is logged."""
+        """Close the generator, which runs its `finally` blocks. The caller does not wait for it, so an error is
+        logged."""
         with self._lock:
             try:
                 self._results.close()

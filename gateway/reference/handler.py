@@ -1,4 +1,4 @@
-"""A Handler that answers requests with reference models."""
+"""A Handler that answers requests with sample models."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,8 +27,8 @@ def check(models: Sequence[Model], protocol: Protocol) -> None:
     """Check that one server can serve `models` over `protocol`.
 
     Raises:
-        ValueError: two models have the same name; there are several, but clients of the protocol do not name a model;
-            or a one-point protocol needs fixed sizes that a model does not declare.
+        ValueError: two models have the same name; there are several models, but clients of the protocol do not name a
+            model; or a one-point protocol needs fixed sizes that a model does not declare.
     """
     names = [model.name for model in models]
     if len(names) > 1 and not protocol.names_models:
@@ -49,15 +49,16 @@ def _obstacle(model: Model) -> str:
 
 
 def handler(models: Sequence[Model], *, points: bool = False, path: str = "") -> Handler:
-    """Answers `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` for `models`.
+    """Return a Handler that answers `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` for
+    `models`.
 
-    With `points`, models have the signatures for one-point protocols; `check` says whether all have one. `path` is the
-    path that names a model (`/graphpipe/{model}`), for the error text of a request that names none.
+    With `points`, models have the signatures for one-point protocols; `check` makes sure that all models have one.
+    `path` is the path that names a model (`/graphpipe/{model}`), for the error text of a request without a name.
 
     The Handler raises:
-        GatewayError: NOT_FOUND for an unknown model or version; UNIMPLEMENTED for an operation that the model
-            does not offer; INVALID_ARGUMENT for tensors, outputs or parameters that do not fit; INTERNAL (model-error)
-            for an exception of the model, (invalid-output) for results that are not what the model declared.
+        GatewayError: NOT_FOUND for an unknown model or version; UNIMPLEMENTED for an operation that the model does not
+            offer; INVALID_ARGUMENT for wrong tensors, outputs or parameters; INTERNAL (model-error) for an exception of
+            the model, (invalid-output) for results that differ from the model's declaration.
     """
     served = by_name(models, points=points)
     entries = tuple(ModelEntry(name, VERSION, "READY") for name in served)
@@ -80,7 +81,7 @@ def handler(models: Sequence[Model], *, points: bool = False, path: str = "") ->
 
 
 def by_name(models: Sequence[Model], *, points: bool) -> Mapping[str, Model]:
-    """The models by name; with `points`, each has its signature for one-point protocols."""
+    """Return the models by name; with `points`, each has its signature for one-point protocols."""
     return {model.name: _with_points(model) if points else model for model in models}
 
 
@@ -91,7 +92,7 @@ def _with_points(model: Model) -> Model:
 
 
 def find(served: Mapping[str, Model], request: Request) -> Model:
-    """The model that `request` names. Raises GatewayError NOT_FOUND if there is none, or no such version."""
+    """Return the model that `request` names. Raises GatewayError NOT_FOUND if the model or version does not exist."""
     model = served.get(request.model)
     if model is None:
         raise not_found(f"no model {request.model!r}; this server has {', '.join(served)}")
@@ -120,13 +121,13 @@ async def _compute(function: Function, model: Model, request: Request) -> Respon
 
 
 def response(outputs: Outputs, request: Request, model: Model) -> Response:
-    """The Response with `outputs`, or with those of them that the request asks for."""
+    """Return the Response with `outputs`, or with the requested ones."""
     chosen = _select(outputs, request, model) if request.outputs else outputs
     return Response(chosen, model.name, VERSION, request.id)
 
 
 def config_of(request: Request, model: Model) -> Config:
-    """The request parameter `config`: the text of a JSON object.
+    """Return the request parameter `config`: the text of a JSON object.
 
     Raises:
         GatewayError: INVALID_ARGUMENT for any other value of it, and for other parameters.
@@ -149,7 +150,7 @@ def config_of(request: Request, model: Model) -> Config:
 
 
 def _select(outputs: Outputs, request: Request, model: Model) -> Outputs:
-    """The outputs that the request asks for, in its order."""
+    """Return the outputs that the request asks for, in its order."""
     by_name = {tensor.name: tensor for tensor in outputs}
     for wanted in request.outputs:
         if wanted.name not in by_name:

@@ -1,4 +1,4 @@
-"""Finds models by their names on the command line and in the configuration: a bundled model, or `module:attribute`."""
+"""Find models by their names on the command line and in the configuration: a bundled model, or `module:attribute`."""
 
 import importlib
 import os
@@ -14,10 +14,10 @@ from gateway.reference.model import Model
 
 
 def find(name: str) -> Model:
-    """The bundled model `name`, or the callable at `module:attribute`.
+    """Return the bundled model `name`, or the callable at `module:attribute`.
 
     Raises:
-        ValueError: there is no such model; the text gives the reason and a similar name.
+        ValueError: the model does not exist; the text gives the reason and a similar name.
     """
     if ":" in name:
         return load(name)
@@ -29,12 +29,12 @@ def find(name: str) -> Model:
 
 
 def load(path: str) -> Model:
-    """The callable at `module:attribute`, as a Model named by the attribute's last part. Modules are also searched
-    in the working directory.
+    """Return the callable at `module:attribute`, as a Model named by the attribute's last part. Modules are also
+    searched in the working directory.
 
     Raises:
-        ValueError: there is no such module or attribute, importing the module fails, the object is not callable, or it
-            cannot be called with the inputs that it declares.
+        ValueError: the module or attribute does not exist, importing the module fails, the object is not callable, or
+            it cannot be called with the inputs that it declares.
     """
     module, colon, attribute = path.partition(":")
     if not (module and colon and attribute):

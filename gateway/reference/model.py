@@ -1,4 +1,4 @@
-"""The Model that reference servers serve: a name, a Signature, and a function for each operation."""
+"""The Model of sample servers: a name, a Signature, and a function for each operation."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -38,10 +38,10 @@ DERIVATIVE_OUTPUTS = (TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1)),)
 class Model:
     """A model.
 
-    `signature`: for tensor protocols; empty inputs mean that any tensors are accepted.
-    `points`: for one-point protocols (UM-Bridge), with every size fixed; None if the model cannot be served there.
-    `configurable`: whether it accepts the request parameter `config`.
-    `stream`: gives any number of responses; the function for `infer` then refuses.
+    `signature`: for tensor protocols; empty inputs mean that any tensors are accepted. `points`: for one-point
+    protocols (UM-Bridge), with every size fixed; None if the model cannot be served over these. `configurable`: whether
+    it accepts the request parameter `config`. `stream`: yields any number of responses; the function for `infer` then
+    refuses.
     """
 
     name: str
@@ -62,11 +62,11 @@ def build(
     configurable: bool = False,
     stream: Stream | None = None,
 ) -> Model:
-    """A Model whose Signature lists the operations in `functions`; with `stream`, it lists `stream`, and `infer` is
-    refused.
+    """Return a Model whose Signature lists the operations in `functions`; with `stream`, it lists `stream`, and `infer`
+    is refused.
 
-    `points` has the inputs and outputs for one-point protocols. It is not needed if every size in `inputs` and
-    `outputs` is fixed.
+    `points` has the inputs and outputs for one-point protocols. It is optional if every size in `inputs` and `outputs`
+    is fixed.
     """
     operations = frozenset(functions)
     if stream is not None:
@@ -88,28 +88,29 @@ def _refuse_unary(name: str) -> Function:
 
 
 def is_batch(shape: Sequence[int]) -> bool:
-    """Whether the first dimension is the batch: true for `[-1, n]`, false for `[-1]`, which is one free dimension."""
+    """Return whether the first dimension is the batch: true for `[-1, n]`, false for `[-1]`, which is one free
+    dimension."""
     return len(shape) > 1 and shape[0] == -1
 
 
 def is_fixed(specs: Specs) -> bool:
-    """Whether each tensor is numeric and has a fixed number of elements in each row."""
+    """Return whether each tensor is numeric and has a fixed number of elements in each row."""
     return bool(specs) and all(spec.datatype in NUMBERS and -1 not in row(spec.shape) for spec in specs)
 
 
 def row(shape: Sequence[int]) -> Sequence[int]:
-    """The shape of one row of a batch; `shape` itself if it is not a batch."""
+    """Return the shape of one row of a batch; `shape` itself if it is not a batch."""
     return shape[1:] if is_batch(shape) else shape
 
 
 def describe(datatype: Datatype, shape: Sequence[int]) -> str:
-    """A datatype and shape as text for errors: `FP64 [-1,2]`."""
+    """Return a datatype and shape as text for errors: `FP64 [-1,2]`."""
     return f"{datatype} [{','.join(map(str, shape))}]"
 
 
 def on_arrays(function: Callable[..., Any], outputs: Specs, *, configurable: bool = False) -> Function:
-    """A Function made of one that takes an array for each input and returns an array, or a tuple with one for each
-    output.
+    """Return a Function that calls `function`, which takes an array for each input and returns an array, or a tuple
+    with an array for each output.
 
     The arrays are read-only views of the request's data. A `configurable` function gets the keyword argument `config`.
     """

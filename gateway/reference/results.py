@@ -1,4 +1,4 @@
-"""Makes Tensors of what a Python callable returned, and checks them against what it declared."""
+"""Convert the results of a Python callable to Tensors, and check them against its declaration."""
 
 from typing import Any, TypeAlias
 
@@ -16,11 +16,12 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def tensors(results: object, expected: Specs, model: str) -> Outputs:
-    """The Tensors of `results`: one array-like value, or a tuple of them. They are copied, since a model may use its
-    arrays again. Without `expected` they are named `output0`, `output1`, ... and keep their own datatypes and shapes.
+    """Return the Tensors of `results`: one array-like value, or a tuple of them. They are copied, because a model can
+    reuse its arrays. Without `expected` they are named `output0`, `output1`, ... and keep their own datatypes and
+    shapes.
 
-    An array is accepted if the expected datatype can hold every value of the array's datatype; Python numbers are
-    accepted if the expected datatype can hold these numbers.
+    An array is accepted if the expected datatype can represent every value of the array's datatype; Python numbers are
+    accepted if the expected datatype can represent these numbers.
 
     Raises:
         GatewayError: INTERNAL (invalid-output), naming the output, for a wrong number of outputs, datatype or shape.
@@ -35,7 +36,7 @@ def tensors(results: object, expected: Specs, model: str) -> Outputs:
 
 
 def expected_outputs(operation: Operation, arguments: Arguments, signature: Signature) -> Specs:
-    """The outputs that `operation` must return for `arguments`, with the number of rows that these have."""
+    """Return the outputs that `operation` must return for `arguments`, with the number of rows of the arguments."""
     rows = _rows(arguments, signature)
     if operation is Operation.INFER:
         return tuple(TensorSpec(spec.name, spec.datatype, _with_rows(rows, spec.shape)) for spec in signature.outputs)
@@ -51,7 +52,7 @@ def expected_outputs(operation: Operation, arguments: Arguments, signature: Sign
 
 
 def _rows(arguments: Arguments, signature: Signature) -> int:
-    """The number of rows of the batched inputs; -1 if none is batched."""
+    """Return the number of rows of the batched inputs; -1 if no input is batched."""
     pairs = zip(arguments, signature.inputs, strict=False)  # the arguments of a derivative follow the inputs
     return next((item.shape[0] for item, spec in pairs if isinstance(item, Tensor) and is_batch(spec.shape)), -1)
 
@@ -83,7 +84,8 @@ def _declared_tensor(result: object, spec: TensorSpec, model: str) -> Tensor:
 
 
 def _array(result: object, name: str, model: str, dtype: type | None = None) -> Array:
-    """A copy of `result` as an array. Text needs the dtype `object`: numpy's own text types drop trailing NULs."""
+    """Return a copy of `result` as an array. Text needs the dtype `object`: numpy's own text types drop trailing
+    NULs."""
     try:
         return np.array(result, dtype)
     except Exception as error:  # ragged lists, and any exception of an object's own __array__
@@ -98,7 +100,7 @@ def _datatype(array: Array, name: str, model: str) -> Datatype:
 
 
 def _check_datatype(array: Array, spec: TensorSpec, model: str) -> None:
-    """Raises GatewayError unless the expected datatype is the array's own or can hold every value of it."""
+    """Raise GatewayError unless the expected datatype is the array's own or can represent every value of it."""
     datatype = _datatype(array, spec.name, model)
     if spec.datatype not in WIDENINGS[datatype]:
         raise invalid_output(
@@ -108,7 +110,7 @@ def _check_datatype(array: Array, spec: TensorSpec, model: str) -> None:
 
 
 def _from_python(array: Array, spec: TensorSpec, model: str) -> Array:
-    """Python numbers have no datatype, so each value must fit the expected one."""
+    """Convert Python numbers to the expected datatype. They have no datatype, so each value is checked."""
     if array.dtype.name in ("int64", "uint64", "float64"):
         try:
             return cast(array, spec.datatype, f"output {spec.name!r} of model {model!r}")
@@ -119,7 +121,7 @@ def _from_python(array: Array, spec: TensorSpec, model: str) -> Array:
 
 
 def _check_elements(array: Array, datatype: Datatype, name: str, model: str) -> None:
-    """Raises GatewayError if an element of an object array is neither text nor bytes."""
+    """Raise GatewayError if an element of an object array is neither text nor bytes."""
     if array.dtype.kind != "O":
         return
     wrong = next((type(item).__name__ for item in array.flat if not isinstance(item, str | bytes)), "")

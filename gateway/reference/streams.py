@@ -1,4 +1,4 @@
-"""A StreamHandler that answers requests with reference models."""
+"""A StreamHandler that answers requests with sample models."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -15,8 +15,8 @@ from gateway.reference.model import Model, Stream
 
 
 def stream_handler(models: Sequence[Model], *, points: bool = False) -> StreamHandler:
-    """Answers `stream` for `models`. A model that streams gives each of its responses, any other model its one
-    response.
+    """Return a StreamHandler that answers `stream` for `models`. A streaming model yields each of its responses, any
+    other model its one response.
 
     The StreamHandler raises the same errors as the Handler, also after some responses.
     """

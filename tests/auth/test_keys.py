@@ -48,7 +48,7 @@ def test_expired_and_revoked_keys_say_so() -> None:
     ("text", "why"),
     [
         ("keys: [", "it is not YAML: line 2"),
-        ("[]", "it is no map"),
+        ("[]", "expected a map"),
         ("key: []", r"keys: Field required"),
         (f"keys: [{{sha256: {DIGEST}}}]", r"keys\[0\].principal: Field required"),
         ("keys: [{sha256: tiger, principal: a}]", r"keys\[0\].sha256: .*64 hexadecimal digits"),

@@ -123,7 +123,7 @@ routes:
   - {match: {model: m}, backend: a}
 """
 WARNINGS = """\
-4:39: 'localhost:8080' is the gateway's own listener 'http': requests may go in a circle
+4:39: 'localhost:8080' is the gateway's own listener 'http': requests can loop
 4:69: 'http://H:80/' is the same as endpoints[1], written in another way
 4:85: umbridge appends its own paths, such as /Evaluate, to the path of 'http://h/Evaluate'; remove the part that it \
 appends

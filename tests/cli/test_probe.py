@@ -184,7 +184,7 @@ def test_a_second_server_of_the_same_model_gets_a_route_that_says_so(tmp_path: P
         result = gateway("init", "--backend", place(first), "--backend", place(second), "--output", str(file))
     assert f"{place(second)}: umbridge, 1 model\n" in result.stderr
     assert "# Routes above take requests for posterior." in file.read_text()
-    assert "tells no names" not in file.read_text()
+    assert "does not list its models" not in file.read_text()
     assert gateway("check", "--strict", "--config", str(file)).exit_code == 0
 
 

@@ -51,7 +51,7 @@ JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (LISTENER, "1:73: nothing says what clients identify themselves with"),
+        (LISTENER, "1:73: no kind of credentials is configured"),
         (LISTENER.replace("auth: {}", "auth: {accept: [jwt]}") + KEYS, "1:89: `auth` at the top has no 'jwt'"),
         (LISTENER.replace("{}}", "{anonymous: b}}") + KEYS + PRINCIPALS, "1:91: no principal is called 'b'"),
         (MIP.replace("AUTH", "") + KEYS, "clients of mip cannot send keys or tokens"),
@@ -73,7 +73,7 @@ JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
         (LISTENER + KEYS + "permissions: {u: [{operations: [infer], listeners: [x]}]}\n", "no listener is called 'x'"),
         ('admin: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:15: without `auth` the status API must be on loopback"),
         ('scaler: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:16: the scaler names backends and their load"),
-        ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "nothing says what clients"),
+        ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "no kind of credentials"),
     ],
 )  # fmt: skip
 def test_problems(text: str, problem: str, file: str) -> None:
@@ -92,7 +92,7 @@ def test_mip_clients_may_be_anonymous(file: str) -> None:
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        (LISTENER + KEYS, "2:1: warning: there are no `principals`"),
+        (LISTENER + KEYS, "2:1: warning: `principals` is missing"),
         (LISTENER.replace(", auth: {}", "") + KEYS, "no listener has `auth`"),
         (LISTENER.replace("}]", "}, {name: b, bind: '127.0.0.1:81', protocols: [umbridge]}]") + KEYS + PRINCIPALS,
          "listener 'b' has no `auth`"),

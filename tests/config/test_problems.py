@@ -893,7 +893,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "a header that has no value",
         BACKEND + 'headers: {X-Id: "a\\nb"}}}\n',
         [
-            "2:89: the value cannot stand in a header: expected visible ASCII characters, and spaces between them only",
+            "2:89: the value is invalid in a header: expected visible ASCII characters, and spaces between them only",
         ],
     ),
     (
@@ -999,7 +999,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             "7:45: expected numbers for FP32",
             "8:45: expected true and false for BOOL",
             "9:46: expected texts for BYTES; put quotes around numbers",
-            "10:48: the nesting of the lists is not that of the shape",
+            "10:48: the nesting of the lists does not match the shape",
             "11:35: must be at least 0, got -1",
             "12:47: an integer is out of the range of INT64 and UINT64",
         ],
@@ -1134,7 +1134,7 @@ def test_calls_wait_for_servers_without_wait_for_endpoints() -> None:
     servers = "servers: {engine: process, command: [model]}, queue: {wait_for_endpoints: 5}"
     found = problems(LISTENER + f"backends: {{b: {{protocol: umbridge, {servers}}}}}\n")
     assert [each.partition(" ")[2] for each in found] == [
-        "calls wait for servers anyway, as long as `servers.start_timeout` says; remove the key"
+        "calls wait for servers anyway, for at most `servers.start_timeout`; remove the key"
     ]
 
 

@@ -84,7 +84,7 @@ def test_long_names_and_those_that_cannot_be_printed_are_cut_and_stay_apart() ->
         ),
         (
             ["match: {}, name: models.a"],
-            ["5:23: names that begin with models. or backends. are those of other parts, got 'models.a'"],
+            ["5:23: names that begin with models. or backends. are reserved, got 'models.a'"],
         ),
         (
             ["match: {}, name: ' a'"],

@@ -41,7 +41,7 @@ def test_a_header_that_cannot_be_sent_is_told_without_it(value: str) -> None:
     text = SOUND.replace("URL", f'"http://c", headers: {{x-key: {json.dumps(value)}}}')
     with pytest.raises(ConfigError) as failed:
         loads(text, "test.yaml", catalog(), {})
-    assert "3:46: the value cannot stand in a header: expected visible ASCII characters" in str(failed.value)
+    assert "3:46: the value is invalid in a header: expected visible ASCII characters" in str(failed.value)
     assert "hid" not in str(failed.value)
 
 

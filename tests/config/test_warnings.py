@@ -146,7 +146,7 @@ def test_two_spellings_of_one_endpoint() -> None:
     ],
 )
 def test_an_endpoint_that_is_a_listener(endpoint: str, listener: str | None) -> None:
-    text = f"'{endpoint}' is the gateway's own listener '{listener}': requests may go in a circle"
+    text = f"'{endpoint}' is the gateway's own listener '{listener}': requests can loop"
     expected = [f"7:39: warning: {text}"] if listener else []
     assert of_backends(f"a: {{protocol: umbridge, endpoints: ['{endpoint}']}}") == expected
 
@@ -328,7 +328,7 @@ routes: [{match: {}, backend: a}]
         ("log: {access: {when: never, sample: 0.5}}", "sample' has no effect: `when` is never"),
         ("log: {access: {when: always, sample: 0.5}}", ""),
         ("permissions: {a: [{operations: [infer]}]}", "a' has no effect: no principal has it"),
-        ("principals: {a: {permissions: [use]}}", "principals' has no effect: nothing asks clients who they are"),
+        ("principals: {a: {permissions: [use]}}", "principals' has no effect: no authentication is configured"),
     ],
 )
 def test_keys_that_have_no_effect(text: str, expected: str) -> None:

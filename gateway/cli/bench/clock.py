@@ -11,23 +11,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds, and being woken."""
+    """The current time, and a wake-up timer."""
 
     def now(self) -> float:
-        """Seconds since some time."""
+        """Return the seconds since some fixed time."""
 
     def wake_at(self, when: float) -> None:
-        """Call `awake` at `when`, or at once if that has passed. This replaces what was set before."""
+        """Call `awake` at `when`, or immediately if that has passed. This replaces the previous time."""
 
     def start(self, awake: Callable[[], None]) -> None:
         """Call `awake` from now on whenever it is time."""
 
     def close(self) -> None:
-        """Wake nobody any more."""
+        """Stop waking."""
 
 
 def real_clock() -> Clock:
-    """The clock for this system; to be called in the event loop."""
+    """Return the clock for this system; must be called in the event loop."""
     return TimerClock() if sys.platform == "linux" else LoopClock()
 
 
@@ -40,22 +40,22 @@ class LoopClock:
         self.now: Callable[[], float] = time.monotonic
 
     def start(self, awake: Callable[[], None]) -> None:
-        """As in Clock."""
+        """Same as in Clock."""
         self._awake = awake
 
     def wake_at(self, when: float) -> None:
-        """As in Clock."""
+        """Same as in Clock."""
         self.close()
         self._timer = self._loop.call_later(max(0.0, when - self.now()), self._awake)
 
     def close(self) -> None:
-        """As in Clock."""
+        """Same as in Clock."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 class TimerClock:
-    """Wakes by a timer that the loop waits for as for a file (timerfd_create(2)), a few hundredths of a ms late."""
+    """Wakes by a timer that the loop waits for like for a file (timerfd_create(2)), a few hundredths of a ms late."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -67,18 +67,18 @@ class TimerClock:
         self.now: Callable[[], float] = time.monotonic  # CLOCK_MONOTONIC, too
 
     def start(self, awake: Callable[[], None]) -> None:
-        """As in Clock."""
+        """Same as in Clock."""
         self._loop.add_reader(self._fd, self._ring, awake)
 
     def wake_at(self, when: float) -> None:
-        """As in Clock."""
+        """Same as in Clock."""
         nanoseconds = int(when * 1e9)
         # The interval is 0: it rings once.
         setting = _Setting(0, 0, nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
         self._settime(self._fd, _ABSOLUTE, ctypes.byref(setting), None)
 
     def close(self) -> None:
-        """As in Clock."""
+        """Same as in Clock."""
         self._loop.remove_reader(self._fd)
         os.close(self._fd)
 

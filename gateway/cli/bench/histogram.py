@@ -1,8 +1,8 @@
-"""Counting durations with a bounded error, in little memory, however many there are.
+"""Counts of any number of durations, with a bounded error and in little memory.
 
-The buckets are those of an HdrHistogram with three significant digits: each duration below 2048 ns has a bucket of its
-own, and each doubling above that is cut into 1024 buckets of one width. So a value that is read back is at most 1/1024
-too large. The library of that name takes 1.8 us for each value; here they are added in batches.
+The buckets are the buckets of an HdrHistogram with three significant digits: each duration below 2048 ns has a bucket
+of its own, and each doubling above that is cut into 1024 buckets of the same width. So a value that is read back is at
+most 1/1024 too large. The library of that name takes 1.8 us for each value; this module adds values in batches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,10 @@ from math import ceil
 import numpy as np
 
 HALF = 1024
-"""The buckets of one doubling."""
+"""Number of buckets of one doubling."""
 RELATIVE_ERROR = 1 / HALF
 LONGEST = 2**43 - 1
-"""In ns: 2.4 hours. What took longer counts as this."""
+"""Maximum duration, in ns: 2.4 hours. Longer durations count as this."""
 
 _BUCKETS = 2 * HALF + (43 - 11) * HALF
 
@@ -30,16 +30,16 @@ class LatencyHistogram:
 
     @property
     def count(self) -> int:
-        """How many durations were added."""
+        """The number of added durations."""
         return int(self.counts.sum())
 
     @property
     def mean(self) -> float:
-        """Their mean; 0 without any."""
+        """The mean duration; 0 without any."""
         return self.sum / count if (count := self.count) else 0.0
 
     def add(self, seconds: Sequence[float]) -> None:
-        """Count durations. One below 0 counts as 0."""
+        """Count durations. Negative durations count as 0."""
         if not seconds:
             return
         values = np.maximum(np.asarray(seconds), 0.0)
@@ -56,7 +56,8 @@ class LatencyHistogram:
         self.most = max(self.most, other.most)
 
     def percentile(self, percent: float) -> float:
-        """The duration that `percent` of all are not above, at most RELATIVE_ERROR too large; 0 without any."""
+        """Return the duration that `percent` of all durations do not exceed, at most RELATIVE_ERROR too large; 0
+        without any."""
         count = self.count
         if not count:
             return 0.0
@@ -65,29 +66,29 @@ class LatencyHistogram:
         return min(_upper(place) / 1e9, self.most)
 
     def buckets(self) -> Iterator[tuple[float, float, int]]:
-        """The buckets that have any: the least and the most duration of the bucket, and how many."""
+        """Yield the non-empty buckets: the minimum and the maximum duration of the bucket, and its count."""
         for place in np.flatnonzero(self.counts).tolist():
             yield _lower(place) / 1e9, _upper(place) / 1e9, int(self.counts[place])
 
     def between(self, low: float, high: float) -> int:
-        """How many are in the buckets from that of `low` up to that before `high`'s."""
+        """Return the count of the buckets from `low`'s bucket up to the one before `high`'s."""
         first, end = _places(np.array([low, high])).tolist()
         return int(self.counts[first:end].sum())
 
 
 def _places(seconds: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """The place of the bucket of each duration."""
+    """Return the index of each duration's bucket."""
     values = np.minimum(np.rint(seconds * 1e9), LONGEST).astype(np.int64)
     doublings = np.maximum(np.frexp(values.astype(np.float64))[1].astype(np.int64) - 11, 0)
     return np.asarray(doublings * HALF + (values >> doublings), np.int64)
 
 
 def _lower(place: int) -> int:
-    """The least value of a bucket, in ns."""
+    """Return the minimum value of a bucket, in ns."""
     doublings = max(place // HALF - 1, 0)
     return (place - doublings * HALF) << doublings
 
 
 def _upper(place: int) -> int:
-    """The greatest value of a bucket, in ns."""
+    """Return the maximum value of a bucket, in ns."""
     return _lower(place + 1) - 1

@@ -16,11 +16,11 @@ LETTERS = 8
 
 
 def random_inputs(specs: Iterable[TensorSpec], batch: int | None, seed: int) -> tuple[Tensor, ...]:
-    """Inputs of these names, datatypes and shapes. A first -1 is `batch` (1 if None), any other -1 is 1. Floats are
-    from 0 to 1, integers from 0 to LARGEST_INTEGER, BYTES lower-case letters.
+    """Return inputs of these names, datatypes and shapes. A first -1 is `batch` (1 if None), any other -1 is 1. Floats
+    are from 0 to 1, integers from 0 to LARGEST_INTEGER, BYTES lower-case letters.
 
     Raises:
-        ValueError: there is a `batch`, and an input has no first -1.
+        ValueError: `batch` is set, and an input has no first -1.
     """
     specs = tuple(specs)
     chance = np.random.default_rng(seed)

@@ -1,9 +1,9 @@
-"""Sending requests by a schedule or one after the other, and measuring them.
+"""Send requests on a schedule or one after the other, and measure them.
 
-In an open loop the schedule does not wait for the server: each request has a time for which it is scheduled, and its
-latency counts from then, even if it could not be sent because too many others were under way. So a server that stands
-still for a second shows that in every request of that second. In a closed loop, `in_flight` clients each send the next
-request when they have the reply to the last one; a server that stands still then shows only that many slow requests.
+In an open loop the schedule does not wait for the server: each request has a scheduled time, and its latency counts
+from this time, even if it could not be sent because too many other requests were in flight. So a server that stalls for
+a second shows that in every request of that second. In a closed loop, `in_flight` clients each send the next request
+when they have the reply to the last one; a server that stalls then shows only that many slow requests.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ Send: TypeAlias = Callable[[], Awaitable[int]]
 
 
 GRACE = 0.05
-"""Seconds after the end in which requests that were due before it are still sent: the generator may wake late."""
+"""Seconds after the end in which requests that were due before the end are still sent, because the generator can wake
+late."""
 
 
 class CallFailed(Exception):  # noqa: N818 - as the errors of the client
@@ -35,12 +36,12 @@ class CallFailed(Exception):  # noqa: N818 - as the errors of the client
 
 @frozen
 class Plan:
-    """How much load, and for how long. It ends after `seconds` or `requests`, whichever is first; None: no limit.
+    """The amount and duration of the load. It ends after `seconds` or `requests`, whichever is first; None: no limit.
 
-    - `rate`: requests a second; 0 is a closed loop.
-    - `in_flight`: the most requests at once; in a closed loop, how many there are all the time.
+    - `rate`: requests per second; 0 is a closed loop.
+    - `in_flight`: maximum number of concurrent requests; in a closed loop, the constant number of concurrent requests.
     - `warmup`: seconds before the measurement, in which requests are sent and not counted.
-    - `share`, `shares`: which of several generators this is.
+    - `share`, `shares`: the index of this generator, and the number of generators.
     """
 
     rate: float
@@ -54,7 +55,7 @@ class Plan:
     shares: int = 1
 
     def part(self, share: int, shares: int) -> "Plan":
-        """The part of one of several generators; together they do what this plan says."""
+        """Return the part of one of several generators; together they generate the load of this plan."""
         requests = None if self.requests is None else _part(self.requests, share, shares)
         in_flight = _part(self.in_flight, share, shares)
         return Plan(self.rate, self.arrivals, in_flight, self.seconds, requests, self.warmup, self.seed, share, shares)
@@ -65,7 +66,7 @@ def _part(number: int, share: int, shares: int) -> int:
 
 
 class Load:
-    """One run. `measured` may be read while it runs, after `Measured.settle`."""
+    """One run. `measured` can be read while it runs, after `Measured.settle`."""
 
     def __init__(self, plan: Plan, send: Send, clock: Clock, request_bytes: int = 0) -> None:
         self.measured = Measured()
@@ -79,7 +80,7 @@ class Load:
         self._is_stopped = False
 
     async def run(self) -> Measured:
-        """Send the requests, wait for their replies, and return what was measured."""
+        """Send the requests, wait for their replies, and return the measurements."""
         plan = self._plan
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._start = self._now()
@@ -109,23 +110,23 @@ class Load:
         return self.measured
 
     def stop(self) -> None:
-        """Send nothing more and do not wait for replies; `run` returns what was measured so far."""
+        """Stop sending, and do not wait for replies; `run` returns the measurements so far."""
         self._is_stopped = True
         if not self._over.done():
             self._over.set_result(None)
 
     def _awake(self) -> None:
-        """Send what is due, as far as there is room, and set the clock."""
+        """Send the requests that are due, up to the limit, and set the clock."""
         while len(self._tasks) < self._plan.in_flight and (due := self._take()) is not None:
             self._begin(due)
         if len(self._tasks) < self._plan.in_flight and not self._is_over():
-            # With all places taken, the request that ends next takes what is due.
+            # If the limit is reached, the request that ends next sends the due request.
             self._clock.wake_at(self._next)
         self._end_if_idle()
 
     def _schedule(self, start: float) -> None:
-        """Begin the schedule at `start`: that of the warm-up, or of the measurement, which has nothing to make up for
-        if the server did not keep up before."""
+        """Begin the schedule at `start`: the schedule of the warm-up, or of the measurement, which does not catch up on
+        late requests of the warm-up."""
         plan = self._plan
         self._next = self._from = start
         if plan.rate:
@@ -133,7 +134,7 @@ class Load:
             self._next += next(self._times)
 
     def _take(self) -> float | None:
-        """The time for which the next request is scheduled; None if none is due, or the run is over."""
+        """Return the time for which the next request is scheduled; None if no request is due, or the run is over."""
         if self._is_over():
             return None
         now = self._now()
@@ -176,7 +177,7 @@ class Load:
             self._end_if_idle()
 
     async def _work(self, due: float | None) -> None:
-        """Send a request, and after its reply what became due meanwhile."""
+        """Send a request, and after its reply the requests that became due in between."""
         waited = False
         while due is not None:
             await self._call(due, waited=waited)
@@ -184,7 +185,7 @@ class Load:
             due = self._take()
 
     async def _call(self, due: float, *, waited: bool) -> None:
-        """Send a request that was scheduled for `due`. `waited`: there was no room for it then."""
+        """Send a request that was scheduled for `due`. `waited`: the limit delayed it."""
         counts, measured = due >= self._first, self.measured
         sent = self._now()
         lag = 0.0 if waited else sent - due

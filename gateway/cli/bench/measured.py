@@ -7,19 +7,19 @@ BATCH = 4096
 
 
 class Measured:
-    """The requests of a run, or of several that are merged. Requests of the warm-up are in none of the figures.
+    """The requests of a run, or of several merged runs. The figures exclude requests of the warm-up.
 
-    - `latency`: of successes, from the time for which the request was scheduled to the whole reply.
-    - `service`: of successes, from the time when it was sent.
-    - `failed`: of errors, from the time for which the request was scheduled.
-    - `lag`: of all, how late the generator was through its own fault.
-    - `errors`, `examples`: by status, how many, and the text of the first.
-    - `waited`: how many were sent late because all of `in_flight` were under way.
-    - `unsent`: how many were due before the end and could not be sent for the same reason.
-    - `cut`: how many were under way when the run was interrupted.
-    - `sent_bytes`, `received_bytes`: of messages, without HTTP heads and framing.
-    - `seconds`: the time in which they were measured. `cpu`: the generator's CPU time in it, of all processes.
-    - `processes`: how many generators.
+    - `latency`: durations of successes, from the scheduled time to the whole reply.
+    - `service`: durations of successes, from the time of sending.
+    - `failed`: durations of errors, from the scheduled time.
+    - `lag`: delays of all requests that the generator itself caused.
+    - `errors`, `examples`: the number of errors by status, and the text of the first error by status.
+    - `waited`: number of requests that were sent late because `in_flight` requests were in flight.
+    - `unsent`: number of requests that were due before the end and could not be sent for the same reason.
+    - `cut`: number of requests that were in flight when the run was interrupted.
+    - `sent_bytes`, `received_bytes`: size of messages, without HTTP heads and framing.
+    - `seconds`: duration of the measurement. `cpu`: the generator's CPU time in it, of all processes.
+    - `processes`: number of generators.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """Requests that ended, a second."""
+        """Requests per second that ended."""
         return self.requests / self.seconds if self.seconds else 0.0
 
     def succeed(self, latency: float, service: float, lag: float) -> None:
@@ -73,7 +73,7 @@ class Measured:
         self._lags.append(lag)
 
     def settle(self) -> None:
-        """Count what is kept. To be called before histograms are read."""
+        """Count the stored durations. Call this before reading histograms."""
         for histogram, kept in (
             (self.latency, self._latencies),
             (self.service, self._services),
@@ -83,7 +83,8 @@ class Measured:
             kept.clear()
 
     def merge(self, other: "Measured", *, at_once: bool) -> None:
-        """Add what another run has measured: `at_once`, in the same time, or one after the other. Both are settled."""
+        """Add the measurements of another run: `at_once`, from the same time, or from a later time. Both are
+        settled."""
         for name in ("latency", "service", "failed", "lag"):
             getattr(self, name).merge(getattr(other, name))
         for status, number in other.errors.items():

@@ -11,13 +11,13 @@ from gateway.core.frozen import frozen
 
 PERCENTILES = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 ROWS = 16
-"""Of a histogram."""
+"""Number of rows of a printed histogram."""
 WIDTH = 40
-"""Characters of its longest bar."""
+"""Width of its longest bar, in characters."""
 LATE = 0.1
-"""The part of the latencies that the generator may cause without a warning."""
+"""The part of the latencies that the generator can cause without a warning."""
 BUSY = 0.9
-"""The part of its cores from which the generator is the likely limit."""
+"""The CPU utilization above which the generator is the likely limit."""
 
 
 @frozen
@@ -31,7 +31,7 @@ class Result:
 
 
 def warnings(result: Result) -> Iterator[str]:
-    """Why the figures are not what they seem, if they are not."""
+    """Yield the reasons why the figures are misleading, if any."""
     plan, measured = result.plan, result.measured
     latency, lag = measured.latency, measured.lag
     if plan.rate and latency.count and lag.mean > LATE * latency.mean:
@@ -63,7 +63,7 @@ def warnings(result: Result) -> Iterator[str]:
 
 
 def text(results: Sequence[Result], bar: str = "█") -> str:
-    """The tables of one or two results, with ratios of the second to the first."""
+    """Return the tables of one or two results, with ratios of the second to the first."""
     blocks = [_table(each, bar) for each in results]
     if len(results) == 2:
         blocks.append(_comparison(*results))
@@ -106,14 +106,14 @@ def _percentiles(result: Result) -> Iterator[str]:
 
 
 def _figures(histogram: LatencyHistogram) -> dict[str, float]:
-    """Mean, percentiles and maximum, in seconds."""
+    """Return mean, percentiles and maximum, in seconds."""
     percentiles = {name: histogram.percentile(each) for name, each in PERCENTILES.items()}
     figures = {"mean": histogram.mean, **percentiles, "max": histogram.most}
     return {name: round(seconds, 9) for name, seconds in figures.items()}
 
 
 def _drawn(histogram: LatencyHistogram, bar: str) -> Iterator[str]:
-    """Rows of equal ratio from the least to the most, with bars by count."""
+    """Yield rows of equal ratio from the minimum to the maximum, with bars by count."""
     low, high = max(histogram.least, 1e-6), max(histogram.most, 1e-6)
     rows = ROWS if high > low * (1 + ROWS * RELATIVE_ERROR) else 1
     bounds = [low * (high / low) ** (row / rows) for row in range(rows)]
@@ -145,7 +145,7 @@ def _sorted(measured: Measured) -> list[tuple[str, int]]:
 
 
 def _ms(seconds: float) -> str:
-    """Milliseconds with three or four significant digits."""
+    """Return milliseconds with three or four significant digits."""
     ms = seconds * 1e3
     decimals = 0 if ms >= 1000 else max(0, min(3, 3 - int(log(ms, 10)))) if ms >= 1 else 3
     return f"{ms:.{decimals}f}"
@@ -159,7 +159,7 @@ def _number(number: int, of: str) -> str:
 
 
 def as_json(results: Sequence[Result]) -> dict[str, Any]:
-    """One result, or two as `targets` with the `ratios` of the second to the first. Durations are in seconds."""
+    """Return one result, or two as `targets` with the `ratios` of the second to the first. Durations are in seconds."""
     if len(results) == 1:
         return _document(results[0])
     ratios = {
@@ -198,7 +198,7 @@ def _document(result: Result) -> dict[str, Any]:
 
 
 def _histogram(histogram: LatencyHistogram) -> dict[str, Any]:
-    """Its figures and its buckets: the least and the most duration of each, and how many."""
+    """Return the histogram's figures and its buckets: the minimum and the maximum duration of each, and the count."""
     return {
         "count": histogram.count,
         **_figures(histogram),

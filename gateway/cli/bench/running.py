@@ -24,7 +24,7 @@ REPORTS = 0.2
 
 @frozen
 class LoadJob:
-    """A load to run. `timeout` is in seconds, None: none."""
+    """A load to run. `timeout` is in seconds; None: no timeout."""
 
     server: ServerArguments
     question: Question
@@ -34,14 +34,14 @@ class LoadJob:
 
 
 class Run(Protocol):
-    """A run. `prepare` comes first, then `run`."""
+    """A run. Call `prepare` first, then `run`."""
 
     async def prepare(self) -> None:
         """Encode the request, and send it once.
 
         Raises:
             ClientError: the server cannot be reached, or answers with an error.
-            ValueError: the request cannot be sent again and again.
+            ValueError: the request cannot be sent repeatedly.
             RunFailed: a process failed.
         """
 
@@ -49,10 +49,10 @@ class Run(Protocol):
         """Send the requests. Raises RunFailed."""
 
     def stop(self) -> None:
-        """Let `run` end at once with what was measured so far."""
+        """Make `run` end immediately with the measurements so far."""
 
     def ended(self) -> tuple[int, int]:
-        """How many requests have ended, and how many of them with an error."""
+        """Return how many requests have ended, and how many of them with an error."""
 
     async def close(self) -> None:
         """Close connections and end processes."""
@@ -63,7 +63,7 @@ class RunFailed(Exception):  # noqa: N818 - as the errors of the client
 
 
 def run_of(job: LoadJob, processes: int) -> Run:
-    """The run of a job."""
+    """Return the run of a job."""
     return LocalRun(job) if processes == 1 else ProcessesRun(job, processes)
 
 
@@ -76,7 +76,7 @@ class LocalRun:
         self._sender: BenchSender | None = None
 
     async def prepare(self) -> None:
-        """As in Run."""
+        """Same as in Run."""
         job = self._job
         settings = job.server.checked()
         encoded = await prepared(settings, job.question, job.timeout)
@@ -84,21 +84,21 @@ class LocalRun:
         self._load = Load(job.plan, sender, real_clock(), sender.request_bytes)
 
     async def run(self) -> Measured:
-        """As in Run."""
+        """Same as in Run."""
         assert self._load is not None
         return await self._load.run()
 
     def stop(self) -> None:
-        """As in Run."""
+        """Same as in Run."""
         if self._load is not None:
             self._load.stop()
 
     def ended(self) -> tuple[int, int]:
-        """As in Run."""
+        """Same as in Run."""
         return (0, 0) if self._load is None else (self._load.measured.requests, self._load.measured.failures)
 
     async def close(self) -> None:
-        """As in Run."""
+        """Same as in Run."""
         if self._sender is not None:
             await self._sender.close()
 
@@ -112,7 +112,7 @@ class ProcessesRun:
         self._workers: list[_Worker] = []
 
     async def prepare(self) -> None:
-        """As in Run. This process asks first: errors of the server are then found here."""
+        """Same as in Run. This process sends the first request, so it reports the server's errors."""
         await prepared(self._job.server.checked(), self._job.question, self._job.timeout)
         # A fork would have this process's event loop and threads.
         context = multiprocessing.get_context("spawn")
@@ -126,7 +126,7 @@ class ProcessesRun:
         await asyncio.gather(*(each.ready for each in self._workers))
 
     async def run(self) -> Measured:
-        """As in Run."""
+        """Same as in Run."""
         for each in self._workers:
             each.pipe.send("go")
         first, *others = await asyncio.gather(*(each.measured for each in self._workers))
@@ -135,23 +135,23 @@ class ProcessesRun:
         return first
 
     def stop(self) -> None:
-        """As in Run."""
+        """Same as in Run."""
         for each in self._workers:
             if not each.measured.done():
                 each.pipe.send("stop")
 
     def ended(self) -> tuple[int, int]:
-        """As in Run."""
+        """Same as in Run."""
         return sum(each.requests for each in self._workers), sum(each.failures for each in self._workers)
 
     async def close(self) -> None:
-        """As in Run."""
+        """Same as in Run."""
         for each in self._workers:
             each.close()
 
 
 class _Worker:
-    """One of the processes, as the first one sees it."""
+    """One of the processes, from the view of the first process."""
 
     def __init__(self, process: Any, pipe: "Connection[Any, Any]") -> None:
         self.pipe = pipe
@@ -192,14 +192,14 @@ class _Worker:
 
 
 def _listen(loop: asyncio.AbstractEventLoop, pipe: "Connection[Any, Any]", act: Callable[[], None]) -> None:
-    """Call `act` whenever there is something in the pipe."""
+    """Call `act` whenever data is available in the pipe."""
     loop.add_reader(pipe.fileno(), act)
-    os.set_blocking(pipe.fileno(), True)  # the loop has made it non-blocking, which Connection does not know of
+    os.set_blocking(pipe.fileno(), True)  # the loop has made it non-blocking, which Connection does not expect
 
 
 def _work(job: LoadJob, pipe: "Connection[Any, Any]") -> None:
-    """One of the processes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the first one tells this one to stop
+    """Run one of the processes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the first process stops this one
     uvloop.run(_run_part(job, pipe))
 
 

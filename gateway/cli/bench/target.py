@@ -1,7 +1,7 @@
-"""The server that a run loads: what is sent to it, as cheaply as possible.
+"""The server that a run loads: sends requests at the lowest possible cost.
 
-The request is fitted to the model and encoded once; then the same message is sent again and again. A reply with the
-bytes of the first one is a success without being decoded; any other is decoded, so that errors are found in every
+The request is converted for the model and encoded once; then the same message is sent repeatedly. A reply with the
+bytes of the first reply is a success without decoding; any other reply is decoded, so errors are detected in every
 protocol.
 """
 
@@ -26,8 +26,8 @@ from gateway.core.types import Message, Request, Signature, bytes_of
 
 @frozen
 class Question:
-    """The request that is sent. Without `inputs` in the request, `batch` rows of random ones are made by the model's
-    signature."""
+    """The request to send. Without `inputs` in the request, `batch` rows of random inputs are generated from the
+    model's signature."""
 
     request: Request
     cast: Cast
@@ -37,7 +37,7 @@ class Question:
 
 @frozen
 class Encoded:
-    """A request as it goes to the server, and what is needed to decode its reply."""
+    """An encoded request for the server, and the data for decoding its reply."""
 
     message: Message
     request: Request
@@ -45,11 +45,11 @@ class Encoded:
 
 
 async def prepared(settings: ClientSettings, question: Question, timeout: float | None) -> Encoded:
-    """The question, encoded. It is asked once.
+    """Return the encoded request. It is sent once.
 
     Raises:
         ClientError: the server cannot be reached, or answered with an error.
-        ValueError: it takes several messages, or no inputs were given and the server does not tell them.
+        ValueError: the request takes several messages, or no inputs were given and the server does not report them.
     """
     address = settings.place.address
     found: list[Encoded] = []
@@ -71,7 +71,7 @@ async def prepared(settings: ClientSettings, question: Question, timeout: float 
 
 
 def _recording(protocol: Protocol, found: list[Encoded]) -> Protocol:
-    """The protocol, with the messages that run a model noted in `found`."""
+    """Return the protocol with an encoder that adds the messages which run a model to `found`."""
 
     def encode_request(request: Request, target: Target) -> Message:
         message = protocol.encode_request(request, target)
@@ -89,13 +89,13 @@ async def _with_inputs(question: Question, server: ModelServer) -> Request:
     signature = await server.ask(Request(Operation.METADATA, request.model, request.version), question.cast)
     assert isinstance(signature, Signature)
     if not signature.inputs:
-        raise ValueError("the server does not tell the model's inputs: give them, as --set NAME=VALUE")
+        raise ValueError("the server does not report the model's inputs: set them with --set NAME=VALUE")
     return replace(request, inputs=random_inputs(signature.inputs, question.batch, question.seed))
 
 
 class BenchSender:
-    """Sends a message over `connections` in turn; over HTTP, MIP and UM-Bridge each request under way has one of its
-    own. `timeout` in seconds, None: none."""
+    """Sends a message over `connections` in turn; over HTTP, MIP and UM-Bridge each request in flight has its own
+    connection. `timeout` in seconds; None: no timeout."""
 
     def __init__(self, settings: ClientSettings, encoded: Encoded, timeout: float | None, connections: int) -> None:
         self.request_bytes = bytes_of(encoded.message)
@@ -108,10 +108,10 @@ class BenchSender:
         self._time = asyncio.get_running_loop().time
         self._status = 0
         self._body = b""
-        """Of the first success."""
+        """The body of the first success."""
 
     async def __call__(self) -> int:
-        """As `Send`."""
+        """Same as `Send`."""
         message, connector, timeout = self._encoded.message, self._next(), self._timeout
         try:
             if timeout is None:

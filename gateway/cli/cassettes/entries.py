@@ -1,7 +1,7 @@
-"""Entries of a cassette: one recorded request with its reply, and its form as a line of JSON.
+"""Entries of a cassette: one recorded request with its reply, encoded as a line of JSON.
 
-docs/record-and-replay.md describes the form for others. A member that a reader does not know is ignored; VERSION counts
-changes that old readers would misunderstand.
+docs/record-and-replay.md documents the format. Readers ignore unknown members; VERSION counts changes that old readers
+would misunderstand.
 """
 
 import math
@@ -38,12 +38,12 @@ RECORDED = CALLS - {Operation.STREAM}
 """The operations of requests that are recorded."""
 
 _PIECE = 3 * 2**16
-"""Bytes that are turned into base64 at once. Larger pieces would stop all other threads for too long; a number that 3
-divides, so that the pieces can be joined."""
+"""Number of bytes that are encoded to base64 in one step. Larger pieces would stop all other threads for too long; it
+is a multiple of 3, so the pieces can be joined."""
 
 
 class CassetteError(Exception):
-    """The file is no cassette, or holds what no cassette has; the text says where, what, and what is expected."""
+    """The file is not a cassette, or has invalid content; the text says where, what, and what is expected."""
 
 
 @frozen
@@ -51,9 +51,9 @@ class Entry:
     """One recorded request.
 
     - `at`: when it arrived, in ISO 8601. `seconds`: from then until the reply was made.
-    - `protocol`: the wire form of the client. `listener`, `route`, `backend`: what answered it.
-    - `request`: as the codec read it, before anything was fitted to a model. `message`: the same on the wire.
-    - `outcome`: how it was answered, as the client's protocol says it. `reply`: the same on the wire.
+    - `protocol`: the client's protocol. `listener`, `route`, `backend`: the parts of the gateway that answered it.
+    - `request`: as decoded by the codec, before any conversion for a model. `message`: the same as encoded bytes.
+    - `outcome`: the result in the client's protocol. `reply`: the same as encoded bytes.
     """
 
     at: str
@@ -72,12 +72,12 @@ class Entry:
 
 
 def header_line(made_by: str) -> bytes:
-    """The first line of a cassette."""
+    """Return the first line of a cassette."""
     return orjson.dumps({"format": FORMAT, "version": VERSION, "made_by": made_by}) + b"\n"
 
 
 def entry_line(entry: Entry) -> bytes:
-    """The line of an entry.
+    """Return the line of an entry.
 
     Raises:
         TypeError: a text is not Unicode, or a number is larger than JSON's writer can write.
@@ -140,7 +140,7 @@ def _tensors(tensors: Sequence[Tensor]) -> list[dict[str, object]]:
 
 
 def _parameters(parameters: Parameters) -> dict[str, object]:
-    """JSON has no NaN and no infinities: they are written as {"float": "nan"}."""
+    """Return the parameters for JSON, which has no NaN and no infinities: they are written as {"float": "nan"}."""
     return {
         name: {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in parameters.items()
@@ -152,7 +152,7 @@ def _wire(message: Message) -> dict[str, object]:
 
 
 def _base64(parts: Sequence[Buffer]) -> orjson.Fragment:
-    """The base64 of these buffers, as if they were one, as a JSON text."""
+    """Return the base64 of these buffers, joined, as a JSON text."""
     data = memoryview(parts[0] if len(parts) == 1 else b"".join(parts)).cast("B")
     pieces = [b2a_base64(data[at : at + _PIECE], newline=False) for at in range(0, len(data), _PIECE)]
     return orjson.Fragment(b'"%b"' % b"".join(pieces))
@@ -239,19 +239,19 @@ _D = TypeVar("_D", bound=BaseModel)
 
 
 def check_header(line: bytes) -> None:
-    """Raises CassetteError if this is not the first line of a cassette, or one of a newer version."""
+    """Raise CassetteError if this is not the first line of a cassette, or the first line of a newer version."""
     try:
         header = _HeaderDocument.model_validate(orjson.loads(line))
     except ValueError:
         raise CassetteError(
-            f'this is no cassette: expected a first line such as {{"format": "{FORMAT}", "version": {VERSION}}}'
+            f'this is not a cassette: expected a first line such as {{"format": "{FORMAT}", "version": {VERSION}}}'
         ) from None
     if header.version != VERSION:
         raise CassetteError(f"this is a cassette of version {header.version}; this gateway reads version {VERSION}")
 
 
 def read_entry(line: bytes) -> Entry:
-    """The entry in a line.
+    """Return the entry in a line.
 
     Raises:
         CassetteError: it is malformed.

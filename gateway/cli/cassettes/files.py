@@ -9,19 +9,19 @@ from gateway.assembly.server_info import INFO
 from gateway.cli.cassettes.entries import CassetteError, Entry, check_header, entry_line, header_line, read_entry
 
 LONGEST_LINE = 2**30
-"""Bytes of a line that is read."""
+"""Maximum size of a line that is read, in bytes."""
 LARGEST_ENTRY = 2**28
-"""Bytes of an entry, its tensors and its messages together, that is recorded. As base64 it is shorter than
+"""Maximum size of a recorded entry, its tensors and its messages together, in bytes. As base64 it is shorter than
 LONGEST_LINE."""
 _LONGEST_HEADER = 2**16
 
 
 def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Iterator[tuple[int, Entry]]:
-    """The entries of a cassette, each with the number of its line. A last line without an end was not written in full,
-    because the recording was interrupted; it is left out, and `on_cut` is told so.
+    """Yield the entries of a cassette, each with the number of its line. A last line without an end is incomplete,
+    because the recording was interrupted; it is left out and reported to `on_cut`.
 
     Raises:
-        CassetteError: the file cannot be read, is no cassette, or a line is malformed; the text names file and line.
+        CassetteError: the file cannot be read, is not a cassette, or a line is malformed; the text names file and line.
     """
     number = 1
     try:
@@ -42,11 +42,11 @@ def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Itera
 
 
 class CassetteFile:
-    """A file of recorded requests and responses. New records are appended. Only its owner may read a new one: it holds
-    what clients sent. What cannot be written in full, because the disk is full, is cut off again.
+    """A file of recorded requests and responses. New records are appended. Only its owner can read a new file, because
+    it contains client data. A record that cannot be written in full, because the disk is full, is cut off again.
 
     Raises:
-        CassetteError: the file cannot be opened, or is there and is no cassette.
+        CassetteError: the file cannot be opened, or exists and is not a cassette.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class CassetteFile:
             raise CassetteError(f"{path}: {error.strerror}") from error
 
     def _whole_lines(self) -> int:
-        """Move to the end of the last whole line, and cut off what follows it. Returns the bytes up to there."""
+        """Move to the end of the last whole line, and cut off the rest. Returns the number of bytes up to there."""
         if not self._file.seek(0, os.SEEK_END):
             return 0
         self._file.seek(0)
@@ -89,7 +89,7 @@ class CassetteFile:
 
         Raises:
             OSError: it cannot be written.
-            TypeError: as `entry_line`.
+            TypeError: same as `entry_line`.
         """
         line = entry_line(entry)
         if self.size + len(line) > most:
@@ -98,14 +98,14 @@ class CassetteFile:
         return True
 
     def _write(self, line: bytes) -> None:
-        """Write a whole line behind those that there are, or nothing."""
+        """Write a whole line after the existing lines, or nothing."""
         self._file.seek(self.size)
         rest = memoryview(line)
         try:
             while rest:
                 rest = rest[self._file.write(rest) or 0 :]
         except OSError:
-            with suppress(OSError):  # the next line is written over what stays; a reader leaves it out
+            with suppress(OSError):  # the next line overwrites the rest; a reader ignores it
                 self._file.truncate(self.size)
             raise
         self.size += len(line)

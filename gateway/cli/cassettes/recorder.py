@@ -1,11 +1,11 @@
-"""The recorder: notes requests and replies of a running gateway, and writes them in a thread of its own.
+"""The recorder: records requests and replies of a running gateway, and writes them in a thread of its own.
 
-It stands between a listener and `answer`: it sees a client's message, the Request that the codec made of it, the answer
-of the route's handler, and the reply. On the event loop it only keeps references to them. What waits to be written is
-bounded; what is beyond is left out and counted. Clients notice nothing.
+It runs between a listener and `answer`: it receives a client's message, the decoded Request, the response of the
+route's handler, and the reply. On the event loop it only keeps references to them. The amount of waiting data is
+limited; further entries are dropped and counted. Clients do not notice it.
 
-Credentials are not recorded. Of headers and queries, only what codecs read is: any other may be a key. On byte streams
-the credential is taken out of the message.
+Credentials are not recorded. The recorder stores only the headers and query parameters that codecs read, because any
+other one could be a key. On byte streams it removes the credential from the message.
 """
 
 import logging
@@ -33,7 +33,7 @@ from gateway.policies.comparing.answers import NO_ANSWER, Outcome
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 2**26
-"""Bytes of tensors and messages that may wait to be written, beside one entry of any size."""
+"""Maximum size of tensors and messages that wait to be written, in addition to one entry of any size, in bytes."""
 
 HEADERS = frozenset(
     {
@@ -41,15 +41,15 @@ HEADERS = frozenset(
         b"ce-id", b"exception_what", b"gateway-reason", b"retry-after",
     }
 )  # fmt: skip
-"""The headers that are recorded: those that codecs read."""
+"""The recorded headers: the headers that codecs read."""
 QUERY = frozenset({"model", "streaming", "return-ndarray", "errors"})
-"""The parameters of queries that are recorded: those that codecs read."""
+"""The recorded query parameters: the parameters that codecs read."""
 
 
 @frozen
 class Bounds:
-    """The limits of a recording: at most `requests` of them, until the file has `size` bytes; a `share` of those for
-    models that one of the globs `models` matches."""
+    """The limits of a recording: at most `requests` of them, until the file has `size` bytes; a `share` of the requests
+    for models that one of the globs `models` matches."""
 
     requests: int
     size: int
@@ -58,9 +58,9 @@ class Bounds:
 
 
 class Recorder:
-    """Writes requests and replies to a cassette. `random` returns numbers from 0 to 1, without 1.
+    """Writes requests and replies to a cassette. `random` returns numbers from 0 to 1, excluding 1.
 
-    `recorded` counts entries that were written; `left_out` those that were not, by cause.
+    `recorded` counts written entries; `left_out` counts dropped entries, by cause.
     """
 
     def __init__(self, file: CassetteFile, bounds: Bounds, random: Callable[[], float] = random) -> None:
@@ -79,8 +79,8 @@ class Recorder:
         self._thread.start()
 
     def tap(self, listener: ListenerSettings, select: Select) -> Exchange:
-        """The function that a listener calls in place of `answer`, to have its messages recorded. None passes unread: a
-        share of them that is read would make some fail by chance."""
+        """Return the function that a listener calls instead of `answer`, to have its messages recorded. No message is
+        relayed unread: if only a random share were decoded, some calls would fail by chance."""
         listener = replace(listener, relays=frozenset())
 
         def exchange(message: Message, protocol: Protocol) -> EventualReply:
@@ -93,7 +93,7 @@ class Recorder:
         return exchange
 
     def takes(self, request: Request) -> bool:
-        """Whether this request is recorded, if it is answered."""
+        """Return whether this request is recorded, if it is answered."""
         return (
             request.operation in RECORDED
             and not request.flaw
@@ -101,12 +101,12 @@ class Recorder:
         )
 
     def add(self, entry: Entry, protocol: Protocol) -> None:
-        """Write an entry soon. Does not block."""
+        """Queue an entry for writing. Does not block."""
         size = _bytes(entry)
         if self._is_full:
             return
         if size > LARGEST_ENTRY:
-            self._leave_out("size", f"it has {size} bytes, and the most is {LARGEST_ENTRY}")
+            self._leave_out("size", f"it has {size} bytes; the maximum is {LARGEST_ENTRY}")
             return
         with self._lock:
             has_room = not self._bytes or self._bytes + size <= MOST_WAITING
@@ -120,7 +120,7 @@ class Recorder:
             self._end(f"{self._taken} requests are recorded")
 
     def close(self, seconds: float = 10.0) -> None:
-        """Record nothing more, and write what waits, for at most so many seconds."""
+        """Stop recording, and write the waiting entries, for at most this many seconds."""
         self._is_full = True
         self._entries.put(None)
         self._thread.join(seconds)
@@ -155,7 +155,7 @@ class Recorder:
 
 
 class _Call:
-    """One request that may be recorded."""
+    """One request that might be recorded."""
 
     def __init__(self, recorder: Recorder, message: Message, protocol: Protocol, select: Select) -> None:
         self._recorder = recorder
@@ -168,7 +168,7 @@ class _Call:
         self._outcome: Outcome | None = None
 
     def select(self, request: Request) -> Destination:
-        """As the router's; the Destination notes how it answers."""
+        """Same as the router's; the Destination records its response."""
         destination = self._select(request)
         if destination.handler is None or not self._recorder.takes(request):
             return destination
@@ -181,7 +181,7 @@ class _Call:
                 answer = await handler(request)
             except GatewayError as error:
                 if error.status not in NO_ANSWER and error.reason is not Reason.INTERNAL:
-                    # a copy without the traceback, which holds the request
+                    # a copy without the traceback, which refers to the request
                     self._outcome = GatewayError(error.status, error.reason, error.message)
                 raise
             except DecodeError as error:
@@ -194,7 +194,7 @@ class _Call:
         return handle
 
     async def noted(self, eventual: Awaitable[Message]) -> Message:
-        """The reply. What became of the request is recorded."""
+        """Return the reply, and record the outcome of the request."""
         reply = await eventual
         if self._request is not None and self._outcome is not None:
             seconds = monotonic() - self._began
@@ -221,7 +221,7 @@ def _bytes(entry: Entry) -> int:
 
 
 def _without_secrets(entry: Entry, protocol: Protocol) -> Entry:
-    """The entry with nothing that may prove who its client is."""
+    """Return the entry without any data that could authenticate its client."""
     message = entry.message
     carrier = protocol.carrier
     if isinstance(carrier, StreamForm) and carrier.with_credential is not None:

@@ -1,8 +1,8 @@
-"""Replays a cassette: sends its requests to a server, and compares the answers with the recorded ones.
+"""Replays a cassette: sends its requests to a server, and compares the responses with the recorded responses.
 
-A request is fitted to the server, and its answer is made into what a client of the recorded protocol would get: so the
-two answers have the same form, whatever the server speaks. With `wire` the recorded bytes are sent as they are, and
-what comes back is read as the recorded reply is.
+A request is converted for the server, and its response is converted to the recorded protocol: so both responses have
+the same form, whatever the server's protocol is. With `wire` the recorded bytes are sent unchanged, and the reply is
+decoded like the recorded reply.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ EQUAL, DIFFERENT, FAILED = "equal", "different", "failed"
 
 
 class NoConnection(Exception):  # noqa: N818 - it is no fault of the program
-    """Nothing answers at the address."""
+    """No server answers at the address."""
 
 
 @frozen
 class Settings:
-    """How a cassette is replayed.
+    """Settings of a replay.
 
-    - `in_flight`: requests on their way at once. `rate`: requests per second; None: as fast as answers come.
-    - `seconds`: for each answer.
-    - `models`, `tensors`: the server's names of models, and of inputs and outputs, by the recorded ones.
-    - `version`: in place of the recorded one; None keeps it.
+    - `in_flight`: maximum number of concurrent requests. `rate`: requests per second; None: as fast as responses come.
+    - `seconds`: timeout for each response.
+    - `models`, `tensors`: the server's names of models, and of inputs and outputs, by the recorded names.
+    - `version`: instead of the recorded version; None keeps it.
     - `wire`: send the recorded bytes.
-    - `by_position`: pair outputs by position. `by_value`: compare numbers by value, whatever their datatypes.
-    - `protocols`: those that recorded requests may be of.
+    - `by_position`: pair outputs by position. `by_value`: compare numbers by value, ignoring their datatypes.
+    - `protocols`: the possible protocols of recorded requests.
     """
 
     in_flight: int = 1
@@ -61,11 +61,11 @@ class Settings:
 class Replayed:
     """The outcome of one recorded request that was sent again.
 
-    - `line`: that of the cassette. `model`, `operation`, `protocol`: as recorded.
-    - `verdict`: EQUAL, DIFFERENT or FAILED (there was no answer). `text`: what differs, or why there was no answer.
-    - `distances`: the largest `absolute`, `relative` and `ulp` distances of all elements, those within the tolerance
-      included.
-    - `then`, `now`: seconds to the recorded answer, and to the answer now.
+    - `line`: its line in the cassette. `model`, `operation`, `protocol`: as recorded.
+    - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or why there was no response.
+    - `distances`: the maximum `absolute`, `relative` and `ulp` distances of all elements, including distances within
+      the tolerance.
+    - `then`, `now`: seconds to the recorded response, and to the new response.
     """
 
     line: int
@@ -86,12 +86,13 @@ async def replay(
     settings: Settings,
     done: Callable[[Replayed], object] = lambda result: None,
 ) -> list[Replayed]:
-    """The results of all entries, in the order of their lines. `done` is called with each as it comes.
+    """Return the results of all entries, in the order of their lines. `done` is called with each result when it is
+    available.
 
     Raises:
         CassetteError: an entry is malformed.
-        NoConnection: there was no connection for the first request.
-        ValueError: an entry cannot be sent at all: its protocol is unknown, or not that of the server (`wire`).
+        NoConnection: the first request could not connect.
+        ValueError: an entry cannot be sent at all: its protocol is unknown, or not the server's (`wire`).
     """
     results: list[Replayed] = []
     paced = _paced(iter(entries), settings.rate)
@@ -119,7 +120,7 @@ async def replay(
 
 
 async def _paced(entries: Iterator[tuple[int, Entry]], rate: float | None) -> AsyncIterator[tuple[int, Entry]]:
-    """The entries, at most `rate` of them a second."""
+    """Yield the entries, at most `rate` per second."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     for each in entries:
@@ -132,7 +133,7 @@ async def _paced(entries: Iterator[tuple[int, Entry]], rate: float | None) -> As
 async def _replayed(line: int, entry: Entry, server: ModelServer, settings: Settings, *, is_first: bool) -> Replayed:
     client = settings.protocols.get(entry.protocol)
     if client is None:
-        known_names = f"expected {', '.join(settings.protocols)}; --config FILE has further forms"
+        known_names = f"expected {', '.join(settings.protocols)}; use --config FILE for other forms"
         raise ValueError(f"line {line}: no protocol {entry.protocol!r}; {known_names}")
     if settings.wire and client.name != server.protocol.name:
         text = f"line {line} is a message of {client.name}, and the server speaks {server.protocol.name}"
@@ -169,7 +170,7 @@ async def _answered(request: Request, server: ModelServer, client: Protocol) -> 
 
 
 async def _exchanged(entry: Entry, server: ModelServer) -> tuple[Outcome, Outcome]:
-    """The recorded reply, and the one to the same bytes now, both read in the same way."""
+    """Return the recorded reply, and the new reply to the same bytes, both decoded in the same way."""
     protocol = server.protocol
     try:
         message = _sent(entry.message, protocol)
@@ -183,14 +184,15 @@ async def _exchanged(entry: Entry, server: ModelServer) -> tuple[Outcome, Outcom
 
 
 def _sent(message: Message, protocol: Protocol) -> Message:
-    """The recorded message in the parts that transports of its protocol send."""
+    """Return the recorded message in the parts that transports of its protocol send."""
     if isinstance(protocol.carrier, StreamForm):
         header_size, body = protocol.carrier.framing.header_size, message.body
         if len(body) < header_size or protocol.carrier.framing.size(body[:header_size]) != len(body) - header_size:
             raise DecodeError("its length is not the one that its header says")
         message = replace(message, parts=(body[:header_size], body[header_size:]))
         with_credential = protocol.carrier.with_credential
-        # This also gives the parts that the codec for servers would make, which connectors of these protocols expect.
+        # This also splits the message into the parts that the codec for servers would make, which connectors of these
+        # protocols expect.
         return message if with_credential is None else with_credential(message, b"")
     if isinstance(protocol.carrier, GrpcForm):
         return replace(message, headers=Metadata())
@@ -295,7 +297,7 @@ def _distances(difference: Difference) -> dict[str, float]:
 
 
 def _by_value(expected: Outcome, actual: Outcome) -> tuple[Outcome, Outcome]:
-    """The two answers; with all numbers as FP64 if the datatypes of one are not those of the other."""
+    """Return both responses; with all numbers as FP64 if their datatypes differ."""
     if not isinstance(expected, Response) or not isinstance(actual, Response):
         return expected, actual
     if sorted(each.datatype for each in expected.outputs) == sorted(each.datatype for each in actual.outputs):

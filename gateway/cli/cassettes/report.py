@@ -1,4 +1,4 @@
-"""The results of a replay: as a table for people, as JSON, and as JUnit's XML."""
+"""The results of a replay: as a table for humans, as JSON, and as JUnit's XML."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -9,17 +9,17 @@ from gateway.cli.printed import indented_json
 from gateway.core.frozen import frozen
 
 MOST_SHOWN = 10
-"""Differences that are printed one by one."""
+"""Maximum number of printed differences."""
 LONGEST_TEXT = 400
-"""Characters of one of them that are printed."""
+"""Maximum length of a printed difference, in characters."""
 WIDEST_MODEL = 40
 UNITS = {"absolute": "abs", "relative": "rel", "ulp": "ulp"}
 
 
 @frozen
 class ModelSummary:
-    """The results of one model. `then` and `now`: medians of the latencies, in seconds, of requests that were
-    answered; None if none was."""
+    """The results of one model. `then` and `now`: medians of the latencies of answered requests, in seconds; None if no
+    request was answered."""
 
     model: str
     requests: int
@@ -32,7 +32,7 @@ class ModelSummary:
 
 
 def summaries(results: Sequence[Replayed]) -> list[ModelSummary]:
-    """A summary for each model, in the order in which they come first."""
+    """Return a summary for each model, in the order of first occurrence."""
     return [
         _summary(model, [each for each in results if each.model == model])
         for model in dict.fromkeys(each.model for each in results)
@@ -59,7 +59,7 @@ def _summary(model: str, results: Sequence[Replayed]) -> ModelSummary:
 
 
 def table(results: Sequence[Replayed]) -> str:
-    """A row for each model, and the first differences."""
+    """Return a row for each model, and the first differences."""
     head = ("model", "requests", "equal", "different", "failed", "largest difference", "then", "now")
     rows = [head, *(_row(each) for each in summaries(results))]
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
@@ -98,7 +98,7 @@ def _told(result: Replayed) -> str:
 
 
 def as_json(results: Sequence[Replayed]) -> bytes:
-    """One object with `equal`, `different`, `failed`, `models` and `requests`."""
+    """Return one object with `equal`, `different`, `failed`, `models` and `requests`."""
     verdicts = [each.verdict for each in results]
     document = {
         **{each: verdicts.count(each) for each in (EQUAL, DIFFERENT, FAILED)},
@@ -133,7 +133,7 @@ def as_json(results: Sequence[Replayed]) -> bytes:
 
 
 def as_junit(results: Sequence[Replayed]) -> str:
-    """JUnit's XML: a test case for each request. A difference is a failure, no answer an error."""
+    """Return JUnit's XML: a test case for each request. A difference is a failure, a missing response an error."""
     counts = {
         "tests": len(results),
         "failures": _count(results, DIFFERENT),
@@ -160,5 +160,6 @@ def _count(results: Iterable[Replayed], verdict: str) -> int:
 
 
 def _printable(text: str) -> str:
-    """Without control characters: the texts of a server and of a file are neither a terminal's business nor XML's."""
+    """Return a text without control characters, because terminals and XML must not get the control characters of a
+    server or a file."""
     return "".join(each if each.isprintable() else " " for each in text)

@@ -1,4 +1,4 @@
-"""`gateway bench`: load on a server of any protocol, and its latencies."""
+"""`gateway bench`: load-test a server of any protocol, and measure its latencies."""
 
 import asyncio
 import json
@@ -33,9 +33,10 @@ from gateway.runtime.process.running import run as run_on_uvloop
 
 SECONDS = 10.0
 IN_FLIGHT = {True: 1000, False: 16}
-"""For an open and for a closed loop, to servers that take any number."""
+"""For an open and for a closed loop, for servers without a limit."""
 TURNS = ((0, 0), (1, 0), (1, 1), (0, 1))
-"""Of two servers, which one is loaded with which half of its requests. What changes slowly meets both alike."""
+"""For two servers: which server gets which half of its requests, in order. Slow changes of the environment affect both
+equally."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +135,7 @@ def bench(options: BenchOptions) -> None:
 
 
 def _request(options: BenchOptions, model: str, file: str) -> Request:
-    """The request that is sent again and again."""
+    """Return the request that is sent repeatedly."""
     request = call_inputs.request(file, model)
     if options.batch is not None and (request.inputs or options.assigned):
         raise BadArgument("--batch is for random inputs; others have their own shapes")
@@ -151,7 +152,7 @@ def _request(options: BenchOptions, model: str, file: str) -> Request:
 
 
 def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
-    """The load on the server at `address`."""
+    """Return the load for the server at `address`."""
     form = server_options.declared_form(options.config, address, options.protocol)
     server = ServerArguments(
         address, options.protocol or None, call_inputs.headers(options.server.headers), options.server.key,
@@ -167,7 +168,7 @@ def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
 
 
 def _kept(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The inputs in a form that can be given to another process."""
+    """Return the inputs in a form that can be passed to another process."""
     return tuple(replace(each, data=bytes(each.data)) for each in inputs)
 
 
@@ -194,7 +195,7 @@ async def _bench(jobs: list[LoadJob], processes: int, *, json_output: bool) -> N
 
 
 class Runner:
-    """Runs jobs, two of them in turns, until they are done or the user interrupts."""
+    """Runs jobs, or two jobs in turns, until they are done or the user interrupts."""
 
     def __init__(self, jobs: list[LoadJob], processes: int) -> None:
         self.is_interrupted = False
@@ -205,7 +206,8 @@ class Runner:
         """The run whose requests are sent now."""
 
     async def results(self) -> list[Result]:
-        """The figures measured of each job; nothing where the user interrupted too early. Raises as Run."""
+        """Return the measured figures of each job; empty if the user interrupted too early. Raises the errors of
+        Run."""
         found: dict[int, Result] = {}
         with self._until_interrupted():
             for turn, (at, job) in enumerate(self._turns):
@@ -260,7 +262,7 @@ class Runner:
 
 
 def _half(job: LoadJob, half: int) -> LoadJob:
-    """The first (0) or second half of a job."""
+    """Return the first (0) or second half of a job."""
     plan = job.plan
     seconds = None if plan.seconds is None else plan.seconds / 2
     requests = None if plan.requests is None else (plan.requests + 1 - half) // 2
@@ -268,7 +270,7 @@ def _half(job: LoadJob, half: int) -> LoadJob:
 
 
 def _step(run: Run, plan: Plan, began: float) -> ProgressStep:
-    """How far a run is that began at this time of `time.monotonic`."""
+    """Return the progress of a run that began at this time of `time.monotonic`."""
     ended, failed = run.ended()
     of_time = 0.0 if plan.seconds is None else (time.monotonic() - began) / (plan.warmup + plan.seconds)
     of_requests = 0.0 if plan.requests is None else ended / plan.requests

@@ -1,4 +1,4 @@
-"""`gateway call`: one inference over any protocol. On a terminal the reply is a table, elsewhere V2 JSON."""
+"""`gateway call`: one inference over any protocol. On a terminal the response is a table, otherwise V2 JSON."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -114,7 +114,7 @@ def call(options: CallOptions) -> None:
 
 
 def _operation(options: CallOptions) -> Operation:
-    """The operation that the options ask for."""
+    """Return the operation that the options select."""
     asked = {
         Operation.STREAM: options.stream,
         Operation.GRADIENT: options.gradient,
@@ -150,14 +150,15 @@ async def _call(client: AsyncClient, request: Request, cast: Cast, output: Path 
 
 
 async def _with_datatypes(client: AsyncClient, request: Request) -> Request:
-    """The request with numbers of `--set`, which name no datatype, in those of the model's metadata, also where the
-    client leaves them as they are because servers of the protocol may describe their models wrongly."""
+    """Return the request; numbers of `--set`, which have no datatype, get the datatypes of the model's metadata. This
+    also happens if the client would not change them because servers of the protocol often describe their models
+    wrongly."""
     if client.fits_to_metadata or not any(each.untyped for each in request.inputs):
         return request
     try:
         signature = await client.signature(request.model, version=request.version)
     except ClientError:
-        return request  # the server has none, or the call tells the error
+        return request  # the server has no metadata, or the call reports the error
     return replace(request, inputs=call_inputs.typed(request.inputs, signature.inputs))
 
 
@@ -187,4 +188,4 @@ OPTIONS = {
     "call a model that streams with `stream`": "--stream shows each response",
     "give `protocol` beside the address": "give --protocol NAME beside the address",
 }
-"""What the client for Python advises, and the options of the command that do the same."""
+"""Advice of the Python client, and the command's options with the same effect."""

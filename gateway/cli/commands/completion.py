@@ -1,4 +1,4 @@
-"""`gateway completion`: completion for shells. What they ask for is answered by `gateway` itself."""
+"""`gateway completion`: shell completion. `gateway` itself computes the completions."""
 
 from enum import Enum
 from typing import Annotated
@@ -8,7 +8,7 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 
 PROGRAM = "gateway"
 VARIABLE = "_GATEWAY_COMPLETE"
-"""How shells ask `gateway` for completions; the name is that of click."""
+"""The environment variable with which shells request completions from `gateway`; click defines the name."""
 
 
 class Shell(Enum):
@@ -28,19 +28,19 @@ def completion(
 
 
 def enable() -> None:
-    """Answer shells that ask for completions. Must be called before the command line is run."""
+    """Answer shells that request completions. Must be called before the command line runs."""
     completion_init()
 
 
 def protocols(incomplete: str) -> list[str]:
-    """The protocols that begin with `incomplete`."""
+    """Return the protocols that begin with `incomplete`."""
     from gateway.assembly.forms import known  # only when a shell asks
 
     return [each for each in known() if each.startswith(incomplete)]
 
 
 def bundled_models(incomplete: str) -> list[str]:
-    """The bundled models that begin with `incomplete`."""
+    """Return the bundled models that begin with `incomplete`."""
     from gateway.reference.bundled import BUNDLED
 
     return [each for each in BUNDLED if each.startswith(incomplete)]

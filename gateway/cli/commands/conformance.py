@@ -78,7 +78,7 @@ def conformance(options: ConformanceOptions) -> None:
         return
     if not options.address:
         end(USAGE, "no address; expected HOST:PORT or a URL")
-    address = options.address.removeprefix(f"{protocol}://")  # as the other commands write it
+    address = options.address.removeprefix(f"{protocol}://")  # in the format of the other commands
     quiet = str(options.json_file) == "-"
     colours = shows_colours(sys.stdout)
     transcript, outcomes = Transcript(), list[Outcome]()
@@ -102,7 +102,7 @@ def conformance(options: ConformanceOptions) -> None:
 
 
 def _write(report: Report, options: ConformanceOptions) -> None:
-    """Write the files that are wanted."""
+    """Write the requested files."""
     try:
         if options.junit is not None:
             options.junit.write_text(as_junit(report), "utf-8")

@@ -26,7 +26,7 @@ from gateway.transports.memory import cgroup_memory, physical_memory
 
 GIBIBYTE = 1 << 30
 _UNSYNCHRONISED = 5
-"""TIME_ERROR, which adjtimex(2) returns while nothing sets the clock."""
+"""TIME_ERROR, which adjtimex(2) returns while the clock is not synchronized."""
 _CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -71,7 +71,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _extras() -> Iterator[tuple[str, str]]:
-    """Each extra, with its packages."""
+    """Yield each extra, with its packages."""
     found = sorted(
         {each for line in requires("modelglot") or () for each in re.findall(r"extra == ['\"]([a-z]+)", line)}
     )
@@ -83,7 +83,7 @@ def _extras() -> Iterator[tuple[str, str]]:
 
 
 def _required(extra: str) -> set[str]:
-    """The packages that the gateway needs on this system: always, or for an extra."""
+    """Return the packages that the gateway needs on this system: always, or for an extra."""
     found = set()
     for line in requires("modelglot") or ():
         name, _, condition = line.partition(";")
@@ -111,7 +111,7 @@ def _machine() -> Iterator[tuple[str, str]]:
 
 
 def _cpu_share() -> str:
-    """The share that a container's cgroup allows."""
+    """Return the CPU share that a container's cgroup allows."""
     with suppress(OSError, ValueError):
         quota, period = _CPU_MAX.read_text().split()
         if quota != "max":
@@ -120,7 +120,7 @@ def _cpu_share() -> str:
 
 
 def _clock_state() -> str:
-    """Whether something sets the clock (Linux)."""
+    """Return whether the clock is synchronized (Linux)."""
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))  # `modes` of 0 changes nothing
     except (OSError, AttributeError, TypeError):
@@ -128,7 +128,7 @@ def _clock_state() -> str:
     if state < 0:
         return "not known whether it is synchronised"
     if state == _UNSYNCHRONISED:
-        return "not synchronised, as far as the kernel knows: tokens and certificates may be judged wrong"
+        return "not synchronized, according to the kernel: checks of tokens and certificates can be wrong"
     return "synchronised"
 
 
@@ -140,7 +140,7 @@ def _loaded(path: Path) -> tuple[Config | None, Sequence[Problem]]:
 
 
 def _ports(config: Config) -> list[tuple[str, str]]:
-    """Whether the addresses that the configuration binds are free."""
+    """Return whether the addresses that the configuration binds are free."""
     binds = {f"listener {each.name}": each.bind for each in config.listeners}
     binds |= {f"reference {each.protocol}": each.bind for each in config.reference}
     others = {"health": config.health, "admin": config.admin}
@@ -163,6 +163,6 @@ def _whether_free(address: Address) -> str:
 
 
 def _told(problems: Sequence[Problem], *, is_valid: bool) -> list[tuple[str, str]]:
-    """The problems, without the text of the configuration: an error may quote a value."""
+    """Return the problems, without the text of the configuration: an error can quote a value."""
     rows = [("valid", "yes" if is_valid else "no")]
     return rows + [("warning" if each.is_warning else "error", str(each)) for each in problems]

@@ -1,4 +1,4 @@
-"""`gateway drain`: an endpoint of a running gateway gets no new calls, for maintenance of its server."""
+"""`gateway drain`: stop new calls to an endpoint of a running gateway, for maintenance of its server."""
 
 import time
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from gateway.cli.progress import progress
 
 EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused the request, 2 wrong usage, 3 the gateway cannot be reached, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
 INTERVAL = 0.2
-"""Seconds between two questions whether the endpoint is drained."""
+"""Seconds between two queries whether the endpoint is drained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ def _drain(port: AdminPort, options: DrainOptions) -> None:
 
 
 def _endpoint(status: Any, options: DrainOptions) -> Any:
-    """The status of the endpoint; None if it is drained no more."""
+    """Return the status of the endpoint; None if it is no longer drained."""
     backend = status["backends"].get(options.backend, {"endpoints": []})
     for each in backend["endpoints"]:
         if each["address"] == options.endpoint and each["drain"] is not None:

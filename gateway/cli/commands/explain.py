@@ -1,4 +1,4 @@
-"""`gateway explain`: what becomes of one recorded request."""
+"""`gateway explain`: how the gateway handles one recorded request."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`gateway graph`: a model that is made of others, as text or as a picture."""
+"""`gateway graph`: a model graph, as text or as a picture."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -15,7 +15,7 @@ from gateway.cli.options import ConfigFile, read
 
 
 class Format(StrEnum):
-    """How a graph is shown."""
+    """The output format of a graph."""
 
     TEXT = "text"
     DOT = "dot"

@@ -1,4 +1,4 @@
-"""`gateway init`: a first configuration file, from options, from answers on a terminal, or from examples."""
+"""`gateway init`: a first configuration file, from options, from prompts on a terminal, or from examples."""
 
 import sys
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ EPILOG = (
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
 FORM = "legacy"
-"""The name of the form, the backend and the model that are proposed for examples, if `--model` gives none."""
+"""The default name of the proposed form, backend and model for examples, without `--model`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ def init(options: InitOptions) -> None:
 
 
 def _asked(listeners: list[str]) -> tuple[list[str], list[str]]:
-    """The servers and listeners that the user names."""
+    """Return the servers and listeners that the user names."""
     servers: list[str] = []
     while not servers or (more := typer.prompt("another server (empty: no more)", default="", show_default=False)):
         servers.append(more if servers else typer.prompt("address of a model server (HOST:PORT or a URL)"))
@@ -136,7 +136,7 @@ async def _init(output: Path, servers: list[str], listeners: Sequence[WrittenLis
 
 
 def _of_examples(options: InitOptions) -> None:
-    """Propose the form of the server that the examples are from, read them back, and write the file."""
+    """Propose the form of the server that produced the examples, check it against them, and write the file."""
     if options.backends:
         end(USAGE, "--backend is for servers that are probed; with --example write --url URL")
     if len(options.models) > 1:
@@ -160,7 +160,8 @@ def _of_examples(options: InitOptions) -> None:
 
 
 def _for_one_model(listener: WrittenListener, models: Sequence[str]) -> WrittenListener:
-    """The listener, for the only one of `models` if its clients speak a form that names none."""
+    """Return the listener; if its clients use a form without model names and `models` has one model, with this
+    model."""
     protocols = known()
     forms = [protocols[each] for each in listener.protocols if each.startswith(PREFIX)]
     names_all = all(each.names_models for each in forms)
@@ -168,7 +169,8 @@ def _for_one_model(listener: WrittenListener, models: Sequence[str]) -> WrittenL
 
 
 def _checked(text: str, output: Path) -> Config:
-    """The configuration in `text`. Warnings are printed; if it has errors, they are, and the command ends."""
+    """Return the configuration in `text`. Warnings are printed; if it has errors, they are printed, and the command
+    ends."""
     try:
         config, warnings = loads_with_warnings(text, str(output), catalog())
     except ConfigError as error:

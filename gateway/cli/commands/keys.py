@@ -1,4 +1,4 @@
-"""`gateway keys`: makes, lists and revokes the API keys in a file."""
+"""`gateway keys`: create, list and revoke the API keys in a file."""
 
 import fcntl
 import os
@@ -101,7 +101,7 @@ def _shown(time: datetime | None) -> str:
 
 
 def _time(text: str) -> datetime:
-    """A time in the future: a date, a date and time (UTC unless it says otherwise), or a duration from now."""
+    """Return a time in the future: a date, a date and time (default time zone: UTC), or a duration from now."""
     now = datetime.now(UTC)
     duration = _DURATION.fullmatch(text)
     if duration is not None:
@@ -130,8 +130,8 @@ def _entries(file: Path, may_be_missing: bool) -> tuple[KeyEntry, ...]:
 def _change(
     file: Path, change: Callable[[Iterable[KeyEntry]], list[KeyEntry]], *, may_be_missing: bool = False
 ) -> None:
-    """Replace the file in one step, readable by its owner only. Several commands at once wait for each other."""
-    file = file.resolve()  # a link stays one
+    """Replace the file in one step, readable by its owner only. Concurrent commands wait for each other."""
+    file = file.resolve()  # keep a symbolic link
     try:
         with _locked(file.parent):
             text = write_keys(change(_entries(file, may_be_missing)))

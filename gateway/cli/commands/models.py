@@ -34,11 +34,11 @@ from gateway.runtime.process.running import run
 EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused the request, 2 wrong usage, 3 a server cannot be reached, 4 no response in time."  # noqa: E501
 SECONDS = 5.0
 COUNTED_SECONDS = 1.0
-"""For how long calls are counted."""
+"""Seconds for which calls are counted."""
 
 
 PlacedCalls: TypeAlias = tuple[Any, Mapping[str, float]]
-"""The placement of a backend, as `/api/placement` has it, and the calls per second of each model."""
+"""The placement of a backend in the format of `/api/placement`, and the calls per second of each model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ async def _of_address(address: str, access: ServerAccess, seconds: float, names:
 async def _of_config(
     config: Config, placed: Mapping[str, PlacedCalls], access: ServerAccess, seconds: float, *, as_json: bool
 ) -> None:
-    """Ask all endpoints but those of backends that are `placed`."""
+    """Query all endpoints, except endpoints of `placed` backends."""
     places = [
         (name, each.address) for name, one in config.backends.items() if name not in placed for each in one.endpoints
     ]
@@ -130,7 +130,7 @@ async def _of_config(
 
 
 def _of_gateway(config: Config, options: ModelsOptions) -> dict[str, PlacedCalls]:
-    """The backends with `placement`, as the running gateway tells; none if none runs."""
+    """Return the backends with `placement`, as the running gateway reports them; empty if no gateway runs."""
     names = {name for name, each in config.backends.items() if each.placement is not None}
     url = options.admin or (_admin_url(config.admin) if config.admin is not None else "")
     if not names or not url:
@@ -172,7 +172,8 @@ def tables(
     placed: Mapping[str, PlacedCalls],
     found: Mapping[tuple[str, str], ServerModels],
 ) -> Iterator[str]:
-    """A table of models by servers for each backend with `placement`, and one of all endpoints of the others."""
+    """Yield a table of models by servers for each backend with `placement`, and a table of all endpoints of the other
+    backends."""
     rows: list[tuple[str, ...]] = []
     for (name, address), models in found.items():
         if config.backends[name].placement is not None:
@@ -196,8 +197,8 @@ def tables(
 async def _of_endpoint(
     config: Config, name: str, address: str, access: ServerAccess, seconds: float, on_answer: Callable[[], None]
 ) -> tuple[ServerModels, int]:
-    """The models at one endpoint, and the exit code for it. `on_answer` is called when it has answered, or not in
-    time."""
+    """Return the models at one endpoint, and the exit code for it. `on_answer` is called when it has answered, or not
+    in time."""
     backend = config.backends[name]
     names = {
         model for route in config.routes if name in route.backends

@@ -1,4 +1,4 @@
-"""`gateway probe`: what speaks at an address, and the YAML for it."""
+"""`gateway probe`: the protocols of the server at an address, and the YAML for it."""
 
 import sys
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""`gateway record`: serves a configuration, and writes its requests and replies to a cassette."""
+"""`gateway record`: serve a configuration, and write its requests and replies to a cassette."""
 
 from pathlib import Path
 from typing import Annotated

@@ -60,7 +60,7 @@ def reference(
 
 
 def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> dict[str, str]:
-    """The keys of `tls` that the options stand for."""
+    """Return the keys of `tls` for the options."""
     paths = {"certificate": certificate, "key": key, "client_ca": client_ca}
     given = {name: str(path.absolute()) for name, path in paths.items() if path is not None}
     if given and not (certificate and key):
@@ -77,7 +77,7 @@ async def _serve(config: ReferenceConfig) -> None:
         fail(error)
     except ValueError as error:
         misuse(error)
-    signals = Signals()  # only now: loading a model keeps the event loop busy, and a signal ends it at once
+    signals = Signals()  # only now: loading a model blocks the event loop, and until here a signal ends the process
     spawn(certificates.watch(ReloadConfig))
     say(f"{config.protocol} on {listener.address}: {', '.join(config.models)}\nready")
     log.info("ready at %s", listener.address)

@@ -1,4 +1,5 @@
-"""`gateway replay`: sends the requests of a cassette to a server, and compares the answers with the recorded ones."""
+"""`gateway replay`: send the requests of a cassette to a server, and compare the responses with the recorded
+responses."""
 
 import sys
 from collections.abc import Callable
@@ -111,7 +112,7 @@ def replay(options: ReplayOptions) -> None:
     try:
         form = server_options.declared_form(options.config, options.to, options.protocol)
         server = access.settings_for(options.to, options.protocol, ServerKind(options.flavor, form=form))
-        # Nothing is sent if the file is malformed somewhere.
+        # Nothing is sent if any line of the file is malformed.
         cut: list[str] = []
         with progress(f"reading {options.file}"):
             total = sum(1 for _ in files.read(options.file, on_cut=cut.append))
@@ -133,7 +134,7 @@ def replay(options: ReplayOptions) -> None:
 
 
 def _settings(options: ReplayOptions) -> "Settings":
-    """How requests are sent, and answers compared."""
+    """Return the settings for sending requests and comparing responses."""
     from gateway.cli.cassettes.replaying import Settings
     from gateway.policies.comparing.tolerance import Tolerance
 
@@ -148,7 +149,7 @@ def _settings(options: ReplayOptions) -> "Settings":
 
 
 def _protocols(config: Path | None) -> "Mapping[str, Protocol]":
-    """The protocols of recorded requests: with the forms that a configuration declares."""
+    """Return the protocols of recorded requests, including the forms that a configuration declares."""
     from gateway.assembly.forms import declared_forms, known
     from gateway.cli.options import read
 
@@ -176,7 +177,7 @@ def _results(file: Path, server: "ClientSettings", settings: "Settings", total: 
 
 
 def _report(options: ReplayOptions, results: "list[Replayed]") -> None:
-    """Write the files that are wanted, and print the table or JSON."""
+    """Write the requested files, and print the table or JSON."""
     from gateway.cli.cassettes.report import as_json, as_junit, table
 
     is_printed = str(options.json_file) == "-"
@@ -191,7 +192,7 @@ def _report(options: ReplayOptions, results: "list[Replayed]") -> None:
 
 
 def _names(option: str, texts: list[str]) -> dict[str, str]:
-    """The pairs RECORDED=NAME."""
+    """Return the pairs RECORDED=NAME."""
     pairs = [(text, *text.partition("=")) for text in texts]
     for text, name, mark, new in pairs:
         if not (name and mark and new):

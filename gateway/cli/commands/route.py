@@ -1,4 +1,4 @@
-"""`gateway route`: which route a request takes, without sending anything."""
+"""`gateway route`: find the route of a request, without sending anything."""
 
 import asyncio
 import re
@@ -27,7 +27,7 @@ from gateway.core.protocol import HttpForm, Protocol
 from gateway.core.types import Headers, Request, Tensor
 
 Rows: TypeAlias = tuple[tuple[Protocol, str], ...]
-"""The wire forms of a listener, each with the prefix of its paths."""
+"""The protocols of a listener, each with the prefix of its paths."""
 
 _INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
 
@@ -78,7 +78,7 @@ async def _decide(config: Config, requests: Sequence[Request]) -> list[Decision]
 
 
 def _decided(request: Request, config: Config, assembly: Assembly, protocols: Mapping[str, Protocol]) -> Decision:
-    """The decision for `request`. As in a running gateway, its path alone decides whether it is read."""
+    """Return the decision for `request`. Like in a running gateway, only its path decides whether it is decoded."""
     listener = next(each for each in config.listeners if each.name == request.listener)
     rows = paths.over_http(paths.rows(listener, config.routes, config.backends, protocols))
     protocol = protocols[request.protocol]
@@ -96,8 +96,8 @@ def _decided(request: Request, config: Config, assembly: Assembly, protocols: Ma
 
 
 def _passed_path(protocol: Protocol, rows: Rows) -> str:
-    """The path of the protocol's own that routes with passthrough took from it; empty if there is none. A request of
-    its clients comes to it, if nothing else is said."""
+    """Return the protocol's own path that routes with passthrough took from it; empty if none did. By default, a
+    request of its clients arrives at this path."""
     own = {pattern.partition(" ")[2] for pattern in protocol.patterns}
     passed = (
         pattern
@@ -109,7 +109,7 @@ def _passed_path(protocol: Protocol, rows: Rows) -> str:
 
 
 def _served(path: str, table: PathTable) -> Protocol | None:
-    """The wire form in which requests to `path` are taken, those with a body first; None if there is no such path."""
+    """Return the protocol that serves requests to `path`, methods with a body first; None if the path is unknown."""
     try:
         found = table.match("POST", path)
         if not isinstance(found, Match) and found:
@@ -149,5 +149,5 @@ def _input(text: str) -> Tensor:
     datatype = DATATYPES.get(found[2]) if found else None
     if found is None or datatype is None:
         misuse(f"expected --input NAME:DATATYPE:SHAPE such as x:FP32:1,10, got {text!r}")
-    # Conditions look at the name, datatype and shape alone, so the tensor has no data.
+    # Conditions check only the name, datatype and shape, so the tensor has no data.
     return Tensor(found[1], datatype, tuple(int(each) for each in found[3].split(",") if each), b"")

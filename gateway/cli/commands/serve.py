@@ -1,4 +1,4 @@
-"""`gateway serve`: runs the gateway with one configuration until SIGTERM or SIGINT."""
+"""`gateway serve`: run the gateway with one configuration until SIGTERM or SIGINT."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ PATHS = {
     "admin": "/ (console), /status, /reload, /docs",
     "scaler": "KEDA's external scaler",
 }
-"""What each port serves, as printed at the start."""
+"""The paths of each port, printed at the start."""
 
 
 def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> None:
@@ -45,7 +45,7 @@ def serve(file: ConfigArgument = None, config: OptionalConfigFile = None) -> Non
 
 
 def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
-    """Serve a configuration; `recorder` records what is asked and answered."""
+    """Serve a configuration; `recorder` records requests and responses."""
     files = look_at_all(config)
     loaded, warnings = read_with_warnings(config)
     log_to_stderr(loaded.log)
@@ -61,7 +61,7 @@ def serve_file(config: Path, recorder: "Recorder | None" = None) -> None:
 
 
 async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | None") -> None:
-    # Imported here, since it takes a quarter of a second, which other commands do not need.
+    # Imported in this function, because it takes a quarter of a second, which other commands do not need.
     from gateway.cli.reloading import Reloader
     from gateway.runtime.app import Gateway
 
@@ -116,7 +116,7 @@ async def _supervise(path: Path, files: Look, config: Config, count: int) -> Non
 
 
 def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: Sequence[str]) -> None:
-    """Print the addresses of listeners, reference servers and ports, examples of calls, and that all is ready."""
+    """Print the addresses of listeners, sample servers and ports, example commands, and that the gateway is ready."""
     config = gateway.config
     if not _is_read_as_json(config.log):
         lines = _addresses(gateway, addresses, references)
@@ -125,18 +125,18 @@ def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: S
 
 
 class _Recorded:
-    """A gateway whose requests are recorded: when it has drained, what waits to be written is written."""
+    """A gateway whose requests are recorded: after it has drained, the recorder writes the waiting entries."""
 
     def __init__(self, gateway: "Gateway", recorder: "Recorder") -> None:
         self._gateway = gateway
         self._recorder = recorder
 
     def announce_end(self) -> None:
-        """As the gateway's."""
+        """Same as the gateway's."""
         self._gateway.announce_end()
 
     async def drain(self, seconds: float) -> int:
-        """As the gateway's."""
+        """Same as the gateway's."""
         given_up = await self._gateway.drain(seconds)
         await asyncio.to_thread(self._recorder.close)
         log.info("recorded requests: %d, left out: %d", self._recorder.recorded, self._recorder.left_out.total())
@@ -144,8 +144,8 @@ class _Recorded:
 
 
 def _is_read_as_json(config: LogConfig) -> bool:
-    """Whether a program reads standard output, as one JSON object a line: then it has nothing but access lines. The log
-    says where the listeners are."""
+    """Return whether a program reads standard output, as one JSON object per line: then it has only access lines. The
+    log has the addresses of the listeners."""
     return config.format == "json" and config.access.path == "stdout" and is_on(config)
 
 

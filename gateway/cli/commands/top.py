@@ -1,4 +1,4 @@
-"""`gateway top`: what a running gateway does, on a terminal, or once as a table or JSON."""
+"""`gateway top`: the activity of a running gateway, live on a terminal, or once as a table or JSON."""
 
 import os
 import signal
@@ -29,9 +29,9 @@ EPILOG = (
 )
 ADMIN = "http://127.0.0.1:9090"
 PATIENCE = 5.0
-"""Seconds that a reply may take."""
+"""Timeout for a reply, in seconds."""
 KEYS_EVERY = 0.1
-"""Seconds after which the screen is drawn again if something has changed."""
+"""Seconds after which the screen is drawn again if it has changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +79,14 @@ def top(options: TopOptions) -> None:
 
 
 def _text(now: GatewayOverview, sort: str) -> str:
-    """Everything as tables."""
+    """Return everything as tables."""
     first = "  ".join(f"{name} {value}" for name, value in sums(now).items())
     rows = [(kind, each.name, each.about, *cells(each)) for kind in KINDS for each in ordered(now.of(kind), sort)]
     return f"{condition(now)}: {first}\n\n{table(rows, ('', 'name', '', *HEAD))}"
 
 
 def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) -> None:
-    """Show it until a key or a signal ends it."""
+    """Show the activity until a key or a signal ends it."""
     from rich.console import Console
     from rich.live import Live
 
@@ -116,13 +116,13 @@ def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Ctrl-C ends the block as `q` does. SIGTERM, too, so that the terminal is as it was before; then the command
-    exits as one that was ended by it."""
+    """End the block at Ctrl-C, like `q`. Also at SIGTERM, to restore the terminal; then the command exits as if the
+    signal had ended it."""
 
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    # a shell that starts a command in the background lets it ignore SIGINT
+    # a shell that starts a command in the background makes it ignore SIGINT
     actions = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: stop}
     before = {number: signal.signal(number, action) for number, action in actions.items()}
     try:

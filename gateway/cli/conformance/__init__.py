@@ -1,6 +1,6 @@
 """Conformance checks: test a model server against the specification of its protocol. For authors of servers.
 
-One file per wire form has its checks. Messages are made without the gateway's codecs: a codec that is tested against
+Each protocol has a file with its checks. Messages are made without the gateway's codecs: a codec that is tested against
 itself agrees with its own mistakes.
 """
 
@@ -21,20 +21,20 @@ MODULES = {
     "grps-grpc": "grps_grpc",
     "grps-brpc": "grps_brpc",
 }
-"""The module with the checks of each wire form."""
+"""The module with the checks of each protocol."""
 PACKAGES = ("grpc", "flatbuffers")
-"""What the extra `conformance` installs."""
+"""The packages of the extra `conformance`."""
 
 
 class MissingPackageError(Exception):
-    """The checks of a wire form need a package of the extra `conformance`."""
+    """The checks of a protocol need a package of the extra `conformance`."""
 
 
 def suite(protocol: str) -> Suite[Any]:
-    """The checks of a wire form.
+    """Return the checks of a protocol.
 
     Raises:
-        KeyError: there is no such wire form.
+        KeyError: the protocol is unknown.
         MissingPackageError: its checks need a package that is not installed.
     """
     try:

@@ -1,5 +1,5 @@
-"""The parts of all checks: Suite, Check, verdicts, and `run`. The checks themselves are in one file for each wire form;
-docs/conformance.md, "Add a check", says how.
+"""The common parts of all checks: Suite, Check, verdicts, and `run`. The checks themselves are in one file for each
+protocol; docs/conformance.md, "Add a check", explains how to add one.
 
 A check is a function that sends a few requests to a server under test and returns if the replies are right; else it
 calls `fail`, `deviate`, `not_applicable` or `not_tested`, each with a reason.
@@ -16,7 +16,7 @@ from gateway.cli.conformance.inputs import InputSpec
 from gateway.core.frozen import frozen
 
 EXCERPT = 400
-"""The most characters of a message that an outcome shows."""
+"""Maximum length of a message in an outcome, in characters."""
 
 
 class Verdict(StrEnum):
@@ -25,17 +25,17 @@ class Verdict(StrEnum):
     PASS = "pass"
     FAIL = "fail"
     DEVIATES = "deviates"
-    """Clients can live with it, but it is not what the specification says, or not how most servers do it."""
+    """Clients can work with it, but it differs from the specification, or from most servers."""
     NOT_APPLICABLE = "not applicable"
-    """The server does not claim what the check is about."""
+    """The server does not claim the feature under test."""
     NOT_TESTED = "not tested"
-    """The check needs something that could not be found out, such as the inputs of a model."""
+    """The check needs unavailable information, such as the inputs of a model."""
 
 
 @frozen
 class Options:
-    """The user's options for the server. `model` is empty if the checks choose one; `timeout` is seconds for each
-    reply."""
+    """The user's options for the server. `model` is empty if the checks choose a model; `timeout` is in seconds for
+    each reply."""
 
     model: str = ""
     inputs: tuple[InputSpec, ...] = ()
@@ -43,7 +43,7 @@ class Options:
 
 
 class Transcript:
-    """The messages sent and received since the last `clear`, as text for people, and the number of all requests."""
+    """The messages sent and received since the last `clear`, as readable text, and the total number of requests."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -51,31 +51,32 @@ class Transcript:
         self.received: list[str] = []
 
     def clear(self) -> None:
-        """Forget the messages, not the number of requests."""
+        """Remove the messages, but keep the number of requests."""
         self.sent, self.received = [], []
 
     def send(self, head: str, body: bytes | str = b"") -> None:
-        """Note a request."""
+        """Record a request."""
         self.requests += 1
         self.sent.append(_joined(head, body))
 
     def receive(self, head: str, body: bytes | str = b"") -> None:
-        """Note a reply."""
+        """Record a reply."""
         self.received.append(_joined(head, body))
 
 
 class Unreachable(Exception):  # noqa: N818 - it ends the run, like SystemExit
-    """Nothing answers at the address. The text says what happened."""
+    """No server answers at the address. The text describes the error."""
 
 
 class Server(Protocol):
-    """The server under test, as `run` needs it. Each wire form has a class with more, such as V2GrpcServer."""
+    """The server under test, as `run` needs it. Each protocol has a subclass with more methods, such as
+    V2GrpcServer."""
 
     def reach(self) -> None:
-        """Raises OSError, or HTTPException, if nothing answers at the address."""
+        """Raise OSError, or HTTPException, if no server answers at the address."""
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close open connections."""
 
 
 class Judgement(Exception):  # noqa: N818 - a result, raised to end the check
@@ -87,22 +88,22 @@ class Judgement(Exception):  # noqa: N818 - a result, raised to end the check
 
 
 def fail(reason: str) -> NoReturn:
-    """The server breaks the rule."""
+    """End the check: the server breaks the rule."""
     raise Judgement(Verdict.FAIL, reason)
 
 
 def deviate(reason: str) -> NoReturn:
-    """The server works, but differs from the rule."""
+    """End the check: the server works, but differs from the rule."""
     raise Judgement(Verdict.DEVIATES, reason)
 
 
 def not_applicable(reason: str) -> NoReturn:
-    """The server does not claim what the check is about."""
+    """End the check: the server does not claim the feature under test."""
     raise Judgement(Verdict.NOT_APPLICABLE, reason)
 
 
 def not_tested(reason: str) -> NoReturn:
-    """The check could not be run."""
+    """End the check: it could not be run."""
     raise Judgement(Verdict.NOT_TESTED, reason)
 
 
@@ -119,8 +120,8 @@ V = TypeVar("V")
 class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
     """A property that many checks need, computed once, such as the model's metadata or the reply to a plain request.
 
-    The check that uses it first fails if it cannot be had; for those after it the verdict is `not tested`: one fault is
-    told once, and a server that does not answer is not waited for by every check.
+    If the property is unavailable, the check that uses it first fails; the verdict of the following checks is `not
+    tested`: one fault is reported once, and only one check waits for a server that does not answer.
     """
 
     def __init__(self, compute: Callable[[Any], V]) -> None:
@@ -144,8 +145,8 @@ class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
 
 @frozen
 class Check(Generic[S]):
-    """A check: `rule` is what the specification says, `section` where it says so; `run` raises a Judgement unless it
-    holds."""
+    """A check: `rule` is the specification's rule, `section` its place in the specification; `run` raises a Judgement
+    unless the rule holds."""
 
     id: str
     section: str
@@ -167,16 +168,16 @@ class Outcome:
 
 
 class Suite(Generic[S]):
-    """The checks of one wire form, in the order in which they run."""
+    """The checks of one protocol, in the order in which they run."""
 
     def __init__(self, protocol: str, connect: Callable[[str, Options, Transcript], S]) -> None:
         self.protocol = protocol
         self.connect = connect
-        """Makes the server under test. Raises ValueError for an address that the wire form does not have."""
+        """Returns the server under test. Raises ValueError for an address that is invalid for the protocol."""
         self.checks: list[Check[S]] = []
 
     def check(self, name: str, section: str, rule: str) -> Callable[[Callable[[S], None]], Callable[[S], None]]:
-        """Adds the function that it decorates; `name` is the check's id without the protocol."""
+        """Add the function that it decorates; `name` is the check's id without the protocol."""
 
         def add(function: Callable[[S], None]) -> Callable[[S], None]:
             self.checks.append(Check(f"{self.protocol}.{name}", section, rule, function))
@@ -185,7 +186,7 @@ class Suite(Generic[S]):
         return add
 
     def selected(self, pattern: str) -> list[Check[S]]:
-        """The checks whose id matches a glob, or has the pattern as a part between dots; all if it is empty."""
+        """Return the checks whose id matches a glob, or has the pattern as a part between dots; all if it is empty."""
         globs = (pattern, f"{self.protocol}.{pattern}", f"*.{pattern}", f"*.{pattern}.*", f"{pattern}.*")
         return [each for each in self.checks if not pattern or any(fnmatch.fnmatchcase(each.id, g) for g in globs)]
 
@@ -196,8 +197,8 @@ def run(
     """Run `checks` one after the other.
 
     Raises:
-        Unreachable: nothing answers at `address`.
-        ValueError: the wire form has no such address.
+        Unreachable: no server answers at `address`.
+        ValueError: the address is invalid for the protocol.
     """
     server = suite.connect(address, options, transcript)
     try:
@@ -250,7 +251,7 @@ def _joined(head: str, body: bytes | str) -> str:
 
 
 def readable(body: bytes | str) -> str:
-    """The beginning of a message as printable text: UTF-8, or hexadecimal digits."""
+    """Return the beginning of a message as printable text: UTF-8, or hexadecimal digits."""
     if isinstance(body, bytes):
         begins = body[: EXCERPT * 4]
         try:

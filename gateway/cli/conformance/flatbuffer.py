@@ -1,4 +1,4 @@
-"""GraphPipe's messages for the checks, with Google's flatbuffers package; the gateway's own codec has no part in it."""
+"""GraphPipe's messages for the checks, with Google's flatbuffers package, without the gateway's own codec."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +54,7 @@ class Inferred:
 
 
 def metadata_request() -> bytes:
-    """A Request for metadata."""
+    """Return a Request for metadata."""
     builder = flatbuffers.Builder(64)
     builder.StartObject(0)
     return _request(builder, METADATA, builder.EndObject())
@@ -63,7 +63,8 @@ def metadata_request() -> bytes:
 def infer_request(
     tensors: Sequence[Sample], inputs: Sequence[str] = (), outputs: Sequence[str] = (), kind: int = INFER
 ) -> bytes:
-    """A Request for an inference; `kind` is the number of the union's member, for requests of unknown ones."""
+    """Return a Request for an inference; `kind` is the number of the union's member, for requests with unknown
+    members."""
     builder = flatbuffers.Builder(1024)
     config = builder.CreateString("")
     names = _offsets(builder, [builder.CreateString(each) for each in inputs])
@@ -76,13 +77,15 @@ def infer_request(
 
 
 def read_metadata(body: bytes) -> ModelDescription:
-    """Raises ValueError, IndexError, TypeError or struct.error for what is no MetadataResponse."""
+    """Return the metadata. Raises ValueError, IndexError, TypeError or struct.error if the body is not a
+    MetadataResponse."""
     root = _root(body)
     return ModelDescription(tuple(map(_described, _tables(root, 12))), tuple(map(_described, _tables(root, 14))))
 
 
 def read_inferred(body: bytes) -> Inferred:
-    """Raises ValueError, IndexError, TypeError or struct.error for what is no InferResponse."""
+    """Return the inference. Raises ValueError, IndexError, TypeError or struct.error if the body is not an
+    InferResponse."""
     root = _root(body)
     errors = tuple((_scalar(each, 4, number_types.Int64Flags), _string(each, 6) or b"") for each in _tables(root, 6))
     return Inferred(tuple(map(_output, _tables(root, 4))), errors)
@@ -151,7 +154,7 @@ def _tables(table: Any, slot: int) -> list[Any]:
 
 
 def _elements(table: Any, slot: int) -> list[int]:
-    """The positions of the offsets in a vector."""
+    """Return the positions of the offsets in a vector."""
     offset = table.Offset(slot)
     if not offset:
         return []

@@ -1,4 +1,4 @@
-"""Checks of GraphPipe servers over HTTP. Sections are those of the GraphPipe specification."""
+"""Checks of GraphPipe servers over HTTP. Sections are sections of the GraphPipe specification."""
 
 import struct
 from math import prod
@@ -33,10 +33,10 @@ MALFORMED = (ValueError, IndexError, TypeError, struct.error)
 
 
 class GraphpipeServer(HttpServer):
-    """A server of one model, and what to send to it.
+    """A server of one model, and the inputs to send to it.
 
-    A URL with a path is the model's, and used as it is. Without a path a model is asked for as a gateway serves it, at
-    `/graphpipe/NAME`, or at `/` if none is named. Raises ValueError for a model beside a URL with a path.
+    A URL with a path is the model's, and used unchanged. Without a path, the model's path is `/graphpipe/NAME`, like in
+    a gateway, or `/` without a model name. Raises ValueError for a model name together with a URL with a path.
     """
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
@@ -58,7 +58,7 @@ class GraphpipeServer(HttpServer):
         try:
             return read_metadata(reply.body)
         except MALFORMED as error:
-            fail(f"the reply is no MetadataResponse: {error}")
+            fail(f"the reply is not a MetadataResponse: {error}")
 
     @basis
     def tensors(self) -> list[Sample]:
@@ -83,7 +83,7 @@ class GraphpipeServer(HttpServer):
         return [each.name for each in self.tensors]
 
     def infer(self, *, inputs: list[str] | None = None, outputs: list[str] | None = None) -> tuple[Output, ...]:
-        """The tensors of an inference that must succeed."""
+        """Return the tensors of an inference that must succeed."""
         body = infer_request(self.tensors, self.names if inputs is None else inputs, outputs or [])
         return _succeeded(self.send(body)).tensors
 
@@ -108,7 +108,7 @@ def metadata_tensors(server: GraphpipeServer) -> None:
         require(each.name is not None, "a tensor has no name")
         require(each.shape is not None, f"tensor {each.name!r} has no shape")
         require(all(size >= -1 for size in each.shape or ()), f"tensor {each.name!r} has the shape {each.shape}")
-        require(each.type in DATATYPES, f"tensor {each.name!r} has the type {each.type}, which is none of the table")
+        require(each.type in DATATYPES, f"tensor {each.name!r} has the type {each.type}, which is not in the table")
 
 
 @check("metadata.names", "3.3.2.1", "the name is the unique identifier for this input or output")
@@ -183,7 +183,7 @@ for _datatype in TYPES:
 @check("infer.content-type", "4", "the body contains only the request; no Content-Type is said")
 def content_type(server: GraphpipeServer) -> None:
     body = infer_request(server.tensors, server.names)
-    for kind in ("application/x-www-form-urlencoded", "text/plain"):  # what axios and libcurl send
+    for kind in ("application/x-www-form-urlencoded", "text/plain"):  # sent by axios and libcurl
         _same_outputs(server.answer, _succeeded(server.send(body, kind)).tensors, f"the request as {kind}")
 
 
@@ -227,7 +227,7 @@ def request_type(server: GraphpipeServer) -> None:
 
 @check("error.garbage", "4", "a server accepts flatbuffer-encoded Requests")
 def garbage(server: GraphpipeServer) -> None:
-    _is_error(server.send(b"\xff" * 64), "64 bytes that are no flatbuffer")
+    _is_error(server.send(b"\xff" * 64), "64 bytes that are not a flatbuffer")
 
 
 @check("error.empty", "4", "a server accepts flatbuffer-encoded Requests")
@@ -239,7 +239,7 @@ def empty(server: GraphpipeServer) -> None:
 def error_code(server: GraphpipeServer) -> None:
     found = _read(server.send(infer_request(server.tensors, [f"no_such_{each}" for each in server.names])))
     if found is None or not found.errors:
-        not_applicable("the server's errors are no InferResponse")
+        not_applicable("the server's errors are not an InferResponse")
     code, message = found.errors[0]
     require(message, "the error has no message")
     if not code:
@@ -281,7 +281,7 @@ def _succeeded(reply: HttpReply) -> Inferred:
     if reply.status != 200:
         fail(f"status {reply.status} for inputs by the metadata: {reply.body[:120]!r}; other inputs: --input")
     if found is None:
-        fail("the reply is no InferResponse")
+        fail("the reply is not an InferResponse")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Parts that the checks of grps' three wire forms share: models, and tensors as JSON members or fields of protobuf."""
+"""Shared parts of the checks of grps' three protocols: models, and tensors as JSON members or protobuf fields."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ NAMES = {name: datatype for datatype, name in DTYPES.items()}
 
 
 def listed(server_metadata: str) -> list[str]:
-    """The models of a server's metadata, as `name-version`."""
+    """Return the models in a server's metadata, as `name-version`."""
     document = yaml.safe_load(server_metadata)
     models = document.get("models") if isinstance(document, dict) else None
     found = [each for each in models or [] if isinstance(each, dict) and isinstance(each.get("name"), str)]
@@ -31,14 +31,14 @@ def listed(server_metadata: str) -> list[str]:
 
 
 def first(models: Sequence[str]) -> str:
-    """The model that is checked where --model names none."""
+    """Return the model to check if --model is not set."""
     if not models:
         not_tested("the server's metadata lists no models; name one with --model NAME-VERSION")
     return models[0]
 
 
 def described(model_metadata: str) -> list[InputSpec]:
-    """The inputs of a model's metadata, where it tells them: grps itself has no signatures."""
+    """Return the inputs in a model's metadata, if it contains them: grps itself has no signatures."""
     document = yaml.safe_load(model_metadata)
     inputs = document.get("inputs") if isinstance(document, dict) else None
     specs = [each for each in inputs or [] if isinstance(each, dict) and {"name", "datatype", "shape"} <= each.keys()]
@@ -46,10 +46,10 @@ def described(model_metadata: str) -> list[InputSpec]:
 
 
 def tensors(options: Options, told: Sequence[InputSpec]) -> list[Sample]:
-    """A tensor for each input."""
+    """Return a tensor for each input."""
     specs = options.inputs or tuple(told)
     if not specs:
-        not_tested("grps tells no signatures; describe the inputs with --input NAME=DATATYPE[SHAPE]")
+        not_tested("grps has no signatures; describe the inputs with --input NAME=DATATYPE[SHAPE]")
     unknown = [each.datatype for each in specs if each.datatype not in DTYPES]
     if unknown:
         not_tested(f"grps has no {unknown[0]}")
@@ -57,15 +57,15 @@ def tensors(options: Options, told: Sequence[InputSpec]) -> list[Sample]:
 
 
 def names(server_metadata: str) -> list[str]:
-    """The names of the models of a server's metadata, without versions; empty where it tells none."""
+    """Return the names of the models in a server's metadata, without versions; empty if it has none."""
     document = yaml.safe_load(server_metadata)
     models = document.get("models") if isinstance(document, dict) else None
     return [each["name"] for each in models or [] if isinstance(each, dict) and isinstance(each.get("name"), str)]
 
 
 def bare(model: str, names: Sequence[str]) -> str:
-    """The name in `model`, which may be `name-version`. `names` are those that the server lists; a name that it does
-    not list ends before the last dash that a digit follows."""
+    """Return the name in `model`, which can be `name-version`. `names` are the names that the server lists; an unlisted
+    name ends before the last dash that a digit follows."""
     if model in names:
         return model
     listed = [each for each in names if model.startswith(f"{each}-")]
@@ -76,7 +76,7 @@ def bare(model: str, names: Sequence[str]) -> str:
 
 
 def generic(tensor: Sample) -> dict[str, Any]:
-    """A GenericTensor as JSON."""
+    """Return a GenericTensor as JSON."""
     return {
         "name": tensor.name,
         "dtype": DTYPES[tensor.datatype],
@@ -86,7 +86,7 @@ def generic(tensor: Sample) -> dict[str, Any]:
 
 
 def equal(ours: Values, theirs: Values) -> bool:
-    """Whether elements are the same; 64-bit integers may be strings, as JSON has them."""
+    """Return whether elements are the same; 64-bit integers can be strings, like in protobuf's JSON."""
     return [_comparable(each) for each in ours] == [_comparable(each) for each in theirs]
 
 
@@ -103,7 +103,7 @@ def judge_failure(
     code: int, flag: int, message: str, what: str, expected: tuple[int, ...], lenient: bool = False
 ) -> None:
     """Fail unless a Status says failure, with a message without a traceback. `lenient`: the document does not say that
-    such a request is refused."""
+    servers must refuse this kind of request."""
     if lenient and flag == SUCCESS:
         deviate(f"{what}: accepted with SUCCESS")
     require(flag != SUCCESS, f"{what}: accepted with SUCCESS")

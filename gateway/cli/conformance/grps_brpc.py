@@ -1,5 +1,5 @@
-"""Checks of grps servers over BRPC: those of both RPCs, and those of baidu_std's frames. Sections of the latter are of
-brpc's document "baidu_std"."""
+"""Checks of grps servers over BRPC: the checks of both RPCs, and the checks of baidu_std's frames. Sections of the
+latter are of brpc's document "baidu_std"."""
 
 import gzip
 import struct
@@ -16,25 +16,25 @@ SERVICE = "grps.protos.v1.GrpsBrpcService"
 HEADER = struct.Struct(">4sII")
 MAX_BODY = 64 << 20
 ID = (7 << 32) + 2
-"""A correlation id as real clients have: more than 32 bits."""
+"""A correlation id like the ids of real clients: more than 32 bits."""
 ENOSERVICE, ENOMETHOD, EREQUEST = 1001, 1002, 1003
 
 
 @frozen
 class ReplyFrame:
-    """A frame that was received. `meta` is its RpcMeta."""
+    """A received frame. `meta` is its RpcMeta."""
 
     meta: Any
     body: bytes
 
 
 class GrpsBrpcServer(SocketServer, GrpsRpcServer):
-    """A server under test. Each request has its own connection, but where the check is about that."""
+    """A server under test. Each request has its own connection, except in checks about connections."""
 
     schemes = ("tcp", "brpc")
 
     def exchange(self, frame: bytes) -> ReplyFrame:
-        """The reply to a frame."""
+        """Return the reply to a frame."""
         with self.connection() as connection:
             connection.send(frame)
             return read(connection)
@@ -44,7 +44,7 @@ class GrpsBrpcServer(SocketServer, GrpsRpcServer):
         return answered(reply, method)
 
     def predict(self, **meta: Any) -> bytes:
-        """The frame of a prediction."""
+        """Return the frame of a prediction."""
         return request("Predict", grps_message(**self.fields()).SerializeToString(), **meta)
 
 
@@ -54,7 +54,7 @@ check = SUITE.check
 
 
 def request(method: str, payload: bytes, attachment: bytes = b"", service: str = SERVICE, **meta: Any) -> bytes:
-    """A frame of baidu_std with a request."""
+    """Return a frame of baidu_std with a request."""
     named: dict[str, Any] = {"request": {"service_name": service, "method_name": method}, "correlation_id": ID}
     if attachment:
         named["attachment_size"] = len(attachment)
@@ -63,7 +63,7 @@ def request(method: str, payload: bytes, attachment: bytes = b"", service: str =
 
 
 def read(connection: Bytes) -> ReplyFrame:
-    """The next frame; the check fails if the connection ends."""
+    """Return the next frame; the check fails if the connection ends."""
     header = connection.read(HEADER.size)
     require(len(header) == HEADER.size, "the connection was closed without a reply")
     magic, size, meta_size = HEADER.unpack(header)
@@ -77,7 +77,7 @@ def read(connection: Bytes) -> ReplyFrame:
 
 
 def answered(reply: ReplyFrame, method: str) -> Any:
-    """The GrpsMessage of a reply that must be a success of the RPC."""
+    """Return the GrpsMessage of a reply that must be a success of the RPC."""
     error = reply.meta.response
     if error.error_code:
         fail(f"{method}: error_code {error.error_code}, {error.error_text[:120]!r}; expected 0")
@@ -121,7 +121,7 @@ def attachment(server: GrpsBrpcServer) -> None:
     payload = grps_message(**server.fields()).SerializeToString()
     found = answered(server.exchange(request("Predict", payload, b"attached")), "Predict")
     if "attachment" in found.status.msg:
-        return  # a server without a use for it may say so
+        return  # a server that does not use it can say so
     require(outputs(succeeded(found, "with attachment")) == outputs(server.answer), "another reply than without one")
 
 
@@ -157,7 +157,7 @@ def unknown_service(server: GrpsBrpcServer) -> None:
 @check("error.malformed", "Response", "error_code: 1003, EREQUEST")
 def malformed(server: GrpsBrpcServer) -> None:
     frame = request("Predict", b"\x12\xff\xff\xff\xff\x0fx")
-    _is_error(server.exchange(frame), "a payload that is no GrpsMessage", EREQUEST)
+    _is_error(server.exchange(frame), "a payload that is not a GrpsMessage", EREQUEST)
 
 
 @check("error.attachment-size", "Attachment", "the attachment is within the body; error_code 1003, EREQUEST")
@@ -186,10 +186,10 @@ def magic(server: GrpsBrpcServer) -> None:
             if header:
                 _, size, meta_size = HEADER.unpack(header)
                 meta = message(GRPS, "brpc.policy.RpcMeta").FromString(connection.read(size)[:meta_size])
-                require(meta.response.error_code, "bytes that are no frame are answered with error_code 0")
+                require(meta.response.error_code, "bytes that are not a frame are answered with error_code 0")
         except ConnectionError:
             pass  # closed with data unread
-    succeeded(server.call("CheckLiveness"), "CheckLiveness after bytes that are no frame")
+    succeeded(server.call("CheckLiveness"), "CheckLiveness after bytes that are not a frame")
 
 
 def _same_compressed(server: GrpsBrpcServer, compress: Any, number: int) -> None:

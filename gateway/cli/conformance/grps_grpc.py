@@ -1,4 +1,4 @@
-"""Checks of grps servers over gRPC: those of both RPCs, and gRPC's own."""
+"""Checks of grps servers over gRPC: the checks of both RPCs, and gRPC's own."""
 
 from typing import Any
 
@@ -48,9 +48,9 @@ def streaming(server: GrpsGrpcServer) -> None:
 def malformed(server: GrpsGrpcServer) -> None:
     reply = server.send(f"{SERVICE}Predict", b"\x12\xff\xff\xff\xff\x0fx")
     if reply.code == "OK":
-        failed(decode(reply.messages[0], "Predict"), "bytes that are no GrpsMessage", 400)
+        failed(decode(reply.messages[0], "Predict"), "bytes that are not a GrpsMessage", 400)
         return
-    require(reply.code in ("INTERNAL", "INVALID_ARGUMENT"), f"bytes that are no GrpsMessage: {reply.code}")
+    require(reply.code in ("INTERNAL", "INVALID_ARGUMENT"), f"bytes that are not a GrpsMessage: {reply.code}")
 
 
 @check("error.unknown-method", "RPC", "gRPC: a method that the service does not have is UNIMPLEMENTED")

@@ -16,7 +16,7 @@ FLAGS = {"SUCCESS": SUCCESS, "FAILURE": FAILURE, 1: SUCCESS, 2: FAILURE}
 
 
 class GrpsRestServer(HttpServer):
-    """A server, one of its models, and what to send to it."""
+    """A server, one of its models, and the inputs to send to it."""
 
     @basis
     def models(self) -> list[str]:
@@ -247,7 +247,7 @@ def chunked(server: GrpsRestServer) -> None:
 
 
 def _status(reply: HttpReply) -> tuple[int, int, str]:
-    """Code, flag and message of the reply's `status`."""
+    """Return code, flag and message of the reply's `status`."""
     status = reply.object.get("status")
     if not isinstance(status, dict):
         fail(f"HTTP {reply.status}: there is no `status` in {sorted(reply.object)}")
@@ -295,7 +295,7 @@ def _same(expected: dict[str, Any], found: dict[str, Any], what: str) -> None:
 
 
 def _concatenated(body: bytes) -> list[dict[str, Any]]:
-    """The JSON objects that stand one after the other."""
+    """Return the JSON objects that follow each other in a body."""
     decoder, text, at, found = json.JSONDecoder(), body.decode(), 0, []
     while text[at:].strip():
         at += len(text[at:]) - len(text[at:].lstrip())

@@ -1,4 +1,4 @@
-"""The checks that grps servers over gRPC and over BRPC share. Sections are headings of grps' document "Interface"."""
+"""The shared checks of grps servers over gRPC and over BRPC. Sections are headings of grps' document "Interface"."""
 
 from math import prod
 from typing import Any, TypeVar
@@ -13,20 +13,20 @@ MESSAGE = "grps.protos.v1.GrpsMessage"
 
 
 class GrpsRpcServer:
-    """A server, one of its models, and what to send to it, over either RPC."""
+    """A server, one of its models, and the inputs to send to it, over either RPC."""
 
     options: Options
 
     def call(self, method: str, **fields: Any) -> Any:
-        """The GrpsMessage that answers one; the RPC itself must succeed."""
+        """Return the GrpsMessage of the response; the RPC itself must succeed."""
         raise NotImplementedError
 
     def reach(self) -> None:
-        """Raises OSError if nothing answers at the address."""
+        """Raise OSError if no server answers at the address."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close open connections."""
         raise NotImplementedError
 
     @basis
@@ -62,12 +62,12 @@ R = TypeVar("R", bound=GrpsRpcServer)
 
 
 def grps_message(**fields: Any) -> Any:
-    """A GrpsMessage."""
+    """Return a GrpsMessage."""
     return message(GRPS, MESSAGE)(**fields)
 
 
 def generic(tensor: Sample) -> Any:
-    """A GenericTensor."""
+    """Return a GenericTensor."""
     values = [as_bytes(each).decode() for each in tensor.values] if tensor.datatype == "BYTES" else tensor.values
     number = 1 + list(DTYPES).index(tensor.datatype)
     kind = message(GRPS, "grps.protos.v1.GenericTensor")
@@ -75,18 +75,18 @@ def generic(tensor: Sample) -> Any:
 
 
 def succeeded(answer: Any, what: str) -> Any:
-    """The answer, whose status must be SUCCESS."""
+    """Return the response, whose status must be SUCCESS."""
     grps.judge_status(answer.status.code, answer.status.status, answer.status.msg, what)
     return answer
 
 
 def failed(answer: Any, what: str, *codes: int, lenient: bool = False) -> None:
-    """Fail unless the status of the answer is FAILURE."""
+    """Fail unless the status of the response is FAILURE."""
     grps.judge_failure(answer.status.code, answer.status.status, answer.status.msg, what, codes, lenient)
 
 
 def outputs(answer: Any) -> list[tuple[str, str, list[Any]]]:
-    """Name, dtype and elements of each tensor."""
+    """Return name, dtype and elements of each tensor."""
     found = []
     for each in answer.gtensors.tensors:
         require(1 <= each.dtype <= len(DTYPES), f"tensor {each.name!r} has the dtype {each.dtype}")
@@ -209,7 +209,7 @@ def _add_input_errors(suite: Suite[R]) -> None:
 
 
 def decode(raw: bytes, method: str) -> Any:
-    """A GrpsMessage from bytes; the check fails if they are none."""
+    """Return a GrpsMessage from bytes; the check fails if the bytes are invalid."""
     answer = grps_message()
     try:
         answer.ParseFromString(raw)

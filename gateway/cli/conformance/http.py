@@ -9,12 +9,12 @@ from gateway.cli.conformance.check import Options, Transcript, fail
 from gateway.core.frozen import frozen
 
 MAX_BODY = 64 << 20
-"""The most bytes of a reply's body."""
+"""Maximum size of a reply's body, in bytes."""
 
 
 @frozen
 class HttpReply:
-    """Names of `headers` are in lower case."""
+    """A reply. Names of `headers` are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -22,7 +22,7 @@ class HttpReply:
 
     @property
     def json(self) -> Any:
-        """The body as JSON; the check fails if it is not, as for NaN and Infinity."""
+        """Return the body as JSON; the check fails if it is not JSON, including NaN and Infinity."""
         try:
             return json.loads(self.body, parse_constant=_no_json)
         except ValueError as error:
@@ -30,7 +30,7 @@ class HttpReply:
 
     @property
     def document(self) -> Any:
-        """The body as JSON; None if it is not JSON."""
+        """Return the body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body, parse_constant=_no_json)
         except ValueError:
@@ -38,7 +38,7 @@ class HttpReply:
 
     @property
     def object(self) -> dict[str, Any]:
-        """The body as a JSON object."""
+        """Return the body as a JSON object."""
         document = self.json
         if not isinstance(document, dict):
             fail(f"status {self.status}: the body is not a JSON object")
@@ -46,7 +46,8 @@ class HttpReply:
 
 
 class HttpServer:
-    """The client for a server under test, over HTTP/1.1. Each request has its own connection, but for `kept_alive`."""
+    """The client for a server under test, over HTTP/1.1. Each request has its own connection, except in
+    `kept_alive`."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         parts = urlsplit(address if "://" in address else f"http://{address}")
@@ -70,17 +71,17 @@ class HttpServer:
         pass
 
     def get(self, path: str) -> HttpReply:
-        """The reply to a GET."""
+        """Return the reply to a GET."""
         return self.request("GET", path)
 
     def post(self, path: str, document: Any, **headers: str) -> HttpReply:
-        """The reply to a POST of JSON, or of bytes as they are. Underscores in header names become hyphens."""
+        """Return the reply to a POST of JSON, or of unchanged bytes. Underscores in header names become hyphens."""
         body = document if isinstance(document, bytes) else json.dumps(document).encode()
         named = {"Content-Type": "application/json", **{key.replace("_", "-"): each for key, each in headers.items()}}
         return self.request("POST", path, body, named)
 
     def request(self, method: str, path: str, body: bytes | None = None, headers: Any = None) -> HttpReply:
-        """The reply to one request on a connection of its own."""
+        """Return the reply to one request on a connection of its own."""
         connection = self._connection()
         try:
             return self._exchanged(connection, method, path, body, dict(headers or {}))
@@ -88,7 +89,7 @@ class HttpServer:
             connection.close()
 
     def chunked(self, path: str, body: bytes, content_type: str = "application/json") -> HttpReply:
-        """The reply to a POST whose body is sent in two chunks, without a Content-Length."""
+        """Return the reply to a POST whose body is sent in two chunks, without a Content-Length."""
         connection, half = self._connection(), len(body) // 2
         headers = {"Content-Type": content_type, "Transfer-Encoding": "chunked"}
         try:
@@ -100,12 +101,12 @@ class HttpServer:
             connection.close()
 
     def kept_alive(self, method: str, path: str, body: bytes | None = None) -> tuple[HttpReply, HttpReply | None]:
-        """The replies to the same request twice on one connection. The second is None if the server said that there
-        would be none, by `Connection: close`."""
+        """Return the replies to the same request twice on one connection. The second is None if the server announced,
+        with `Connection: close`, that it would close the connection."""
         connection, headers = self._connection(), {} if body is None else {"Content-Type": "application/json"}
         try:
             first = self._exchanged(connection, method, path, body, headers)
-            if connection.sock is None:  # http.client closed it, since the reply said so
+            if connection.sock is None:  # http.client closed it, because the reply said so
                 return first, None
             connection.auto_open = 0
             return first, self._exchanged(connection, method, path, body, headers)

@@ -1,4 +1,4 @@
-"""The inputs that checks send: made from a signature, or from the option `--input`."""
+"""The inputs that checks send: generated from a signature, or from the option `--input`."""
 
 import re
 import struct
@@ -15,17 +15,18 @@ FORMATS = {
     "BOOL": "?", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
     "INT8": "b", "INT16": "h", "INT32": "i", "INT64": "q", "FP16": "e", "FP32": "f", "FP64": "d",
 }  # fmt: skip
-"""V2's datatypes of fixed size, as `struct` packs their elements."""
+"""V2's datatypes of fixed size, with the letters of `struct` for their elements."""
 DATATYPES = (*FORMATS, "BYTES")
 MAX_ELEMENTS = 1_000_000
-"""The checks make no larger input."""
+"""Maximum number of elements of a generated input."""
 
 _SYNTAX = re.compile(r"(?P<name>[^=]*)=(?P<datatype>[A-Z0-9]+)\[(?P<shape>[-0-9, ]*)\](?::(?P<values>.*))?", re.DOTALL)
 
 
 @frozen
 class InputSpec:
-    """An input of a model. Dimensions of -1 are free. `values` are what to send, by `--input`; else they are made."""
+    """An input of a model. Dimensions of -1 are free. `values` are the values to send, from `--input`; else they are
+    generated."""
 
     name: str
     datatype: str
@@ -44,17 +45,18 @@ class Sample:
 
     @property
     def raw(self) -> bytes:
-        """Little-endian, row-major; BYTES with the length in 4 bytes before each element, as in V2."""
+        """Return the raw bytes: little-endian, row-major; BYTES with the length in 4 bytes before each element, like in
+        V2."""
         return packed(self.datatype, self.values)
 
     @property
     def nested(self) -> Any:
-        """The values as lists in lists, by the shape."""
+        """Return the values as lists in lists, by the shape."""
         return nest(self.values, self.shape)
 
 
 def sample(spec: InputSpec) -> Sample:
-    """A tensor for an input. Free dimensions are 2, but 1 where they come first of several: one row.
+    """Return a tensor for an input. Free dimensions are 2, but 1 if they are the first of several: one row.
 
     Raises:
         ValueError: the input is too large, or its datatype is unknown.
@@ -72,10 +74,10 @@ def sample(spec: InputSpec) -> Sample:
 
 
 def parse_input(text: str) -> InputSpec:
-    """`x=FP64[-1,3]`, or with values `x=FP64[1,3]:0.5,1,2`.
+    """Parse `x=FP64[-1,3]`, or with values `x=FP64[1,3]:0.5,1,2`.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: the text has another format.
     """
     match = _SYNTAX.fullmatch(text)
     if match is None or match["datatype"] not in DATATYPES:
@@ -95,14 +97,14 @@ def parse_input(text: str) -> InputSpec:
 
 
 def packed(datatype: str, values: Sequence[Any]) -> bytes:
-    """Little-endian, row-major; BYTES with the length in 4 bytes before each element."""
+    """Return raw bytes: little-endian, row-major; BYTES with the length in 4 bytes before each element."""
     if datatype == "BYTES":
         return b"".join(struct.pack("<I", len(raw)) + raw for raw in map(as_bytes, values))
     return struct.pack(f"<{len(values)}{FORMATS[datatype]}", *values)
 
 
 def unpacked(datatype: str, raw: bytes) -> Values:
-    """The reverse of `packed`; BYTES stay bytes.
+    """Return the reverse of `packed`; BYTES stay bytes.
 
     Raises:
         ValueError: the bytes are not a whole number of elements.
@@ -116,7 +118,7 @@ def unpacked(datatype: str, raw: bytes) -> Values:
 
 
 def nest(values: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Values as lists in lists, by the shape."""
+    """Return values as lists in lists, by the shape."""
     if not shape:
         return values[0]
     size = prod(shape[1:])
@@ -124,12 +126,12 @@ def nest(values: Sequence[Any], shape: Sequence[int]) -> Any:
 
 
 def flat(data: Any) -> Values:
-    """The elements of lists in lists."""
+    """Return the elements of lists in lists."""
     return [element for each in data for element in flat(each)] if isinstance(data, list) else [data]
 
 
 def same(datatype: str, ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
-    """Whether two lists have the same elements, within the precision of the datatype."""
+    """Return whether two lists have the same elements, within the precision of the datatype."""
     if len(ours) != len(theirs):
         return False
     if datatype == "BYTES":
@@ -139,7 +141,7 @@ def same(datatype: str, ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
 
 
 def as_bytes(element: Any) -> bytes:
-    """An element of a BYTES tensor."""
+    """Return an element of a BYTES tensor."""
     return element if isinstance(element, bytes) else str(element).encode()
 
 

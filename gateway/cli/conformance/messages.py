@@ -1,5 +1,5 @@
-"""Protobuf's messages for the checks: Google's protobuf package and the descriptors that protoc compiled. The gateway's
-own encoding of hot messages has no part in it."""
+"""Protobuf messages for the checks: Google's protobuf package and the descriptors compiled by protoc. The checks do not
+use the gateway's own encoding of frequent messages."""
 
 from functools import cache
 from importlib.resources import files
@@ -16,7 +16,7 @@ GRPC = "transports/grpc/descriptors.binpb"
 
 @cache
 def message(path: str, name: str) -> Any:
-    """The class of the message with the full name, of the descriptors in a file of the package."""
+    """Return the class of the message with the full name, from the descriptors in a file of the package."""
     return message_factory.GetMessageClass(_pool(path).FindMessageTypeByName(name))
 
 

@@ -1,5 +1,5 @@
-"""Checks of MIP servers. Sections are headings of KubeMo's protocol text; the numbers, which it lacks, are those of
-KubeMo's code. Inputs are described with --input, since MIP has no metadata: the shapes are those of one example."""
+"""Checks of MIP servers. Sections are headings of KubeMo's protocol text; numbers that it lacks are from KubeMo's code.
+Inputs are described with --input, because MIP has no metadata: the shapes are the shapes of one example."""
 
 import json
 import struct
@@ -18,12 +18,12 @@ REQUEST, RESPONSE = 0, 1
 TEXT, JSON, IMAGE = 1, 2, 3
 ERRORS = ("ERROR_PROTOCOL", "ERROR_SUBTYPE", "ERROR_METHOD", "ERROR_MEMORY", "ERROR_SHAPE", "ERROR_INTERNAL")
 MAX_PAYLOAD = 64 << 20
-"""The most bytes of a reply."""
+"""Maximum size of a reply, in bytes."""
 
 
 @frozen
 class Packet:
-    """A packet that was received."""
+    """A received packet."""
 
     version: int
     kind: int
@@ -43,10 +43,11 @@ class InferenceReply:
 
 
 class MipServer(SocketServer):
-    """A server of one model. Each request has its own connection, as those of KubeMo's client."""
+    """A server of one model. Each request has its own connection, like in KubeMo's client."""
 
     def exchange(self, packet: bytes, finish: bool = False) -> Packet | None:
-        """The reply to a packet; None if the server closes without one. `finish`: say that nothing follows."""
+        """Return the reply to a packet; None if the server closes without a reply. `finish`: announce that nothing
+        follows."""
         with self.connection() as connection:
             connection.send(packet)
             if finish:
@@ -60,7 +61,7 @@ class MipServer(SocketServer):
         return [sample(each) for each in self.options.inputs]
 
     def packet(self, examples: int = 1) -> bytes:
-        """An inference of so many equal examples."""
+        """Return an inference of this many equal examples."""
         row = [_element(each) for each in self.tensors]
         return inference(len(row), examples, row * examples)
 
@@ -74,13 +75,13 @@ check = SUITE.check
 
 
 def inference(inputs: int, size: int, elements: list[tuple[int, bytes]]) -> bytes:
-    """An inference request; n-output is 0, as in the requests of KubeMo's client."""
+    """Return an inference request; n-output is 0, like in the requests of KubeMo's client."""
     payload = COUNTS.pack(inputs, 0, size) + b"".join(TLV.pack(kind, len(data)) + data for kind, data in elements)
     return HEADER.pack(0, INFERENCE, REQUEST, 0, len(payload)) + payload
 
 
 def read(connection: Bytes) -> Packet | None:
-    """The next packet; None if the connection ends."""
+    """Return the next packet; None if the connection ends."""
     head = connection.read(HEADER.size)
     if len(head) < HEADER.size:
         require(not head, f"{len(head)} bytes, and then the end; a header has {HEADER.size}")
@@ -93,7 +94,7 @@ def read(connection: Bytes) -> Packet | None:
 
 
 def batch(packet: Packet | None) -> InferenceReply:
-    """The payload of a reply that must be an inference response."""
+    """Return the payload of a reply that must be an inference response."""
     if packet is None:
         fail("the connection was closed without a reply")
     if packet.kind == ERROR:

@@ -35,7 +35,7 @@ class Report:
 
 
 def lines(outcome: Outcome, width: int, colours: bool) -> list[str]:
-    """The rows of one check: verdict, id and reason, and for a failure the rule and the messages."""
+    """Return the rows of one check: verdict, id and reason, and for a failure the rule and the messages."""
     verdict = f"{outcome.verdict:{WIDTH}}"
     if colours:
         verdict = f"\033[{COLOURS[outcome.verdict]}m{verdict}\033[0m"
@@ -49,14 +49,14 @@ def lines(outcome: Outcome, width: int, colours: bool) -> list[str]:
 
 
 def summary(report: Report) -> str:
-    """How many checks have each verdict, and how many requests they took."""
+    """Return how many checks have each verdict, and how many requests they sent."""
     counts = Counter(each.verdict for each in report.outcomes)
     parts = ", ".join(f"{counts[each]} {each}" for each in Verdict if counts[each]) or "no checks"
     return f"{report.protocol} at {report.address}: {parts}; {report.requests} requests"
 
 
 def as_json(report: Report) -> str:
-    """One object with `protocol`, `address`, `requests`, `passed` and `checks`."""
+    """Return one object with `protocol`, `address`, `requests`, `passed` and `checks`."""
     checks = [
         {
             "id": each.id,
@@ -74,8 +74,8 @@ def as_json(report: Report) -> str:
 
 
 def as_junit(report: Report) -> str:
-    """JUnit's XML. What is not applicable or not tested is `skipped`; a deviation passes, with its reason in
-    `system-out`, since JUnit has no word for it."""
+    """Return JUnit's XML. Checks that are not applicable or not tested are `skipped`; a deviation passes, with its
+    reason in `system-out`, because JUnit has no verdict for it."""
     skipped = (Verdict.NOT_APPLICABLE, Verdict.NOT_TESTED)
     counts = {
         "tests": len(report.outcomes),
@@ -111,5 +111,6 @@ def _count(outcomes: Sequence[Outcome], *verdicts: Verdict) -> int:
 
 
 def _printable(text: str, also: str = "") -> str:
-    """Without control characters: the text of a server is neither a terminal's business nor XML's."""
+    """Return a text without control characters, because terminals and XML must not get a server's control
+    characters."""
     return "".join(each if each.isprintable() or each in also else " " for each in text)

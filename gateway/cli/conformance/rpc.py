@@ -44,7 +44,8 @@ class RpcServer:
         self._channel.close()
 
     def send(self, method: str, request: Any) -> RpcReply:
-        """The reply to one message, or to bytes that are not a valid one; `method` is `/package.Service/Method`."""
+        """Return the reply to one message, or to bytes that are not a valid message; `method` is
+        `/package.Service/Method`."""
         raw = request if isinstance(request, bytes) else request.SerializeToString()
         self._transcript.send(method, repr(raw[:200]) if isinstance(request, bytes) else str(request))
         try:
@@ -54,7 +55,7 @@ class RpcServer:
         return RpcReply("OK", "", (reply,))
 
     def stream(self, method: str, requests: Sequence[Any]) -> RpcReply:
-        """The replies to messages on one bidirectional stream."""
+        """Return the replies to messages on one bidirectional stream."""
         for each in requests:
             self._transcript.send(method, str(each))
         messages = []
@@ -68,7 +69,7 @@ class RpcServer:
         return RpcReply("OK", "", tuple(messages))
 
     def note(self, message: Any) -> None:
-        """Note a decoded reply."""
+        """Record a decoded reply."""
         self._transcript.receive("OK", str(message))
 
     def _failed(self, error: Any) -> RpcReply:

@@ -1,4 +1,4 @@
-"""Addresses and connections of the checks that need no HTTP."""
+"""Addresses and connections of the checks without HTTP."""
 
 import socket
 
@@ -6,10 +6,10 @@ from gateway.cli.conformance.check import Options, Transcript, readable
 
 
 def target(address: str, *schemes: str) -> str:
-    """`host:port`, or `unix:///path`, without one of the `schemes`.
+    """Return `host:port`, or `unix:///path`, without one of the `schemes`.
 
     Raises:
-        ValueError: the address has another form.
+        ValueError: the address has another format.
     """
     scheme, separator, rest = address.rpartition("://")
     if scheme == "unix" and rest.startswith("/"):
@@ -22,7 +22,7 @@ def target(address: str, *schemes: str) -> str:
 
 
 def connect(place: str, timeout: float) -> socket.socket:
-    """A connection to a `target`."""
+    """Return a connection to a `target`."""
     if place.startswith("unix://"):
         connection = socket.socket(socket.AF_UNIX)
         try:
@@ -37,7 +37,7 @@ def connect(place: str, timeout: float) -> socket.socket:
 
 
 class Bytes:
-    """A connection for raw bytes, whose messages are noted in the transcript."""
+    """A connection for raw bytes, whose messages are recorded in the transcript."""
 
     def __init__(self, place: str, timeout: float, transcript: Transcript) -> None:
         self._socket = connect(place, timeout)
@@ -51,7 +51,7 @@ class Bytes:
         self._socket.close()
 
     def send(self, data: bytes, requests: int = 1) -> None:
-        """Send bytes; `requests` is how many requests they are."""
+        """Send bytes that contain this number of `requests`."""
         self._transcript.send("", data.hex() if len(data) < 200 else readable(data[:200]))
         self._transcript.requests += requests - 1
         self._socket.sendall(data)
@@ -65,7 +65,7 @@ class Bytes:
             self._socket.sendall(piece)
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes; fewer if the other side closes before."""
+        """Return exactly this many bytes; fewer if the other side closes before."""
         received = b""
         while len(received) < size and (piece := self._socket.recv(min(size - len(received), 1 << 20))):
             received += piece
@@ -78,10 +78,10 @@ class Bytes:
 
 
 class SocketServer:
-    """A server under test that is reached by connections for raw bytes."""
+    """A server under test with connections for raw bytes."""
 
     schemes: tuple[str, ...] = ("tcp",)
-    """Those that its address may have."""
+    """The accepted schemes of its address."""
 
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         self._place = target(address, *self.schemes)
@@ -89,12 +89,12 @@ class SocketServer:
         self._transcript = transcript
 
     def reach(self) -> None:
-        """Raises OSError if nothing answers at the address."""
+        """Raise OSError if no server answers at the address."""
         connect(self._place, self.options.timeout).close()
 
     def close(self) -> None:
-        """Nothing is open between two requests."""
+        """Do nothing: no connection is open between two requests."""
 
     def connection(self) -> Bytes:
-        """A new connection."""
+        """Return a new connection."""
         return Bytes(self._place, self.options.timeout, self._transcript)

@@ -32,15 +32,15 @@ LISTS = {
 
 
 class TensorFlowServer(RpcServer):
-    """A server, one of its models, and what to send to it."""
+    """A server, one of its models, and the inputs to send to it."""
 
     def ask(self, method: str, **fields: Any) -> RpcReply:
-        """The reply of a call that may fail."""
+        """Return the reply of a call that can fail."""
         service = MODELS if method == "GetModelStatus" else PREDICTION
         return self.send(service + method, _message(REQUESTS[method])(**fields))
 
     def decoded(self, method: str, reply: RpcReply) -> Any:
-        """The message of a reply that must be OK."""
+        """Return the message of a reply that must be OK."""
         if reply.code != "OK":
             fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
         response = _message(RESPONSES[method])()
@@ -91,7 +91,8 @@ class TensorFlowServer(RpcServer):
         return found
 
     def predict(self, tensors: list[Sample] | None = None, *, lists: bool = False, **more: Any) -> RpcReply:
-        """The reply to inputs in `tensor_content`, or in lists; `more` are other fields, `spec` those of ModelSpec."""
+        """Return the reply to inputs in `tensor_content`, or in lists; `more` are other fields, `spec` the fields of
+        ModelSpec."""
         given = self.tensors if tensors is None else tensors
         inputs = {each.name: _proto(each, lists=lists) for each in given}
         spec = {"name": self.model, **more.pop("spec", {})}
@@ -117,7 +118,7 @@ def _number(datatype: str) -> int:
 
 
 def _proto(tensor: Sample, *, lists: bool, values: Values | None = None) -> Any:
-    """The TensorProto of a tensor; `values` in place of its own."""
+    """Return the TensorProto of a tensor; `values` replaces the tensor's own values."""
     made = message(TENSORFLOW, "tensorflow.TensorProto")(dtype=TYPES[tensor.datatype])
     made.tensor_shape.SetInParent()
     for size in tensor.shape:
@@ -364,7 +365,7 @@ def no_examples(server: TensorFlowServer) -> None:
 @check("error.malformed", "PredictionService / Predict", "requests are protobuf messages")
 def malformed(server: TensorFlowServer) -> None:
     reply = server.send(f"{PREDICTION}Predict", b"\x0a\xff\xff\xff\xff\x0fx")
-    _is_refused(reply, "bytes that are no protobuf message", "INTERNAL", "INVALID_ARGUMENT")
+    _is_refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
 
 
 @check("error.unknown-method", "PredictionService", "gRPC: a method that the service does not have is UNIMPLEMENTED")
@@ -389,7 +390,7 @@ def health_service(server: TensorFlowServer) -> None:
 
 
 def _is_refused(reply: RpcReply, what: str, *codes: str) -> None:
-    """The reply is an error, with INVALID_ARGUMENT or one of `codes`."""
+    """Check that the reply is an error, with INVALID_ARGUMENT or one of `codes`."""
     codes = codes or ("INVALID_ARGUMENT",)
     if reply.code == "OK":
         fail(f"{what}: accepted with OK")
@@ -400,7 +401,7 @@ def _is_refused(reply: RpcReply, what: str, *codes: str) -> None:
 
 
 def _outputs(answer: Any) -> dict[str, tuple[str, Values]]:
-    """Datatype and elements of each output."""
+    """Return datatype and elements of each output."""
     require(answer.outputs, "the response has no outputs")
     known = {_number(each): each for each in TYPES}
     found = {}

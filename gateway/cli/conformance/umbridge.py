@@ -8,9 +8,9 @@ from gateway.cli.conformance.http import HttpReply, HttpServer
 from gateway.cli.conformance.inputs import sample
 
 STEP = 1e-6
-"""Of the finite differences, relative to the input's size."""
+"""Step size of the finite differences, relative to the input's size."""
 TOLERANCE = 1e-3
-"""How far a derivative may be from its finite difference, relative to its size."""
+"""Maximum difference between a derivative and its finite difference, relative to its size."""
 UNKNOWN = "no-such-model"
 
 Vector = list[float]
@@ -50,12 +50,12 @@ class UmbridgeServer(HttpServer):
 
     @basis
     def point(self) -> Point:
-        """A vector for each input: those of --input, else 0.25, 0.5, 0.75, ..."""
+        """A vector for each input: the vectors of --input, else 0.25, 0.5, 0.75, ..."""
         given = [[float(each) for each in sample(spec).values] for spec in self.options.inputs]
         return given or [[0.25 * (1 + at % 4) for at in range(size)] for size in self.input_sizes]
 
     def ask(self, operation: str, **more: Any) -> dict[str, Any]:
-        """The answer to an operation on the model, which must succeed."""
+        """Return the response to an operation on the model, which must succeed."""
         reply = self.post(f"/{operation}", {"name": self.model, "config": {}, **more})
         if reply.status != 200 or "error" in reply.object:
             fail(f"/{operation}: status {reply.status} for a valid request; expected 200")
@@ -96,7 +96,7 @@ check = SUITE.check
 def info_version(server: UmbridgeServer) -> None:
     version = server.info.get("protocolVersion")
     require(version is not None, "there is no `protocolVersion`")
-    # The table says String, but the project's clients and servers have a number.
+    # The table says String, but the project's clients and servers use a number.
     if version == "1.0":
         deviate(
             "`protocolVersion` is a string, as the table says; the Python and C++ clients accept the number 1.0 only"
@@ -243,7 +243,7 @@ def hessian(server: UmbridgeServer) -> None:
         body = {"name": server.model, "config": {}, "input": point, "inWrt": 0, "outWrt": 0, "sens": sens}
         sides.append(server.post("/Gradient", body).object.get("output", []))
     if not all(len(each) == size for each in sides):
-        return  # told by the checks of the gradient
+        return  # reported by the checks of the gradient
     slope = [(more - less) / (2 * STEP) for more, less in zip(*sides, strict=True)]
     _agree(_dot(found, direction), _dot(slope, direction), "vec * (H vec)", "differences of gradients")
 
@@ -352,7 +352,7 @@ def long_name(server: UmbridgeServer) -> None:
 
 
 def _is_error(reply: HttpReply, type_: str, what: str) -> None:
-    """The reply is an error of the specification's form."""
+    """Check that the reply is an error in the specification's format."""
     if reply.status == 200:
         fail(f"{what}: status 200; expected 400 and an error of type {type_}")
     document = reply.document
@@ -376,13 +376,13 @@ def _moved(point: Point, direction: Vector, step: float) -> Point:
 
 
 def _difference(server: UmbridgeServer, direction: Vector) -> Vector:
-    """The derivative of output 0 along a direction of input 0, by a central difference."""
+    """Return the derivative of output 0 along a direction of input 0, by a central difference."""
     more, less = (server.evaluate(_moved(server.point, direction, sign * STEP))[0] for sign in (1, -1))
     return [(a - b) / (2 * STEP) for a, b in zip(more, less, strict=True)]
 
 
 def _agree(found: float, expected: float, what: str, other: str) -> None:
-    if not abs(found - expected) <= TOLERANCE * max(1.0, abs(expected)):  # so that NaN fails
+    if not abs(found - expected) <= TOLERANCE * max(1.0, abs(expected)):  # NaN must fail
         fail(f"{what} is {found:.6g}; {other} give {expected:.6g}")
 
 

@@ -1,5 +1,5 @@
 """Checks of V1 servers: KServe's V1 protocol, which is TensorFlow Serving's REST API without its versions and columns.
-Sections name the text and its heading."""
+Sections name the document and its heading."""
 
 import json
 from typing import Any
@@ -45,10 +45,10 @@ class V1RestServer(HttpServer):
 
     @basis
     def tensors(self) -> list[Sample]:
-        """A batch for each input, whose rows are all equal in number."""
+        """A batch for each input; all have the same number of rows."""
         specs = self.options.inputs or tuple(self._described())
         if not specs:
-            not_tested("the server tells no signature; describe the inputs with --input NAME=DATATYPE[SHAPE]")
+            not_tested("the server reports no signature; describe the inputs with --input NAME=DATATYPE[SHAPE]")
         try:
             return [sample(each) for each in specs]
         except ValueError as error:
@@ -56,7 +56,7 @@ class V1RestServer(HttpServer):
 
     @basis
     def rows(self) -> list[Any]:
-        """The instances: bare values for one input, else objects."""
+        """The instances: plain values for one input, else objects."""
         if any(not each.shape for each in self.tensors):
             not_tested("an input has no dimension for rows; describe it with --input NAME=DATATYPE[ROWS,...]")
         if len(self.tensors) == 1:
@@ -137,7 +137,7 @@ def rows(server: V1RestServer) -> None:
 def two_rows(server: V1RestServer) -> None:
     found = _predictions(server.predict({"instances": server.rows[:1] * 2}), 2)
     require(_equal(found[0], found[1]), "two equal instances have different predictions")
-    require(_equal(found[0], server.predictions[0]), "an instance has another prediction beside a second one")
+    require(_equal(found[0], server.predictions[0]), "an instance has another prediction next to a second one")
 
 
 @check("predict.again", "KServe V1: Predict", "the same instances have the same predictions")
@@ -182,7 +182,7 @@ def version(server: V1RestServer) -> None:
     if isinstance(spec, dict) and spec.get("model_spec", {}).get("version"):
         versions.append(spec["model_spec"]["version"])
     if not versions:
-        not_applicable("the server tells no versions")
+        not_applicable("the server reports no versions")
     reply = server.post(f"{server.path}/versions/{versions[0]}:predict", {"instances": server.rows})
     found = _predictions(reply, len(server.rows))
     require(found, "no predictions")
@@ -228,7 +228,7 @@ def no_list(server: V1RestServer) -> None:
 @check("error.ragged", "TensorFlow Serving: Predict", "instances are rows of one shape")
 def ragged(server: V1RestServer) -> None:
     if len(server.tensors) != 1 or len(server.tensors[0].shape) < 2:
-        not_applicable("the rows are no arrays")
+        not_applicable("the rows are not arrays")
     row = server.rows[0]
     _is_error(server.predict({"instances": [row, row[:-1]]}), "rows of different lengths", 400)
 

@@ -1,4 +1,4 @@
-"""Parts that the checks of V2 over REST and over gRPC share: tensors by a signature."""
+"""Shared parts of the checks of V2 over REST and over gRPC: tensors from a signature."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ UNKNOWN_VERSION = "987654321"
 
 
 def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> list[Sample]:
-    """A tensor for each input: of --input, and else of the model's metadata."""
+    """Return a tensor for each input: from --input, else from the model's metadata."""
     specs = options.inputs or described()
     if not specs:
         not_tested("the model's metadata names no inputs; describe them with --input NAME=DATATYPE[SHAPE]")

@@ -19,18 +19,18 @@ CONTENTS = {
 
 
 class V2GrpcServer(RpcServer):
-    """A server, one of its models, and what to send to it."""
+    """A server, one of its models, and the inputs to send to it."""
 
     def call(self, method: str, **fields: Any) -> Any:
-        """The response of a call that must succeed."""
+        """Return the response of a call that must succeed."""
         return self.decoded(method, self.ask(method, **fields))
 
     def ask(self, method: str, **fields: Any) -> RpcReply:
-        """The reply of a call that may fail."""
+        """Return the reply of a call that can fail."""
         return self.send(SERVICE + method, message(V2, f"inference.{method}Request")(**fields))
 
     def decoded(self, method: str, reply: RpcReply) -> Any:
-        """The message of a reply that must be OK."""
+        """Return the message of a reply that must be OK."""
         if reply.code != "OK":
             fail(f"{method}: {reply.code}, {reply.details[:120]!r}; expected OK")
         response = message(V2, f"inference.{method}Response")()
@@ -65,17 +65,17 @@ class V2GrpcServer(RpcServer):
         )
 
     def request(self, tensors: list[Sample] | None = None, **more: Any) -> Any:
-        """A ModelInferRequest with raw contents."""
+        """Return a ModelInferRequest with raw contents."""
         tensors = self.tensors if tensors is None else tensors
         fields = {"model_name": self.model, "id": "1", "inputs": [_head(each) for each in tensors], **more}
         return message(V2, "inference.ModelInferRequest")(**{"raw_input_contents": [e.raw for e in tensors], **fields})
 
     def infer(self, **more: Any) -> Any:
-        """The response to the inputs in raw contents, which must succeed."""
+        """Return the response to the inputs in raw contents, which must succeed."""
         return self.decoded("ModelInfer", self.send(f"{SERVICE}ModelInfer", self.request(**more)))
 
     def refused(self, request: Any) -> RpcReply:
-        """The reply to a request that is wrong."""
+        """Return the reply to an invalid request."""
         return self.send(f"{SERVICE}ModelInfer", request)
 
     @basis
@@ -167,7 +167,7 @@ def one_form(server: V2GrpcServer) -> None:
     if server.answer.raw_output_contents and both:
         filled = [e.name for e in server.answer.outputs if e.HasField("contents") and e.contents.ByteSize()]
         require(not filled, f"outputs with raw and with typed contents: {', '.join(filled)}")
-        deviate(f"an empty `contents` beside raw contents: {', '.join(both)}")
+        deviate(f"an empty `contents` next to raw contents: {', '.join(both)}")
 
 
 @check("infer.outputs-described", "GRPC / Model Metadata", "the model's outputs")
@@ -360,7 +360,7 @@ def typed_size(server: V2GrpcServer) -> None:
 @check("error.malformed", "GRPC", "requests are protobuf messages")
 def malformed(server: V2GrpcServer) -> None:
     reply = server.send(f"{SERVICE}ModelInfer", b"\x0a\xff\xff\xff\xff\x0fx")
-    _is_refused(reply, "bytes that are no protobuf message", "INTERNAL", "INVALID_ARGUMENT")
+    _is_refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
 
 
 @check("error.unknown-method", "GRPC", "gRPC: a method that the service does not have is UNIMPLEMENTED")
@@ -397,7 +397,8 @@ def reflection(server: V2GrpcServer) -> None:
 
 
 def _is_refused(reply: RpcReply, what: str, *codes: str, lenient: bool = False) -> None:
-    """The reply is an error, with INVALID_ARGUMENT or one of `codes`. `lenient`: servers may accept such a request."""
+    """Check that the reply is an error, with INVALID_ARGUMENT or one of `codes`. `lenient`: servers can accept this
+    request."""
     codes = codes or ("INVALID_ARGUMENT", "NOT_FOUND") if lenient else codes or ("INVALID_ARGUMENT",)
     if reply.code == "OK":
         (deviate if lenient else fail)(f"{what}: accepted with OK")
@@ -408,7 +409,7 @@ def _is_refused(reply: RpcReply, what: str, *codes: str, lenient: bool = False) 
 
 
 def _outputs(answer: Any) -> dict[str, tuple[str, Values]]:
-    """Datatype and elements of each output."""
+    """Return datatype and elements of each output."""
     raw, outputs = answer.raw_output_contents, answer.outputs
     require(outputs, "the response has no outputs")
     require(len(raw) in (0, len(outputs)), f"{len(raw)} raw_output_contents for {len(outputs)} outputs")

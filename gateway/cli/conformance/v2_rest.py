@@ -15,7 +15,7 @@ LENGTH = "inference-header-content-length"
 
 
 class V2RestServer(HttpServer):
-    """A server, one of its models, and what to send to it."""
+    """A server, one of its models, and the inputs to send to it."""
 
     @basis
     def server_metadata(self) -> dict[str, Any]:
@@ -25,7 +25,8 @@ class V2RestServer(HttpServer):
 
     @basis
     def model(self) -> str:
-        """The model of --model, else the first that the server lists as ready: V2 itself has no list of models."""
+        """The model of --model, else the first model that the server lists as ready: V2 itself has no list of
+        models."""
         if self.options.model:
             return self.options.model
         index = self.post("/v2/repository/index", {"ready": True}).document
@@ -58,18 +59,18 @@ class V2RestServer(HttpServer):
 
     @basis
     def answer(self) -> dict[str, Any]:
-        """The reply to the plain request, with which other forms of it are compared."""
+        """The reply to the plain request, which is compared with other encodings of the request."""
         return self.infer()
 
     def infer(self, **more: Any) -> dict[str, Any]:
-        """The response to the inputs in JSON, which must succeed."""
+        """Return the response to the inputs in JSON, which must succeed."""
         if any(each.datatype == "FP16" for each in self.tensors):
             not_tested("an input is FP16, which is problematic to communicate in JSON, as the specification says")
         reply = self.post(f"{self.path}/infer", {"id": "1", "inputs": [_json(each) for each in self.tensors], **more})
         return _succeeded(reply)
 
     def binary(self, tensors: list[Sample], **more: Any) -> HttpReply:
-        """The reply to inputs in the binary form."""
+        """Return the reply to inputs in the binary format."""
         inputs = [{**_head(each), "parameters": {"binary_data_size": len(each.raw)}} for each in tensors]
         head = json.dumps({"id": "1", "inputs": inputs, **more}).encode()
         body = head + b"".join(each.raw for each in tensors)
@@ -468,7 +469,7 @@ def _is_healthy(reply: HttpReply) -> None:
 
 
 def _is_error(reply: HttpReply, what: str, lenient: bool = False) -> None:
-    """The reply is an error of the specification's form. `lenient`: servers may accept such a request."""
+    """Check that the reply is an error in the specification's format. `lenient`: servers can accept this request."""
     if reply.status == 200:
         (deviate if lenient else fail)(f"{what}: accepted with status 200")
     require(400 <= reply.status < 600, f"{what}: status {reply.status}; expected 4xx")
@@ -518,7 +519,7 @@ def _values(output: dict[str, Any]) -> Values:
 
 
 def _binary_outputs(reply: HttpReply) -> dict[str, tuple[str, Values]]:
-    """Datatype and elements of each output, whether they came in JSON or after it."""
+    """Return datatype and elements of each output, whether they came in JSON or after it."""
     require(reply.status == 200, f"status {reply.status}; expected 200")
     size = int(reply.headers.get(LENGTH, len(reply.body)))
     document = json.loads(reply.body[:size])

@@ -2,8 +2,8 @@
 
 - `probe`: the protocols of the server at an address, its server type and models (`gateway probe`).
 - `listing`: the models of a server with their signatures (`gateway models`).
-- `live`: whether the routes of a configuration fit the servers of its backends (`gateway check --live`).
+- `live`: whether the routes of a configuration match the servers of its backends (`gateway check --live`).
 
-What is concluded from replies (`recognition`, `fit`) and what is written (`stanza`, `file`) is pure; `asking` and
-`listing` send the questions.
+The interpretation of replies (`recognition`, `fit`) and the output (`stanza`, `file`) are pure; `asking` and `listing`
+send the queries.
 """

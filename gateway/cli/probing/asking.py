@@ -1,4 +1,4 @@
-"""Sends the questions of `recognition` to one address: few, small, one after the other on each transport."""
+"""Send the queries of `recognition` to one address: few, small, one after the other on each transport."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 
 _OK = 200
 MOST_SILENT = 2
-"""After so many questions without a reply nothing more is asked over a transport."""
+"""Maximum number of queries without a reply over one transport; after that the probe stops on this transport."""
 
 
 @frozen
 class ServerAccess:
-    """How servers are reached beyond their addresses: headers, credentials, TLS."""
+    """Access to servers in addition to their addresses: headers, credentials, TLS."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     key: str | None = None
     tls: Tls | None = None
 
     def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
-        """How the gateway itself would reach servers of `backend` for a client with these headers and this key: of the
-        headers it sends only those in `forward_headers`, and the backend's own; TLS is the backend's, if it has any."""
+        """Return the access that the gateway itself would use for servers of `backend` and a client with these headers
+        and this key: the client's headers in `forward_headers`, the backend's own headers, and the backend's TLS
+        settings, if any."""
         headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
         headers |= {name: each.get_secret_value() for name, each in backend.headers.items()}
         key = self.key if AUTHORIZATION.decode() in backend.forward_headers else None
@@ -47,43 +48,44 @@ class ServerAccess:
         return ServerAccess(headers, key, Tls(own.ca, own.certificate, own.key, own.server_name, verify=own.verify))
 
     def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
-        """The settings of a client of the candidate. Raises ValueError: a file, a header or the address is wrong."""
+        """Return the settings of a client of the candidate. Raises ValueError: a file, a header or the address is
+        wrong."""
         return self.settings_for(candidate.address, candidate.protocol.name, ServerKind(flavor))
 
     def settings_for(self, address: str, protocol: str, kind: ServerKind) -> ClientSettings:
-        """The settings of a client of the server at `address`; `protocol` is empty if the address names it. Raises
-        ValueError: as `settings`."""
+        """Return the settings of a client of the server at `address`; `protocol` is empty if the address names it.
+        Raises ValueError, like `settings`."""
         return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
 
 
 class ProbeReply(Enum):
-    """The replies to the questions about one wire form."""
+    """The kind of the replies to queries in one protocol."""
 
     SPOKEN = "spoken"
     REFUSED = "refused"
-    """An answer is refused without (other) credentials."""
+    """The server refuses to answer without (other) credentials."""
     OTHER = "other"
-    """Replies that are not of the wire form, or a broken connection."""
+    """Replies that do not belong to the protocol, or a broken connection."""
     SILENT = "silent"
     """No reply in time."""
 
 
 @frozen
 class FormFinding:
-    """The finding about one wire form, with the reason in words."""
+    """The finding about one protocol, with the reason in words."""
 
     candidate: FormCandidate
     heard: ProbeReply
     text: str = ""
     address: str = ""
-    """The address for a backend, where the wire form is spoken."""
+    """The address for a backend, if the server uses the protocol."""
 
 
 async def ask_transport(
     candidates: tuple[FormCandidate, ...], access: ServerAccess, seconds: float, model: str, findings: list[FormFinding]
 ) -> None:
-    """Ask about the wire forms of one transport in turn, `seconds` at most for each reply, and append what came of it
-    to `findings`. `model` is a model that the server may have."""
+    """Query the protocols of one transport one after the other, with at most `seconds` for each reply, and append the
+    results to `findings`. `model` is a model that the server might have."""
     silent = 0
     for candidate in candidates:
         if silent >= MOST_SILENT:
@@ -97,8 +99,8 @@ async def ask_transport(
 async def ask_forms(
     place: FormCandidate, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> tuple[FormFinding, ...]:
-    """The ready forms of `protocols` that the server at `place`, over HTTP, shows that it speaks. Each path is asked
-    once, `seconds` at most, and no more after a silence."""
+    """Return the built-in forms of `protocols` that the server at `place` uses over HTTP, according to its replies.
+    Each path is requested once, with at most `seconds` for each; after a request without a reply, the probe stops."""
     connector = connected(access.settings(place))
     replies: dict[str, Message] = {}
 
@@ -111,7 +113,7 @@ async def ask_forms(
     found: list[FormFinding] = []
     try:
         if (await reply(NOWHERE)).status == _OK:
-            return ()  # a web server that has a page for everything
+            return ()  # a web server that has a page for every path
         for name in (each for each in EVIDENCE if each in protocols):
             for each in EVIDENCE[name]:
                 message = await reply(each.path)
@@ -131,7 +133,8 @@ async def ask_forms(
 async def _ask(
     candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
 ) -> tuple[FormFinding, int]:
-    """The finding about a candidate, and how many got no reply; `patience` is the most of these."""
+    """Return the finding about a candidate, and the number of queries without a reply; `patience` is the maximum of
+    this number."""
     protocol = candidate.protocol
     try:
         settings = access.settings(candidate)
@@ -175,8 +178,8 @@ async def _one(
 
 
 def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:
-    """The address for a backend. A server that answers without a model's name at the root is one with a single model,
-    where the protocol tells these apart by the path."""
+    """Return the address for a backend. A server that answers without a model's name at the root has a single model, if
+    the protocol distinguishes these servers by the path."""
     one_at = candidate.protocol.traits.models.one_at
     rooted = f"{candidate.address}/" if "://" in candidate.address else f"http://{candidate.address}/"
     if one_at is None or question.request.model or one_at(candidate.address) or not one_at(rooted):

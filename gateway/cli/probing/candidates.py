@@ -1,13 +1,13 @@
-"""The wire forms that a server at an address can speak, by the way the address is written.
+"""The protocols that a server at an address can use, by the format of the address.
 
 | address | candidates |
 |---|---|
-| `HOST:PORT` | every wire form but those of `json:FORM` |
-| `http://HOST:PORT[/PATH]`, `https://...` | those over HTTP |
-| `grpcs://HOST:PORT` | those over gRPC |
-| `tcp://HOST:PORT`, `tcps://HOST:PORT` | those over byte streams |
-| `unix:///PATH`, `/PATH` | those over gRPC and byte streams |
-| `PROTOCOL://...`, `PROTOCOL+tls://...` | this one |
+| `HOST:PORT` | every protocol except `json:FORM` |
+| `http://HOST:PORT[/PATH]`, `https://...` | protocols over HTTP |
+| `grpcs://HOST:PORT` | protocols over gRPC |
+| `tcp://HOST:PORT`, `tcps://HOST:PORT` | protocols over byte streams |
+| `unix:///PATH`, `/PATH` | protocols over gRPC and byte streams |
+| `PROTOCOL://...`, `PROTOCOL+tls://...` | this protocol |
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ _EXPECTED = "expected HOST:PORT, http[s]://HOST:PORT[/PATH], unix:///PATH or PRO
 
 @frozen
 class FormCandidate:
-    """A wire form that may be spoken at an address, which is written as backends of the wire form have it."""
+    """A protocol that the server at an address might use. The address has the format of backends of this protocol."""
 
     protocol: Protocol
     address: str
 
     @property
     def transport(self) -> str:
-        """The transport of the wire form."""
+        """The transport of the protocol."""
         return self.protocol.transport
 
 
@@ -44,16 +44,16 @@ class Candidates:
 
     each: tuple[FormCandidate, ...]
     tls: bool
-    """The address says that the server is reached over TLS."""
+    """The address requires TLS."""
     open: bool
-    """The address says neither a scheme nor a protocol: TLS is worth a try."""
+    """The address has neither a scheme nor a protocol, so the probe also tries TLS."""
 
 
 def candidates(address: str, protocols: Mapping[str, Protocol], *, tls: bool = False) -> Candidates:
-    """The wire forms that `address` may stand for. `tls` asks for TLS where the address does not.
+    """Return the protocols that are possible for `address`. `tls` requests TLS if the address does not.
 
     Raises:
-        ValueError: it is no address; the text says what is wrong and what is expected.
+        ValueError: the address is invalid; the text says what is wrong and what is expected.
     """
     scheme, separator, rest = address.partition("://")
     name, _, _ = scheme.partition(TLS_MARK)

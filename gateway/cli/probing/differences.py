@@ -1,4 +1,4 @@
-"""Models that some servers of a backend have in other versions, or with other signatures, than others."""
+"""Models whose versions or signatures differ between servers of a backend."""
 
 from collections.abc import Iterator, Mapping
 
@@ -6,13 +6,13 @@ from gateway.cli.probing.listing import FoundModel, ServerModels
 from gateway.cli.probing.stanza import signature_text
 
 MOST_NAMED = 3
-"""The servers that a text names of each kind."""
+"""Maximum number of servers of each kind that a text names."""
 
 
 def differences(servers: Mapping[str, ServerModels], *, with_signatures: bool = True) -> Iterator[tuple[str, str]]:
-    """Each model that two servers have in different versions or signatures, with a text that says how they differ.
-    `servers`: the models of each server, by its address. Servers that do not tell versions or signatures differ from
-    nobody."""
+    """Yield each model that two servers have in different versions or signatures, with a text that describes the
+    difference. `servers`: the models of each server, by its address. Servers that do not report versions or signatures
+    are ignored."""
     models: dict[str, dict[str, FoundModel]] = {}
     for address, found in servers.items():
         for each in found.own:
@@ -27,7 +27,7 @@ def differences(servers: Mapping[str, ServerModels], *, with_signatures: bool = 
 
 
 def _shown(texts: Mapping[str, str]) -> str:
-    """Each text once, with the servers that have it."""
+    """Return each text once, with the servers that have it."""
     servers: dict[str, list[str]] = {}
     for at, text in texts.items():
         servers.setdefault(text, []).append(at)

@@ -1,4 +1,4 @@
-"""A commented configuration file, made of listeners and of servers that were probed."""
+"""A commented configuration file, made from listeners and from probed servers."""
 
 from collections.abc import Sequence
 
@@ -30,11 +30,11 @@ class WrittenListener:
     bind: str
     protocols: tuple[str, ...]
     model: str = ""
-    """The model of requests that name none; empty for none."""
+    """The model for requests without a model name; empty for none."""
 
 
 def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...]:
-    """Listeners for pairs of a protocol and an address. Protocols at the same address share a listener."""
+    """Return listeners for pairs of a protocol and an address. Protocols at the same address share a listener."""
     at: dict[str, list[str]] = {}
     for protocol, bind in pairs:
         named = at.setdefault(bind, [])
@@ -45,12 +45,12 @@ def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...
 
 
 def head() -> list[str]:
-    """The first lines of a file, which say what it is."""
+    """Return the first lines of a file, which describe it."""
     return _HEAD.splitlines()
 
 
 def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
-    """The listeners of the file."""
+    """Return the listeners of the file."""
     lines = ["listeners:                  # where clients connect; several protocols can share an address"]
     for each in listeners:
         protocols = ", ".join(quoted(name) if ":" in name else name for name in each.protocols)
@@ -60,7 +60,7 @@ def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
 
 
 def configuration(listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend]) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     lines = listener_lines(listeners)
     body = stanza(backends).replace("\nroutes:\n", f"\n\n{_AFTER}routes:\n")
     return f"{_HEAD}\n" + "\n".join(lines) + f"\n{_OPERATION}\n{body}"

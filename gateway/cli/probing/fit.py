@@ -1,6 +1,6 @@
-"""Whether a route fits a model as its server describes it. Nothing here sends anything.
+"""Checks whether a route matches a model as its server describes it. This module sends nothing.
 
-What is found is an error if calls cannot work, else a warning.
+A mismatch is an error if calls cannot work, else a warning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from gateway.policies import gather
 
 @frozen
 class Misfit:
-    """A mismatch: the place in the route (below the route), and the reason."""
+    """A mismatch: the location in the route (below the route), and the reason."""
 
     location: Location
     text: str
@@ -26,7 +26,7 @@ class Misfit:
 
 
 def missing_model(name: str, models: ServerModels, found: FoundModel | None, route_has_rewrite: bool) -> Misfit | None:
-    """The error for a model that the server does not have; None if it has it, or may have it."""
+    """Return the error for a model that the server does not have; None if the server has it, or might have it."""
     names = [each.name for each in models.models if each is not found]
     if found is not None and not found.error:
         return None
@@ -48,7 +48,8 @@ def _some(names: Sequence[str]) -> str:
 
 
 def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Misfit | None:
-    """The error for a version that the server does not have; None if it has it or tells none."""
+    """Return the error for a version that the server does not have; None if the server has it or reports no
+    versions."""
     if not version or not model.versions or version in model.versions:
         return None
     text = f"the server has no version {version!r} of {model.name!r}; it has {', '.join(model.versions)}"
@@ -58,8 +59,8 @@ def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Mis
 def of_gather(
     model: str, signature: Signature | None, most: int | None, settings: gather.Settings, rows: Rows
 ) -> Misfit | None:
-    """The warning for a model before which a policy `gather` does nothing, or makes smaller batches than it says.
-    `most`: the max_batch_size that the server tells."""
+    """Return the warning for a model for which a policy `gather` has no effect, or makes smaller batches than
+    configured. `most`: the max_batch_size that the server reports."""
     if most and settings.rows > most:
         text = f"the policy gather makes batches of at most {most} rows for {model!r}, the model's max_batch_size"
         return Misfit(("backend",), f"{text}, and not of {settings.rows} (gather.rows)", is_warning=True)
@@ -68,7 +69,7 @@ def of_gather(
     if not gather.takes_batches(signature):
         why = "not all of its tensors have a batch dimension, a first dimension of -1 before others"
     elif not most:
-        why = "the server does not tell a max_batch_size above 0, so its rows may be computed together"
+        why = "the server reports no max_batch_size above 0, so its rows might depend on each other"
     else:
         return None
     text = f"the policy gather does nothing for {model!r}: {why}"
@@ -79,7 +80,7 @@ def of_gather(
 def misfits(
     settings: RouteSettings, declared: Signature | None, told: Signature, clients: Sequence[Protocol]
 ) -> Iterator[Misfit]:
-    """The mismatches between a route, the signature that its server tells, and the wire forms of its clients."""
+    """Yield the mismatches between a route, the signature that its server reports, and the protocols of its clients."""
     if declared is not None:
         yield from _against_declared("inputs", declared.inputs, told.inputs)
         yield from _against_declared("outputs", declared.outputs, told.outputs)
@@ -119,7 +120,7 @@ def _same_shape(ours: Sequence[int], theirs: Sequence[int]) -> bool:
 
 
 def _unknown_names(settings: RouteSettings, told: Signature) -> Iterator[Misfit]:
-    """Names in `translate` that the server's model does not have."""
+    """Find names in `translate` that the server's model does not have."""
     inputs, outputs = [each.name for each in told.inputs], [each.name for each in told.outputs]
     used = (
         *(("inputs", inputs, ("translate", "rename", "inputs"), each.backend) for each in settings.rename.inputs),
@@ -133,7 +134,7 @@ def _unknown_names(settings: RouteSettings, told: Signature) -> Iterator[Misfit]
 
 
 def _of_client(client: Protocol, settings: RouteSettings, signature: Signature) -> Iterator[Misfit]:
-    """Tensors that clients of a wire form cannot send or get."""
+    """Find tensors that clients of a protocol cannot send or receive."""
     if settings.images is not None:
         return
     carried = client.traits.wire.datatypes

@@ -1,8 +1,8 @@
-"""Evidence that a server speaks a ready form of JSON: replies to GET requests that no other server gives. Nothing here
-sends anything.
+"""Evidence that a server uses a built-in JSON form: replies to GET requests that no other server sends. This module
+sends nothing.
 
-Forms whose servers tell nothing of themselves are not recognised: a container for Vertex AI or Hugging Face, and for
-SageMaker unless it has AWS's multi-model-server, answers 200 at its path for health, as any web server may.
+Forms whose servers have no distinctive replies are not recognized: a container for Vertex AI or Hugging Face, and for
+SageMaker unless it has AWS's multi-model-server, answers 200 at its health path, like any web server.
 """
 
 import re
@@ -22,19 +22,19 @@ Shows: TypeAlias = Callable[[Message], bool]
 
 @frozen
 class FormEvidence:
-    """A path, and whether the reply to a GET of it is one that servers of the form give."""
+    """A path, and whether the reply to a GET of it is typical for servers of the form."""
 
     path: str
     shows: Shows
 
 
 def _text(pattern: str) -> Shows:
-    """Whether the whole body is such a text."""
+    """Return a check whether the whole body is a text of this pattern."""
     return lambda reply: re.fullmatch(pattern.encode(), bytes(reply.body)[:1000]) is not None
 
 
 def _json(shows: Callable[[Any], bool]) -> Shows:
-    """Whether the body is JSON of this kind."""
+    """Return a check whether the body is JSON of this kind."""
 
     def judged(reply: Message) -> bool:
         try:
@@ -46,7 +46,7 @@ def _json(shows: Callable[[Any], bool]) -> Shows:
 
 
 def _titled(title: str) -> Shows:
-    """Whether the body is a description of an API with this title."""
+    """Return a check whether the body is an API description with this title."""
     return _json(lambda body: body["info"]["title"] == title)
 
 
@@ -56,11 +56,11 @@ _COG_STATES = ("UNKNOWN", "STARTING", "READY", "BUSY", "SETUP_FAILED", "DEFUNCT"
 
 EVIDENCE: Mapping[str, tuple[FormEvidence, ...]] = {
     "json:torchserve": (_MODEL_SERVER, FormEvidence("/api-description", _titled("TorchServe APIs"))),
-    # AWS's multi-model-server, which containers for SageMaker have, and from which TorchServe stems
+    # AWS's multi-model-server, which containers for SageMaker contain, and on which TorchServe is based
     "json:sagemaker": (_MODEL_SERVER, FormEvidence("/api-description", _titled("Model Server APIs"))),
     # /version has the version of MLflow in plain text, and /ping an empty line.
     "json:mlflow": (FormEvidence("/ping", _text("\n")), FormEvidence("/version", _text(r"[0-9]+(\.[0-9a-z]+)+\n?"))),
-    # A model that does not say how it is has the status "not implemented - assuming healthy".
+    # A model without a health check has the status "not implemented - assuming healthy".
     "json:seldon": (
         FormEvidence("/health/ping", _text("pong")),
         FormEvidence("/health/status", _json(lambda body: "meta" in body)),
@@ -83,6 +83,6 @@ EVIDENCE: Mapping[str, tuple[FormEvidence, ...]] = {
         ),
     ),
 }
-"""By the name of each form that can be recognised the replies that servers of it give, all of them."""
+"""For each recognizable form, by name, the replies that its servers send; all of them are required."""
 SILENT_TOO = frozenset({"json:sagemaker"})
-"""Forms of which only some servers can be recognised."""
+"""Forms of which only some servers are recognizable."""

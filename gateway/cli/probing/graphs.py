@@ -1,4 +1,4 @@
-"""The part of `gateway check --live` about `models`: whether the tensors of steps fit the models that servers have."""
+"""The part of `gateway check --live` about `models`: whether the tensors of steps match the models on the servers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from gateway.core.types import Headers, Request
 
 @frozen
 class GraphMisfit:
-    """Why a graph cannot be called, or cannot be checked (`is_warning`), and the place in the file."""
+    """The reason why a graph cannot be called, or cannot be checked (`is_warning`), and the position in the file."""
 
     graph: str
     location: Location
@@ -38,8 +38,8 @@ class GraphMisfit:
 async def graph_misfits(
     config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess
 ) -> Mapping[str, GraphMisfit | None]:
-    """By the names of the graphs: what does not fit, None if all does. The models of their steps are asked for their
-    metadata as requests of a client with `access` would; `seconds` for each graph."""
+    """Return mismatches by the names of the graphs, None if a graph has none. The metadata of their steps' models is
+    requested like for a client with `access`, within `seconds` for each graph."""
     assembly = _assembled(config, protocols)
     await assembly.discovery.start()
     assembly.start()

@@ -1,4 +1,4 @@
-"""The models of a server, with versions, states and signatures, asked for by `gateway.client`."""
+"""Query the models of a server, with versions, states and signatures, with `gateway.client`."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,13 +7,13 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import split_companion
 
 MOST_DESCRIBED = 100
-"""The models whose signatures are asked for."""
+"""Maximum number of models whose signatures are queried."""
 
 
 @frozen
 class FoundModel:
-    """One model: its versions, its state (empty where the protocol has none), and its signature, or why there is
-    none."""
+    """One model: its versions, its state (empty if the protocol has no states), and its signature, or the reason why it
+    is missing."""
 
     name: str
     versions: tuple[str, ...] = ()
@@ -25,8 +25,8 @@ class FoundModel:
 
 @frozen
 class ServerModels:
-    """A server's own description of itself and its models. `error`: why it has no list of models. `left_out`: the
-    models that were not asked for their signatures."""
+    """A server's own description of itself and its models. `error`: why the list of models is missing. `left_out`: the
+    models whose signatures were not queried."""
 
     server: ServerInfo | None = None
     models: tuple[FoundModel, ...] = ()
@@ -35,7 +35,7 @@ class ServerModels:
 
     @property
     def own(self) -> tuple[FoundModel, ...]:
-        """The models without the companions (`M.gradient`) of those that are there, too."""
+        """The models without the derivative models (`M.gradient`) of listed models."""
         names = {each.name for each in self.models}
         return tuple(each for each in self.models if _base(each.name) not in names)
 
@@ -52,8 +52,8 @@ async def list_models(
     most: int = MOST_DESCRIBED,
     on_progress: Callable[[int, int], None] = lambda done, all: None,
 ) -> ServerModels:
-    """The server's models; those in `names` where it has no list. Signatures are asked for one after the other;
-    `on_progress` is told how many of how many are done.
+    """Return the server's models; the models in `names` if it has no list. Signatures are queried one after the other;
+    `on_progress` gets the number of completed queries and the total.
 
     Raises:
         ClientError: ConnectError or Timeout, the server does not answer.
@@ -96,7 +96,7 @@ async def _server_or_none(client: AsyncClient) -> ServerInfo | None:
 
 
 def _merged(entries: Sequence[ModelEntry]) -> dict[str, FoundModel]:
-    """The models by name, each with all of its versions. The state is that of the first version that is ready."""
+    """Return the models by name, each with all of its versions. The state is the state of the first ready version."""
     found: dict[str, FoundModel] = {}
     for entry in entries:
         known = found.get(entry.name)

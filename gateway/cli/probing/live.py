@@ -1,5 +1,5 @@
-"""`gateway check --live`: whether the routes of a configuration fit the servers of its backends. Every fixed endpoint
-is asked for its models; nothing is served and no model is run."""
+"""`gateway check --live`: check whether the routes of a configuration match the servers of its backends. It queries the
+models of every fixed endpoint; it serves nothing and runs no model."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ class Row:
 
 @frozen
 class Live:
-    """The results of a live check: a row for each route and endpoint, and the findings with their places in the
+    """The results of a live check: a row for each route and endpoint, and the findings with their positions in the
     file."""
 
     rows: tuple[Row, ...]
@@ -57,14 +57,14 @@ class Live:
 
 @frozen
 class Answered:
-    """An endpoint's answer; `error`: why there is none."""
+    """An endpoint's response; `error`: why it is missing."""
 
     models: ServerModels
     error: str = ""
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
-    """The max_batch_size of the models of which it was asked."""
+    """The max_batch_size of the queried models."""
     is_own: bool = False
-    """It is a server of `reference`, which the gateway itself will start."""
+    """It is a server of `reference`, which the gateway itself starts."""
 
 
 async def check_live(
@@ -74,9 +74,9 @@ async def check_live(
     access: ServerAccess = AS_NOBODY,
     on_answer: Callable[[], None] = lambda: None,
 ) -> Live:
-    """Ask every endpoint and compare. `access` is that of a client of the gateway, of whose headers each backend gets
-    those in its `forward_headers`. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in
-    all. `on_answer` is called for each that has answered, or not in time."""
+    """Query every endpoint and compare. `access` is the access of a gateway client; each backend gets the headers in
+    its `forward_headers`. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in total.
+    `on_answer` is called for each endpoint that has answered, or not in time."""
     places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
 
     async def ask(name: str, at: int) -> Answered:
@@ -128,8 +128,8 @@ async def check_live(
 
 
 def _is_elsewhere(name: str, backend: BackendConfig, answer: Answered, all: Sequence[Answered]) -> bool:
-    """Whether a server of a backend with `placement` does not have a model now that another one has, or that is loaded
-    on demand."""
+    """Return whether a server of a backend with `placement` lacks a model that another server has now, or that is
+    loaded on demand."""
     if backend.placement is None or answer.error or _has(answer, name):
         return False
     is_listed = any(each.name == name for other in all for each in other.models.models)
@@ -143,7 +143,7 @@ def _has(answer: Answered, name: str) -> bool:
 def _differences(
     config: Config, protocols: Mapping[str, Protocol], answers: Mapping[tuple[str, int], Answered]
 ) -> Iterator[tuple[str, str, str]]:
-    """The name of the backend, the model, and the text of each difference between servers of one backend."""
+    """Yield the name of the backend, the model, and the text of each difference between servers of one backend."""
     for name, backend in config.backends.items():
         servers = {each.address: answers[name, at].models for at, each in enumerate(backend.endpoints)}
         is_trusted = protocols[backend.protocol].traits.models.trusted_metadata or backend.trust_metadata
@@ -162,7 +162,7 @@ def _row(route: str, backend: str, endpoint: str, model: str, answer: Answered, 
 
 
 def _name(route: RouteConfig) -> str:
-    """The backend's name of the route's model; empty if it has many or any."""
+    """Return the backend's name of the route's model; empty if the route matches several models or any."""
     if route.match.model is not None and not wildcards(route.match.model):
         settings = route_settings(route)
         return settings.model if isinstance(settings.model, str) else route.match.model
@@ -170,7 +170,7 @@ def _name(route: RouteConfig) -> str:
 
 
 def _clients(config: Config, route: RouteConfig, protocols: Mapping[str, Protocol]) -> tuple[Protocol, ...]:
-    """The wire forms of clients whose requests can take the route."""
+    """Return the protocols of clients whose requests can match the route."""
     match = route.match
     names = {
         name
@@ -218,7 +218,7 @@ def _gathers(backend: BackendConfig) -> list[gather.Settings]:
 async def _batch_sizes(
     asked: AsyncClient, backend: BackendConfig, protocol: Protocol, names: Sequence[str]
 ) -> dict[str, int]:
-    """The max_batch_size of each of the models, as far as their server tells it and somebody wants to know."""
+    """Return the max_batch_size of each of the models, if their server reports it and a policy needs it."""
     found: dict[str, int] = {}
     if not _gathers(backend) or Operation.CONFIG not in protocol.traits.servers.extensions:
         return found
@@ -232,7 +232,7 @@ async def _batch_sizes(
 
 
 def _tells_models(protocol: Protocol) -> bool:
-    """Whether servers of the wire form name their models or describe them."""
+    """Return whether servers of the protocol list or describe their models."""
     return bool(protocol.traits.models.metadata_parts) and protocol.names_models
 
 
@@ -246,7 +246,7 @@ def _version(route: RouteConfig) -> str:
 async def _ask(
     config: Config, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float, name: str, at: int
 ) -> Answered:
-    """Ask one endpoint. If it does not answer, a probe finds out whether it speaks another protocol."""
+    """Query one endpoint. If it does not answer, a probe checks whether it uses another protocol."""
     backend = config.backends[name]
     names = sorted({_name(route) for route in config.routes if name in route.called_backends} - {""})
     try:
@@ -271,14 +271,14 @@ async def _ask(
         if tells_readiness(config, backend.protocol) or any(not each.error for each in answer.models.models):
             return answer
         if backend.protocol.startswith(PREFIX):
-            # A server with JSON of its own may answer at the paths of other forms, too.
+            # A server with a custom JSON API might answer at the paths of other forms, too.
             protocols = {name: each for name, each in protocols.items() if not name.startswith(PREFIX)}
     other = await _other_protocol(backend, at, protocols, access.of_backend(backend), seconds)
     return Answered(ServerModels(), other) if other else answer
 
 
 def _is_own(config: Config, address: str) -> bool:
-    """Whether a server of `reference` will be at an endpoint's address."""
+    """Return whether the configuration starts a sample server (`reference`) at an endpoint's address."""
     place = address.rpartition("://")[2].rstrip("/").replace("localhost", "127.0.0.1")
     return any(place == str(each.bind).rpartition("://")[2] for each in config.reference)
 
@@ -286,7 +286,8 @@ def _is_own(config: Config, address: str) -> bool:
 async def _other_protocol(
     backend: BackendConfig, at: int, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> str:
-    """The error for an endpoint that speaks other protocols than the backend's; empty if no other one is found."""
+    """Return the error for an endpoint that uses protocols other than the backend's; empty if no other protocol is
+    found."""
     address = backend.endpoints[at].address
     try:
         found = await probe(_for_every_protocol(address), protocols, access, seconds=seconds)
@@ -300,7 +301,7 @@ async def _other_protocol(
 
 
 def _for_every_protocol(address: str) -> str:
-    """`address` as HOST:PORT, of which a probe tries every protocol, if it says no more than that."""
+    """Return `address` as HOST:PORT, for which a probe tries every protocol, if the address contains nothing else."""
     scheme, separator, rest = address.partition("://")
     plain = rest.rstrip("/")
     return plain if separator and scheme in ("http", "tcp") and "/" not in plain and ":" in plain else address

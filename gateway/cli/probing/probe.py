@@ -1,4 +1,4 @@
-"""`probe`: what speaks at an address, and what it has."""
+"""`probe`: the protocols and the models of the server at an address."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +22,11 @@ from gateway.core.tasks import spawn
 from gateway.core.types import ServerInfo
 
 SECONDS = 2.0
-"""How long each reply may take by default."""
+"""Default timeout for each reply, in seconds."""
 MOMENT = 0.5
-"""How long the other transports may take when one of them has answered."""
+"""Timeout for the other transports after one of them has answered, in seconds."""
 MOST_SECONDS = 5
-"""The models may take so many times the time for one reply."""
+"""Time limit for listing the models, as a multiple of the timeout for one reply."""
 
 
 class ProbeVerdict(Enum):
@@ -34,17 +34,17 @@ class ProbeVerdict(Enum):
 
     SPOKEN = "spoken"
     OTHER = "other"
-    """Something that speaks none of the wire forms."""
+    """A server that uses no known protocol."""
     REFUSED = "refused"
-    """Something that wants credentials."""
+    """A server that requires credentials."""
     SILENT = "silent"
     UNREACHABLE = "unreachable"
 
 
 @frozen
 class Spoken:
-    """A wire form that is spoken at the address: the address as a backend has it, the server's flavor (empty if the
-    wire form has none), and its models."""
+    """A protocol that the server uses: the address in the format of backends, the server type (empty if the protocol
+    has only one), and its models."""
 
     protocol: str
     address: str
@@ -54,7 +54,7 @@ class Spoken:
 
 @frozen
 class Probed:
-    """The wire forms found at an address. `spoken` begins with the wire form that carries most."""
+    """The protocols found at an address. `spoken` begins with the most capable protocol."""
 
     address: str
     verdict: ProbeVerdict
@@ -73,8 +73,8 @@ async def probe(
     names: Sequence[str] = (),
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Probed:
-    """Find out what speaks at `address`, waiting at most `seconds` for each reply. `names` are models that the server
-    may have, for those that do not list them. Nothing runs a model.
+    """Detect the protocols at `address`, waiting at most `seconds` for each reply. `names` are models to query on
+    servers without a model list. No model runs.
 
     Raises:
         ValueError: the address or a setting is wrong.
@@ -100,7 +100,7 @@ async def probe(
     listed = next((each.models.own[0].name for each in spoken if each.models.own), "")
     others = tuple(each.candidate for each in findings if each.heard is ProbeReply.OTHER)
     if listed and not names and (further := _that_name_models_in_paths(others)):
-        # A server with many models that does not list them in this wire form has listed them in another one.
+        # A server with many models that does not list them in this protocol has listed them in another one.
         more = await _ask(further, access, seconds, listed, on_progress)
         asked = {each.candidate.protocol.name: each for each in more}
         findings = tuple(asked.get(each.candidate.protocol.name, each) for each in findings)
@@ -116,7 +116,8 @@ def _that_name_models_in_paths(some: Sequence[FormCandidate]) -> tuple[FormCandi
 
 
 def _forms(address: str, protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
-    """The forms that may be recognised at an address: all ready ones; only that one, if any, if it names a protocol."""
+    """Return the forms to check for at an address: all built-in forms; if the address names a protocol, only that form,
+    if any."""
     named = named_protocol(address)
     if named in protocols:
         return {named: protocols[named]} if named.startswith(PREFIX) else {}
@@ -126,8 +127,8 @@ def _forms(address: str, protocols: Mapping[str, Protocol]) -> Mapping[str, Prot
 async def _recognised(
     place: FormCandidate, forms: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> tuple[FormFinding, ...]:
-    """The forms that the server at `place` speaks. One that the address names, and whose servers say nothing of
-    themselves, is taken for spoken if the server is ready."""
+    """Return the forms that the server at `place` uses. A form that the address names, and whose servers cannot be
+    recognized, is assumed if the server is ready."""
     name = place.protocol.name
     if not name.startswith(PREFIX) or name in EVIDENCE:
         found = await ask_forms(place, forms, access, seconds)
@@ -142,7 +143,7 @@ async def _recognised(
 
 
 def _is_other_http(finding: FormFinding) -> bool:
-    """Whether there was a reply of HTTP that is not of the wire form."""
+    """Return whether an HTTP reply came that does not belong to the protocol."""
     return finding.candidate.transport == "http" and finding.heard is ProbeReply.OTHER
 
 
@@ -153,8 +154,8 @@ def _spoken(findings: Sequence[FormFinding]) -> tuple[FormFinding, ...]:
 async def _ask(
     some: Sequence[FormCandidate], access: ServerAccess, seconds: float, model: str, on_progress: Callable[[str], None]
 ) -> tuple[FormFinding, ...]:
-    """Ask about all candidates, the transports side by side. When one of them has answered, the others have a moment
-    more: few servers speak more than one at an address, and those answer at once."""
+    """Query all candidates, the transports in parallel. When one transport has answered, the others have a little more
+    time: few servers use several transports at an address, and these answer immediately."""
     ordered = sorted(some, key=attrgetter("transport"))
     groups = [tuple(group) for _, group in groupby(ordered, key=attrgetter("transport"))]
     on_progress(", ".join(group[0].transport for group in groups))
@@ -195,20 +196,20 @@ async def _described(
 def client(
     protocol: str, address: str, access: ServerAccess, seconds: float, kind: ServerKind = DEFAULT_KIND
 ) -> AsyncClient:
-    """A client of one server. Raises ValueError: a setting is wrong."""
+    """Return a client of one server. Raises ValueError: a setting is wrong."""
     return AsyncClient(
         address, protocol=protocol, timeout=seconds, headers=access.headers, key=access.key, tls=access.tls, kind=kind
     )  # fmt: skip
 
 
 def flavor_of(protocol: Protocol, server: ServerInfo | None) -> str:
-    """The flavor that the gateway would detect; empty if the wire form has none."""
+    """Return the server type that the gateway would detect; empty if the protocol has only one."""
     flavors = protocol.traits.servers.flavors
     return flavors.detect(server) if flavors is not None else ""
 
 
 def _rank(protocol: Protocol) -> tuple[bool, ...]:
-    """Sorts wire forms: those that carry most come first."""
+    """Return the sort key of protocols: the most capable protocols come first."""
     wire, models = protocol.traits.wire, protocol.traits.models
     return (
         not models.trusted_metadata, wire.untyped, models.versions is None, wire.unnamed, not wire.streams,
@@ -221,7 +222,7 @@ def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence
         return ProbeVerdict.SPOKEN, ""
     if ProbeReply.REFUSED in heard:
         [first, *_] = [each for each in findings if each.heard is ProbeReply.REFUSED]
-        return ProbeVerdict.REFUSED, f"the server wants credentials: {first.text}"
+        return ProbeVerdict.REFUSED, f"the server requires credentials: {first.text}"
     if heard == {ProbeReply.SILENT}:
         return ProbeVerdict.SILENT, "it accepts connections, and answers nothing in time"
     certificates = [each.text for each in findings if "certificate" in each.text]

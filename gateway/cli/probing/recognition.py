@@ -1,7 +1,8 @@
-"""Which questions show that a server speaks a wire form, and what its replies show. Nothing here sends anything.
+"""The queries that show that a server uses a protocol, and the interpretation of the replies. This module sends
+nothing.
 
-A question is a request for metadata; none runs a model. A reply shows that the wire form is spoken only if it is a
-success of that wire form, or an error that no other server gives: a plain web server has an answer to everything.
+A query is a request for metadata; it runs no model. A reply shows that the server uses the protocol only if it is a
+success of that protocol, or an error that no other server sends: a plain web server answers every request.
 """
 
 from collections.abc import Iterator
@@ -13,10 +14,10 @@ from gateway.core.protocol import Protocol, StreamForm, Target
 from gateway.core.types import Answer, Message, Request, ServerInfo
 
 NO_MODEL = "no-such-model"
-"""The model that a server is asked about which cannot list its models; what it answers shows what server it is."""
+"""The model for queries to a server that cannot list its models; the response shows the server type."""
 
 _SUCCESS = 400
-"""HTTP replies of this status and above are errors. On other transports the status is below it."""
+"""HTTP replies of this status and above are errors. With other transports the status is below it."""
 
 
 @frozen
@@ -29,8 +30,8 @@ class ProbeQuestion:
 
 @frozen
 class Evidence:
-    """The evidence in a reply. `speaks`: the server speaks the wire form. `refused`: it wants other credentials before
-    it answers. `text` says what came in place of an answer."""
+    """The evidence in a reply. `speaks`: the server uses the protocol. `refused`: it requires other credentials. `text`
+    describes an unexpected reply."""
 
     speaks: bool = False
     refused: bool = False
@@ -38,12 +39,12 @@ class Evidence:
 
 
 def questions(protocol: Protocol, target: Target, model: str = "") -> Iterator[ProbeQuestion]:
-    """The questions for a wire form, the most telling one first. `model` is a model that the server may have."""
+    """Yield the queries for a protocol, the most informative first. `model` is a model that the server might have."""
     for request in _requests(protocol, model):
         try:
             yield ProbeQuestion(request, protocol.encode_request(request, target))
         except GatewayError:
-            continue  # the wire form does not have the operation
+            continue  # the protocol does not have the operation
 
 
 def _requests(protocol: Protocol, model: str) -> Iterator[Request]:
@@ -55,16 +56,16 @@ def _requests(protocol: Protocol, model: str) -> Iterator[Request]:
     if not protocol.traits.models.named:
         yield Request(Operation.METADATA, part=part)
     if isinstance(protocol.carrier, StreamForm):
-        # Elsewhere the answer has no content of its own: any web server has a page with status 200.
+        # In other protocols the response has no distinctive content: any web server has a page with status 200.
         yield Request(Operation.LIVE)
     if protocol.traits.servers.lacks_model is not None:
         yield Request(Operation.MODEL_READY, model or NO_MODEL)
 
 
 def judge(protocol: Protocol, question: ProbeQuestion, reply: Message, target: Target) -> Evidence:
-    """The evidence in the reply to a question."""
+    """Return the evidence in the reply to a query."""
     lacks_model = protocol.traits.servers.lacks_model
-    is_guess = question.request.operation is Operation.MODEL_READY  # any web server has some answer
+    is_guess = question.request.operation is Operation.MODEL_READY  # any web server sends some reply
     if is_guess and lacks_model is not None and lacks_model(reply, question.request.model):
         return Evidence(speaks=True)
     try:
@@ -80,10 +81,10 @@ def judge(protocol: Protocol, question: ProbeQuestion, reply: Message, target: T
 
 
 def _tells_something(answer: Answer) -> bool:
-    """Whether an answer has content: an empty list, or metadata without a name, may be anybody's."""
+    """Return whether a response is distinctive: any server could send an empty list, or metadata without a name."""
     return bool(answer.name if isinstance(answer, ServerInfo) else answer)
 
 
 def is_silence(error: GatewayError) -> bool:
-    """Whether an error of a transport means that nothing came."""
+    """Return whether a transport error means that no reply came."""
     return error.reason is Reason.TIMEOUT

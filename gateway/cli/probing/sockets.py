@@ -1,4 +1,4 @@
-"""Whether anything accepts connections at an address, and whether it speaks TLS."""
+"""Check whether a server accepts connections at an address, and whether it uses TLS."""
 
 import asyncio
 import ssl
@@ -30,7 +30,7 @@ async def connect(candidate: FormCandidate, seconds: float) -> None:
     """Connect and close.
 
     Raises:
-        TransportError: nothing accepts connections there.
+        TransportError: no server accepts connections there.
         ValueError: the address is wrong.
     """
     try:
@@ -41,7 +41,7 @@ async def connect(candidate: FormCandidate, seconds: float) -> None:
 
 
 async def speaks_tls(candidate: FormCandidate, seconds: float) -> bool:
-    """Whether a TLS handshake succeeds, whatever the certificate."""
+    """Return whether a TLS handshake succeeds, with any certificate."""
     try:
         await _open(candidate, seconds, client_context(verify=False, alpn=_ALPN))
     except OSError:

@@ -12,7 +12,7 @@ from gateway.core.frozen import frozen
 from gateway.core.types import Signature, TensorSpec
 
 MOST_ROUTES = 20
-"""Servers with more models get one route for all of them."""
+"""Maximum number of models with a route each; servers with more models get one route for all of them."""
 
 
 @frozen
@@ -25,14 +25,14 @@ class WrittenBackend:
 
 
 def backend_name(spoken: Spoken, taken: Sequence[str] = ()) -> str:
-    """A name for the server: its flavor or protocol, with a number if it is taken."""
+    """Return a name for the server: its server type or protocol, with a number if the name is taken."""
     base = spoken.flavor if spoken.flavor not in ("", "plain", "binary") else spoken.protocol.removeprefix(PREFIX)
     names = (base, *(f"{base}-{number}" for number in range(2, len(taken) + 3)))
     return next(each for each in names if each not in taken)
 
 
 def stanza(backends: Sequence[WrittenBackend]) -> str:
-    """`backends:` and `routes:` for these servers. Each model goes to the first server that has it."""
+    """Return `backends:` and `routes:` for these servers. Each model goes to the first server that has it."""
     lines = ["backends:"]
     for each in backends:
         lines += _backend(each)
@@ -89,7 +89,7 @@ def _routes(backend: WrittenBackend, taken: set[str]) -> Iterator[str]:
 
 
 def _for_all(models: ServerModels, name: str, *, has_routes: bool) -> Iterator[str]:
-    """A route for all models. `has_routes`: each of them has one already, to another server."""
+    """Yield a route for all models. `has_routes`: each model already has a route to another server."""
     own = models.own
     if has_routes:
         shown = printable(", ".join(each.name for each in own[:MOST_ROUTES]))[:160]
@@ -102,17 +102,17 @@ def _for_all(models: ServerModels, name: str, *, has_routes: bool) -> Iterator[s
         yield f'  - match: {{model: "*"}}  # {len(own)} models'
         yield f"    backend: {name}"
         return
-    yield '  - match: {model: "*"}  # the server tells no names of models'
+    yield '  - match: {model: "*"}  # the server does not list its models'
     yield f"    backend: {name}"
     if not any(each.signature is not None and each.signature.inputs for each in own):
-        yield "    # It tells no signature: clients that need one take it from here."
+        yield "    # The server reports no signature. Clients that need one get this one:"
         yield "    # signature:"
         yield "    #   inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]"
         yield "    #   outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"
 
 
 def signature_text(model: FoundModel) -> str:
-    """The signature as text: `x FP64[-1,3] -> y FP64[-1,1]`; empty if the server tells none."""
+    """Return the signature as text: `x FP64[-1,3] -> y FP64[-1,1]`; empty if unknown."""
     signature = model.signature
     if signature is None or not (signature.inputs or signature.outputs):
         return ""
@@ -120,12 +120,12 @@ def signature_text(model: FoundModel) -> str:
 
 
 def tensors(specs: Sequence[TensorSpec]) -> str:
-    """Tensors as text: `x FP64[-1,3], k INT32[1]`."""
+    """Return tensors as text: `x FP64[-1,3], k INT32[1]`."""
     return ", ".join(map(str, specs))
 
 
 def operations(signature: Signature) -> str:
-    """The operations of a model, in words."""
+    """Return the operations of a model, in words."""
     return ", ".join(sorted(each.value for each in signature.operations))
 
 
@@ -134,7 +134,7 @@ def _protocol(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as YAML, and not as a reference to the environment."""
+    """Return `text` as YAML that is not a reference to the environment."""
     return in_yaml(text).replace("${", "$${")
 
 

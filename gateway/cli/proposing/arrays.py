@@ -1,4 +1,4 @@
-"""Arrays of JSON as tensors: the datatype and the shape that several examples of one array have in common."""
+"""JSON arrays as tensors: the common datatype and shape of several examples of one array."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -12,27 +12,27 @@ SCALARS = (str, int, float, bool)
 
 
 class IrregularArrayError(ValueError):
-    """Arrays that are not one tensor; the text says why."""
+    """The arrays are not one tensor; the text says why."""
 
 
 @frozen
 class SeenArray:
-    """The arrays at one place: their datatype, and the shape of each example."""
+    """The arrays at one position: their datatype, and the shape of each example."""
 
     datatype: Datatype
     shapes: tuple[Shape, ...]
 
     @property
     def shape(self) -> Shape:
-        """The shape of all, with -1 where they differ."""
+        """The common shape, with -1 where the shapes differ."""
         return tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*self.shapes, strict=True))
 
 
 def seen(arrays: Sequence[Any]) -> SeenArray:
-    """The datatype and the shapes that nested lists of scalars (or scalars, of shape []) have in common.
+    """Return the common datatype and the shapes of nested lists of scalars (or scalars, of shape []).
 
     Raises:
-        IrregularArrayError: they are ragged, have different ranks, or hold numbers beside texts or null.
+        IrregularArrayError: they are ragged, have different ranks, or mix numbers with texts or null.
     """
     shapes = [_shape(each) for each in arrays]
     full = [each for each in shapes if 0 not in each] or shapes
@@ -43,7 +43,7 @@ def seen(arrays: Sequence[Any]) -> SeenArray:
 
 
 def scalars(array: Any) -> Iterator[Any]:
-    """The elements of nested lists, in row-major order."""
+    """Yield the elements of nested lists, in row-major order."""
     if isinstance(array, list):
         for each in array:
             yield from scalars(each)
@@ -52,7 +52,7 @@ def scalars(array: Any) -> Iterator[Any]:
 
 
 def datatype_of(elements: Sequence[Any]) -> Datatype:
-    """The datatype of elements. Raises IrregularArrayError if they have none in common."""
+    """Return the datatype of elements. Raises IrregularArrayError if they have no common datatype."""
     kinds = {type(each) for each in elements}
     if kinds <= {int}:
         return Datatype.INT64 if kinds else Datatype.FP64

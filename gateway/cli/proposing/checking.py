@@ -1,4 +1,4 @@
-"""Reads examples back by the form that was proposed for them, writes them, and reads what was written."""
+"""Check a proposed form: read the examples with it, write them, and read the result."""
 
 import json
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from gateway.core.types import Headers, Message, Request, Response, Tensor, Tran
 
 _JSON = Headers(((b"content-type", b"application/json"),))
 _AS_PYTHON = Translate(nan="literal")
-"""Python's servers write NaN so, and read it."""
+"""Python servers write and read NaN this way."""
 
 
 def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
-    """Check that the tensors of every example are the same after it was read, written and read again.
+    """Check that the tensors of every example stay the same after reading, writing and reading again.
 
     Raises:
-        NoProposalError: the text says which example is not, and why.
+        NoProposalError: the text says which example differs, and why.
     """
     for number, example in enumerate(examples, 1):
         try:
@@ -37,7 +37,7 @@ def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
 
 
 class _DifferenceError(Exception):
-    """Tensors that were changed by writing and reading them."""
+    """Tensors that changed by writing and reading them."""
 
 
 def _request(protocol: Protocol, path: str, body: Any) -> Request:
@@ -60,4 +60,4 @@ def _compare(read: Sequence[Tensor], again: Sequence[Tensor]) -> None:
 
 
 def _bytes(value: Any) -> bytes:
-    return json.dumps(value).encode()  # unlike other writers it writes NaN, as the servers of such examples do
+    return json.dumps(value).encode()  # unlike other writers it writes NaN, like the servers of these examples

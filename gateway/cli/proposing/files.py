@@ -1,4 +1,4 @@
-"""The files of examples, and the URL that the requests went to."""
+"""The example files, and the URL of the requests."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from gateway.cli.proposing.form import Example
 from gateway.cli.proposing.text import ProposedServer
 
 DEFAULT_ENDPOINT, DEFAULT_PATH = "http://127.0.0.1:5000", "/predict"
-"""Where Flask's tutorials serve models."""
+"""The address and path in Flask's tutorials for serving models."""
 
 
 class ExampleError(ValueError):
@@ -19,10 +19,10 @@ class ExampleError(ValueError):
 
 
 def read_examples(paths: Sequence[Path]) -> list[Example]:
-    """The examples in pairs of files: the body of a request, and that of its reply, as JSON.
+    """Return the examples in pairs of files: the body of a request, and the body of its reply, as JSON.
 
     Raises:
-        ExampleError: a file cannot be read or is no JSON, or there is one without a partner.
+        ExampleError: a file cannot be read or is not JSON, or a file has no partner.
     """
     if not paths or len(paths) % 2:
         raise ExampleError(f"expected pairs of files, a request and its reply, got {len(paths)}")
@@ -46,7 +46,7 @@ def _read(path: Path) -> Any:
 
 
 def server_at(url: str) -> ProposedServer:
-    """The server and the path in the URL of the requests; a guess if it is empty. Raises ExampleError."""
+    """Return the server and the path in the URL of the requests; a guess if it is empty. Raises ExampleError."""
     if not url:
         return ProposedServer(DEFAULT_ENDPOINT, DEFAULT_PATH, is_guess=True)
     parts = urlsplit(url)

@@ -1,14 +1,14 @@
-"""The form that examples of requests and replies suggest: which arrays are tensors, what is a row, what is constant,
-and what varies.
+"""The form for examples of requests and replies: which arrays are tensors, what is a row, what is constant, and what
+varies.
 
 | seen | proposed |
 |---|---|
 | arrays of numbers, texts or flags | a tensor, `$x` |
 | a list of objects | rows, `[{a: $a, b: $b}, ...]` |
 | a list of equally long lists, whose columns have different types | rows, `[[$a, $b], ...]` |
-| a shape beside a flat list | `$x|shape`, `$x|flat` |
-| single values, where nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
-| single values beside tensors | of requests parameters, of replies `$_`; constants if equal in several examples |
+| a shape next to a flat list | `$x|shape`, `$x|flat` |
+| single values, if the body has no other input or output | a tensor of one element, `$x|scalar` or `$x|text` |
+| single values next to tensors | in requests parameters, in replies `$_`; constants if equal in several examples |
 | `id`, `model`, `version`, `index` and similar | `$id`, `$model`, `$version`, `$index` |
 """
 
@@ -39,7 +39,7 @@ _MAIN = frozenset(
         "score", "answer", "y", "embedding", "embeddings",
     }
 )  # fmt: skip
-"""Keys that say that their value is the input or the output, if there are other single values beside it."""
+"""Keys whose value is the input or the output, if there are other single values next to it."""
 _ASIDE = frozenset(
     {
         "status", "message", "success", "ok", "error", "code", "time", "took", "took_ms", "latency", "latency_ms",
@@ -47,11 +47,11 @@ _ASIDE = frozenset(
         "metrics", "usage", "meta", "metadata", "object", "type", "kind", "version", "finish_reason",
     }
 )  # fmt: skip
-"""Keys of replies whose single values say something about the call, and are no output."""
+"""Keys of replies whose single values are information about the call, and not outputs."""
 
 
 class NoProposalError(ValueError):
-    """Examples that suggest no form; the text names the place and says why."""
+    """The examples do not lead to a form; the text names the position and the reason."""
 
 
 @frozen
@@ -64,10 +64,10 @@ class Example:
 
 @frozen
 class ProposedForm:
-    """A form that fits the examples.
+    """A form that matches the examples.
 
     - `tensors`: datatype and shape of each tensor, by name.
-    - `notes`: for people, about places in the templates: `("request", "features")`.
+    - `notes`: for humans, about positions in the templates: `("request", "features")`.
     """
 
     request: Template
@@ -77,7 +77,7 @@ class ProposedForm:
 
 
 def propose(examples: Sequence[Example]) -> ProposedForm:
-    """The form that the examples suggest.
+    """Return the form for the examples.
 
     Raises:
         NoProposalError: an array is ragged or of mixed types, the examples differ in kind, or a body has no tensor.
@@ -95,8 +95,8 @@ def propose(examples: Sequence[Example]) -> ProposedForm:
 
 @frozen
 class _Found:
-    """A tensor in a body: its arrays at one place, within `rows` lists of rows, of which the outermost have the lengths
-    `counts`, one for each example. `is_single`: one element, whatever is called."""
+    """A tensor in a body: its arrays at one position, within `rows` lists of rows, of which the outermost have the
+    lengths `counts`, one for each example. `is_single`: always one element."""
 
     name: str
     seen: SeenArray
@@ -105,26 +105,27 @@ class _Found:
     is_single: bool = False
 
     def shape(self, *, varies: bool) -> Shape:
-        """The proposed shape. `varies`: its first dimension counts rows."""
+        """Return the proposed shape. `varies`: its first dimension counts rows."""
         whole = (*(-1 for _ in range(self.rows)), *self.seen.shape)
         return (-1, *whole[1:]) if varies and whole else whole
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The first dimension in each example; nothing for a single value."""
+        """Return the first dimension in each example; empty for a single value."""
         if self.is_single:
             return ()
         return self.counts if self.rows else tuple(shape[0] for shape in self.seen.shapes if shape)
 
 
 def _varying(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> set[str]:
-    """The tensors whose first dimension counts rows, since it is that of a tensor on the other side in all examples."""
+    """Return the tensors whose first dimension counts rows, because it equals the first dimension of a tensor on the
+    other side in all examples."""
     of_inputs, of_outputs = ({each.lengths for each in side if each.lengths} for side in (inputs, outputs))
     return {each.name for each in (*inputs, *outputs) if each.lengths in of_inputs & of_outputs}
 
 
 class _Body:
-    """One side of the examples. `taken` are the names of tensors that the other side has."""
+    """The requests or the replies of the examples. `taken` are the names of the other side's tensors."""
 
     def __init__(self, side: str, bodies: Sequence[Any], taken: set[str]) -> None:
         self._side = side
@@ -132,7 +133,7 @@ class _Body:
         self._has_arrays = any(map(_has_array, bodies))
         keys = {key for body in bodies for key in _keys_of_scalars(body)}
         self._main = (keys & _MAIN or keys) if side == "request" else (keys - _ASIDE or keys)
-        """The keys of single values that are tensors, if there are no arrays."""
+        """The keys of single values that are tensors, if the body has no arrays."""
         self._parameters: set[str] = set()
         self._counts: tuple[int, ...] = ()
         self.found: list[_Found] = []
@@ -144,7 +145,7 @@ class _Body:
     # --- values ---
 
     def _template(self, values: Sequence[Any], place: Place, rows: int) -> Template:
-        """The template of what stands at `place` in all examples, within `rows` lists of rows."""
+        """Return the template of the values at `place` in all examples, within `rows` lists of rows."""
         if all(isinstance(each, dict) for each in values):
             return self._object(values, place, rows)
         if all(isinstance(each, list) for each in values):
@@ -176,19 +177,19 @@ class _Body:
         return self._collapsed(members, place)
 
     def _collapsed(self, members: dict[str, Template], place: Place) -> Template:
-        """`$_` for an object of a reply that has nothing but what is dropped."""
+        """Return `$_` for an object of a reply whose members are all dropped."""
         if self._side == "response" and len(place) > 1 and all(each == "$_" for each in members.values()):
             return self._anything(place, "read and dropped")
         return members
 
     def _is_incidental(self, template: Template, *, is_new: bool) -> bool:
-        """Whether a member of an object may be missing, by its template."""
+        """Return whether a member of an object can be missing, by its template."""
         if is_new:
             return False
         return template in ("$_", "$id", "$params") or (isinstance(template, str) and template.startswith("$param."))
 
     def _with_shape(self, values: Sequence[dict[str, Any]], flat: str, place: Place, rows: int) -> Template:
-        """`{shape: [2, 2], values: [1, 2, 3, 4]}`."""
+        """Return the template of an object such as `{shape: [2, 2], values: [1, 2, 3, 4]}`."""
         if rows:
             raise NoProposalError(f"{_shown(place)}: an array with its shape cannot stand in rows")
         name = self._name(place)
@@ -215,7 +216,7 @@ class _Body:
         return f"${found.name}"
 
     def _items(self, values: Sequence[Any], place: Place, rows: int) -> str:
-        """A list, or one element without a list around it."""
+        """Return the template of a list, or of one element without a list around it."""
         arrays = [each if isinstance(each, list) else [each] for each in values]
         found = _Found(self._name(place), self._seen(arrays, place), rows, self._counts if rows else ())
         self._add(found, place)
@@ -246,7 +247,7 @@ class _Body:
         return self._parameter(place) if self._side == "request" else self._anything(place, "read and dropped")
 
     def _word(self, key: str | int, values: Sequence[Any], rows: int) -> str:
-        """The word for a value with such a key; empty if there is none."""
+        """Return the word for a value with this key; empty if it has none."""
         is_text = all(isinstance(each, str) for each in values)
         if rows:
             return "$index" if key in _INDEXES and all(type(each) is int for each in values) else ""
@@ -257,7 +258,7 @@ class _Body:
         return "$version" if is_text and key in _VERSIONS else ""
 
     def _single(self, values: Sequence[Any], place: Place, rows: int) -> str:
-        """A tensor of one element, or of one element for each row."""
+        """Return the template of a tensor of one element, or of one element for each row."""
         name, datatype = self._name(place), self._seen(values, place).datatype
         if rows:
             self._add(_Found(name, SeenArray(datatype, ((),)), rows, self._counts), place)
@@ -298,7 +299,7 @@ class _Body:
             self.notes[place] = f"{', '.join(list(shapes)[:4])} {what} {where}"
 
     def _name(self, place: Place) -> str:
-        """A name for the tensor at `place`, by the nearest key."""
+        """Return a name for the tensor at `place`, from the nearest key."""
         keys = [_safe(each) for each in place[1:] if isinstance(each, str)]
         base = keys[-1] if keys else ("x" if self._side == "request" else "y")
         if len(place) > 1 and isinstance(place[-1], int):
@@ -314,7 +315,7 @@ class _Body:
 
 
 def _safe(key: str) -> str:
-    """`key` as the name of a tensor."""
+    """Return `key` as the name of a tensor."""
     name = "".join("_" if each in "|$* \t\r\n" else each for each in key) or "x"
     return (
         f"{name}_" if name in ("any", "param", "params", "id", "model", "version", "index", "message", "code") else name
@@ -331,14 +332,14 @@ def _shown(place: Place) -> str:
 
 
 def _has_array(value: Any, key: str = "") -> bool:
-    """Whether a tensor stands in it as a list, or rows do."""
+    """Return whether the value contains a tensor as a list, or rows."""
     if isinstance(value, dict):
         return any(_has_array(each, name) for name, each in value.items() if name not in _PARAMETERS)
     return isinstance(value, list) and bool(value) and key not in _COLUMN_NAMES
 
 
 def _keys_of_scalars(value: Any) -> Iterator[str]:
-    """The keys of single values, outside of lists."""
+    """Yield the keys of single values, outside of lists."""
     if isinstance(value, dict):
         for key, each in value.items():
             if isinstance(each, dict):
@@ -352,12 +353,13 @@ def _is_flat_list(value: Any) -> bool:
 
 
 def _holds_objects(items: Sequence[Any]) -> bool:
-    """Whether a list has objects in it, at any depth of lists."""
+    """Return whether a list contains objects, at any depth of lists."""
     return any(isinstance(each, dict) or (isinstance(each, list) and _holds_objects(each)) for each in items)
 
 
 def _columns(items: Sequence[Any]) -> int:
-    """The number of columns of rows that are lists of single values, if their types differ between columns; else 0."""
+    """Return the number of columns of rows that are lists of single values, if their types differ between columns; else
+    0."""
     if not all(isinstance(each, list) and each and all(isinstance(one, SCALARS) for one in each) for each in items):
         return 0
     lengths = {len(each) for each in items}
@@ -370,7 +372,7 @@ def _columns(items: Sequence[Any]) -> int:
 
 
 def _flat(values: Sequence[dict[str, Any]]) -> str:
-    """The key of a flat list beside `shape`, which it has as many elements as; empty if there is none."""
+    """Return the key of a flat list next to `shape` with the matching number of elements; empty if there is none."""
     keys = {frozenset(each) for each in values}
     if len(keys) != 1 or len(values[0]) != 2 or "shape" not in values[0]:
         return ""

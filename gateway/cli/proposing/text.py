@@ -11,24 +11,24 @@ from gateway.config.scalars import resolve
 from gateway.core.frozen import frozen
 
 _PLAIN = re.compile(r"[A-Za-z_$/][A-Za-z0-9_.$|/-]*(\?)?")
-"""Scalars that YAML reads as the text that they are, also within brackets."""
+"""Scalars that YAML reads as the same text, also within brackets."""
 _FLOW_WIDTH = 90
 
 
 @frozen
 class ProposedServer:
-    """The server that the examples are from: its address, and the path of the requests."""
+    """The server of the examples: its address, and the path of the requests."""
 
     endpoint: str
     path: str
     is_guess: bool = False
-    """Nobody has said where it is."""
+    """The user has not given the address."""
 
 
 def configuration(
     name: str, form: ProposedForm, server: ProposedServer, listeners: Sequence[WrittenListener], examples: int
 ) -> str:
-    """The text of a file in which clients of `listeners` reach the server as the model `name`."""
+    """Return the text of a file in which clients of `listeners` reach the server as the model `name`."""
     said = "1 example" if examples == 1 else f"{examples} examples"
     guess = "  # where is it?" if server.is_guess else ""
     lines = [
@@ -70,7 +70,7 @@ def _form(name: str, form: ProposedForm, server: ProposedServer) -> Iterator[str
 
 
 def _member(key: str, template: Template, place: Place, form: ProposedForm, indent: int) -> Iterator[str]:
-    """The lines of one member. Objects stand in lines of their own, all else in brackets."""
+    """Yield the lines of one member. Objects have lines of their own, all other values are in brackets."""
     margin = " " * indent
     if isinstance(template, dict) and template:
         yield f"{margin}{_scalar(key)}:{_comment(form, place)}"
@@ -85,7 +85,7 @@ def _member(key: str, template: Template, place: Place, form: ProposedForm, inde
 
 
 def _rows(key: str, row: Template, place: Place, form: ProposedForm, indent: int) -> Iterator[str]:
-    """Rows that are too long for one line."""
+    """Yield rows that are too long for one line."""
     margin = " " * indent
     yield f"{margin}{_scalar(key)}:{_comment(form, place)}"
     if not isinstance(row, dict):
@@ -100,7 +100,7 @@ def _rows(key: str, row: Template, place: Place, form: ProposedForm, indent: int
 
 
 def _bare(key: str) -> str:
-    """The key of the examples for one of a template."""
+    """Return the key in the examples for a key of a template."""
     key = key.removesuffix("?")
     return key[1:] if key.startswith("$$") else key
 
@@ -127,6 +127,6 @@ def _comment(form: ProposedForm, place: Place) -> str:
 
 
 def _comment_below(form: ProposedForm, place: Place) -> str:
-    """The first note about what stands within brackets, whose members have no lines of their own."""
+    """Return the first note about a value within brackets, whose members have no lines of their own."""
     below = (text for at, text in form.notes.items() if at[: len(place)] == place)
     return next((f"  # {text}" for text in below), "")

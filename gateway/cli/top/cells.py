@@ -7,15 +7,15 @@ from gateway.cli.top.window import WindowFigures
 
 NONE = "-"
 HEAD = ("rate", "failed", "rejected", "median", "99 %", "in flight", "waiting", "state")
-"""What stands above the texts of `cells`."""
+"""The heads of the columns of `cells`."""
 SORTED = dict(
     zip(("rate", "failed", "rejected", "median", "slowest", "in-flight", "waiting", "state"), HEAD, strict=True)
 )
-"""The head of the column that each key of `rows.SORTS` sorts; `name` sorts the one before them."""
+"""The head of the column that each key of `rows.SORTS` sorts; `name` sorts the first column."""
 
 
 def cells(row: OverviewRow) -> tuple[str, ...]:
-    """The texts of a row below HEAD."""
+    """Return the texts of a row below HEAD."""
     figures = row.figures
     return (
         rate(figures.rate), share(figures.failed), share(figures.rejected_share), seconds(figures.quantile(0.5)),
@@ -24,7 +24,7 @@ def cells(row: OverviewRow) -> tuple[str, ...]:
 
 
 def sums(seen: GatewayOverview) -> dict[str, str]:
-    """The figures of the whole gateway, by their names."""
+    """Return the figures of the whole gateway, by their names."""
     return {
         "rate": rate(seen.all.rate),
         "errors": rate(seen.all.error_rate),
@@ -37,14 +37,14 @@ def sums(seen: GatewayOverview) -> dict[str, str]:
 
 
 def condition(seen: GatewayOverview) -> str:
-    """Whether the gateway takes requests."""
+    """Return whether the gateway accepts requests."""
     if not seen.ready:
         return "not ready"
     return "overloaded" if seen.shedding else "ready"
 
 
 def as_json(seen: GatewayOverview) -> dict[str, Any]:
-    """The overview as JSON. Rates are per second, times in seconds; what is not known is null."""
+    """Return the overview as JSON. Rates are per second, times in seconds; unknown values are null."""
     whole = {
         "version": seen.version,
         "state": condition(seen),
@@ -75,7 +75,7 @@ def _figures(figures: WindowFigures) -> dict[str, Any]:
 
 
 def rate(per_second: float | None) -> str:
-    """A rate, such as `12.3/s`."""
+    """Return a rate, such as `12.3/s`."""
     if per_second is None:
         return NONE
     if per_second == 0:
@@ -88,7 +88,7 @@ def rate(per_second: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """A part of 1, such as `2.5%`."""
+    """Return a part of 1, such as `2.5%`."""
     if part is None:
         return NONE
     percent = 100 * part
@@ -98,7 +98,7 @@ def share(part: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A time, such as `1.2 ms`."""
+    """Return a time, such as `1.2 ms`."""
     if value is None:
         return NONE
     if value < 1:
@@ -107,5 +107,5 @@ def seconds(value: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """A number, such as `12,345`."""
+    """Return a number, such as `12,345`."""
     return NONE if value is None else f"{value:,}"

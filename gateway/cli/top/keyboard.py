@@ -1,4 +1,4 @@
-"""The keys that are pressed at a terminal, one at a time, without Enter."""
+"""Keys pressed at a terminal, one at a time, without Enter."""
 
 import os
 import select
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 END = "q"
-"""Given for a terminal that is gone."""
+"""The key for a terminal that has closed."""
 
 Pressed = Callable[[float], str]
-"""The characters that were typed within so many seconds; empty if none was."""
+"""Returns the characters typed within this many seconds; empty if no key was pressed."""
 
 
 @contextmanager
 def keyboard() -> Iterator[Pressed]:
-    """Read keys from standard input as they are pressed, and do not show them. If that is no terminal, or one of
-    Windows, there are none."""
+    """Read keys from standard input when they are pressed, and do not show them. Without a terminal, and on Windows,
+    yields no keys."""
     if os.name != "posix" or not sys.stdin.isatty():
         yield _nothing
         return
@@ -31,12 +31,12 @@ def keyboard() -> Iterator[Pressed]:
     try:
         yield lambda seconds: _typed(terminal, seconds)
     finally:
-        # What was typed and not read would reach the shell.
+        # Typed characters that were not read would go to the shell.
         termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
 
 
 def _forbid_suspending(terminal: int) -> None:
-    """A suspended command would leave the terminal without a cursor and without what is typed."""
+    """Disable the suspend key: a suspended command would leave the terminal without a cursor and without echo."""
     import termios
 
     attributes = termios.tcgetattr(terminal)

@@ -13,9 +13,9 @@ _WORST_FIRST = (DOWN, DEGRADED, UNKNOWN, OK)
 
 @frozen
 class OverviewRow:
-    """A line of the overview. `about` tells more of the name, `facts` the same as JSON. `in_flight` and `waiting` are
-    None where the gateway does not count them. `level`: OK, DEGRADED, DOWN or UNKNOWN; `state`: the health in a word
-    or two, empty for what has none."""
+    """A line of the overview. `about` describes the name further, `facts` does the same as JSON. `in_flight` and
+    `waiting` are None if the gateway does not count them. `level`: OK, DEGRADED, DOWN or UNKNOWN; `state`: the health
+    in a word or two, empty for rows without health."""
 
     kind: str
     name: str
@@ -30,8 +30,8 @@ class OverviewRow:
 
 @frozen
 class GatewayOverview:
-    """The work of a gateway now. `seconds`: the time that rates and latencies are about, 0 if there are none yet.
-    `shedding`: as in `/api/traffic`."""
+    """The current activity of a gateway. `seconds`: the period of rates and latencies, 0 before the second reading.
+    `shedding`: same as in `/api/traffic`."""
 
     version: str
     ready: bool
@@ -43,12 +43,13 @@ class GatewayOverview:
     rows: tuple[OverviewRow, ...]
 
     def of(self, kind: str) -> list[OverviewRow]:
-        """The rows of a kind."""
+        """Return the rows of a kind."""
         return [each for each in self.rows if each.kind == kind]
 
 
 def overview(topology: Mapping[str, Any], traffic: Mapping[str, Any], window: TrafficWindow) -> GatewayOverview:
-    """The overview of a reply of `/api/topology` and one of `/api/traffic`, with the window that ends with it."""
+    """Return the overview for a reply of `/api/topology` and a reply of `/api/traffic`, with the window that ends with
+    the latter."""
     return GatewayOverview(
         version=topology["version"],
         ready=traffic["ready"],
@@ -95,7 +96,7 @@ def _routes(topology: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -> 
 
 
 def _conditions(match: Mapping[str, Any]) -> str:
-    """The conditions of a route in one line, the model first."""
+    """Return the conditions of a route in one line, the model first."""
     model = [str(match["model"])] if "model" in match else []
     others = [f"{name} {_value(value)}" for name, value in match.items() if name != "model"]
     return ", ".join([*model, *others]) or "every request"
@@ -133,7 +134,7 @@ def _endpoints(traffic: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -
 
 
 def _level(figures: WindowFigures) -> str:
-    """The level of a listener or a route, which has no health of its own: by the errors of the window."""
+    """Return the level of a listener or a route, which has no health of its own: based on the errors in the window."""
     if not figures.requests:
         return UNKNOWN
     return OK if not figures.errors else DOWN if figures.errors == figures.requests else DEGRADED
@@ -164,9 +165,9 @@ SORTS: dict[str, Callable[[OverviewRow], Any]] = {
     "state": lambda row: _WORST_FIRST.index(row.level),
     "name": lambda row: row.name,
 }
-"""The keys by which rows can be sorted, the largest or worst first. Equal rows keep the order of the configuration."""
+"""The sort keys of rows, the largest or worst first. Equal rows keep the order of the configuration."""
 
 
 def ordered(rows: Sequence[OverviewRow], key: str, *, is_reversed: bool = False) -> list[OverviewRow]:
-    """The rows, sorted by a key of SORTS."""
+    """Return the rows, sorted by a key of SORTS."""
     return sorted(rows, key=SORTS[key], reverse=is_reversed)

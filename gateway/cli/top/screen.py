@@ -1,4 +1,4 @@
-"""The overview on a terminal: what is drawn in so many columns and lines, and what keys change of it."""
+"""The overview on a terminal: the contents for a given number of columns and lines, and the keys."""
 
 from collections.abc import Sequence
 
@@ -15,14 +15,14 @@ from gateway.core.frozen import frozen, replace
 STYLES = {OK: "green", DEGRADED: "yellow", DOWN: "red"}
 SORTED_STYLE = "not dim bold underline"
 NAME_WIDTH = 14
-"""The fewest columns of a name: on narrow terminals the figures are cut before it is."""
+"""Minimum width of a name, in columns: on narrow terminals the figures are cut before the name."""
 WIDE = 100
-"""The fewest columns in which errors of callers have one of their own; above the table they are told in any case."""
+"""Minimum width for a separate column with client errors; the text above the table has them in any case."""
 
 
 @frozen
 class View:
-    """The choice of what is shown: `kind` is one of KINDS or empty for all; `sort` is a key of SORTS."""
+    """The selection of rows: `kind` is one of KINDS or empty for all; `sort` is a key of SORTS."""
 
     kind: str = ""
     sort: str = "rate"
@@ -30,12 +30,12 @@ class View:
 
     @property
     def kinds(self) -> Sequence[str]:
-        """The kinds that are shown."""
+        """The visible kinds."""
         return (self.kind,) if self.kind else KINDS
 
 
 def after_key(view: View, key: str) -> View | None:
-    """The view after a key was pressed; None if it ends. Keys without a meaning change nothing."""
+    """Return the view after a key was pressed; None if the key ends the program. Other keys change nothing."""
     if key == "q":
         return None
     if key == "s":
@@ -52,10 +52,10 @@ def _next(now: str, all: Sequence[str]) -> str:
 
 
 def drawn(url: str, seen: Seen, view: View, width: int, height: int) -> RenderableType:
-    """The whole screen of `width` columns and `height` lines."""
+    """Return the whole screen of `width` columns and `height` lines."""
     above = [_title(url, seen), _sums(seen.overview), *_notes(seen)]
     tables = {kind: ordered(seen.overview.of(kind), view.sort, is_reversed=view.is_reversed) for kind in view.kinds}
-    free = height - len(above) - 1 - len(tables) - 1  # the heads of columns, the titles of kinds, the keys
+    free = height - len(above) - 1 - len(tables) - 1  # the column heads, the titles of kinds, the keys
     shown = _allotted([len(rows) for rows in tables.values()], free)
     table = _table(view, width)
     for (kind, rows), lines in zip(tables.items(), shown, strict=True):
@@ -73,7 +73,8 @@ def _keys(view: View, seconds: float) -> Text:
 
 
 def _allotted(lengths: Sequence[int], lines: int) -> list[int]:
-    """How many of so many `lines` each table gets that would take as many as its length: as equal as can be."""
+    """Return how many of the `lines` each table gets, where each table needs as many lines as its length: distributed
+    as equally as possible."""
     got = [0] * len(lengths)
     while lines > 0 and any(has < length for has, length in zip(got, lengths, strict=True)):
         at = min((at for at, length in enumerate(lengths) if got[at] < length), key=got.__getitem__)
@@ -106,7 +107,7 @@ def _notes(seen: Seen) -> list[Text]:
 
 
 def _table(view: View, width: int) -> Table:
-    """An empty table; the head of the column that rows are sorted by is underlined."""
+    """Return an empty table; the head of the sorted column is underlined."""
     table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, width=width, header_style="dim")
     by = SORTED.get(view.sort, "name")
     head = Text("name", SORTED_STYLE if by == "name" else "")
@@ -135,5 +136,5 @@ def _cells(row: OverviewRow, width: int) -> list[Text]:
 
 
 def _cut(text: str, style: str = "") -> Text:
-    """A text of one line, which is cut where the terminal ends. Nothing in it is read as markup."""
+    """Return a text of one line, which is cut where the terminal ends. It is not parsed as markup."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
-"""Asks a gateway for its overview, once or again and again."""
+"""Query a gateway's overview, once or periodically."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from gateway.core.frozen import frozen, replace
 
 
 class WatchedGateway:
-    """A gateway that is asked for its counts. `restarts`: how often it was found to have restarted."""
+    """A gateway whose counts are queried. `restarts`: number of detected restarts."""
 
     def __init__(self, port: AdminPort) -> None:
         self.restarts = 0
@@ -26,7 +26,7 @@ class WatchedGateway:
         self._time = 0.0
 
     def read(self) -> GatewayOverview:
-        """The overview now; its rates are those since the readings before, at most of the window. Raises
+        """Return the current overview; its rates cover the time since earlier readings, at most the window. Raises
         AdminPortError."""
         try:
             return self._read()
@@ -54,8 +54,8 @@ class WatchedGateway:
 
 @frozen
 class Seen:
-    """The state of a gateway as far as it is known. `trouble`: why it does not answer now; then `overview` is
-    the last one. `restarted`: when its last restart was noticed."""
+    """The last known state of a gateway. `trouble`: why it does not answer now; `overview` is then the last one.
+    `restarted`: when its last restart was detected."""
 
     overview: GatewayOverview
     at: datetime
@@ -64,8 +64,8 @@ class Seen:
 
 
 class GatewayWatch:
-    """Asks every `interval` seconds in a thread of its own, so that a gateway that is slow to answer keeps no key from
-    being read. `seen` is the latest. It goes on while the gateway is away."""
+    """Queries the gateway every `interval` seconds in a thread of its own, so a slow gateway does not delay keys.
+    `seen` is the latest state. It continues while the gateway is unreachable."""
 
     def __init__(self, gateway: WatchedGateway, first: Seen, interval: float) -> None:
         self.seen = first
@@ -78,7 +78,7 @@ class GatewayWatch:
         return lambda: self.seen
 
     def __exit__(self, *error: object) -> None:
-        self._ends.set()  # a question on its way is not waited for
+        self._ends.set()  # do not wait for a query in flight
 
     def _run(self) -> None:
         due = time.monotonic()

@@ -1,4 +1,4 @@
-"""Rates and latencies of the last seconds, made of the counts in `/api/traffic`, which only grow."""
+"""Rates and latencies of the last seconds, computed from the counts in `/api/traffic`, which only grow."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ SECONDS = 10.0
 """The length of the window, the same as in the console."""
 
 Way: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint; the last ones are empty where a request did not come so far."""
+"""Listener, route, backend and endpoint; the last ones are empty if a request did not get that far."""
 K = TypeVar("K", bound=Hashable)
 
 
 @frozen
 class WayCounts:
-    """The requests that went one way since the gateway's start. `latencies`: their number by bucket, as in
+    """The requests on one path since the gateway's start. `latencies`: their number by bucket, like in
     `/api/traffic`."""
 
     requests: int
@@ -30,15 +30,15 @@ NOTHING = WayCounts(0, 0, 0, {})
 
 @frozen
 class CountsReading:
-    """The counts of all ways at a time, in seconds on the gateway's clock."""
+    """The counts of all paths at a time, in seconds on the gateway's clock."""
 
     time: float
     counts: Mapping[Way, WayCounts]
 
 
 class WindowFigures:
-    """The requests in a window of `seconds`, and since the start. `bounds`: the upper bounds of the buckets of
-    latencies, in seconds."""
+    """The requests in a window of `seconds`, and since the start. `bounds`: the upper bounds of the latency buckets, in
+    seconds."""
 
     def __init__(self, seconds: float, bounds: Sequence[float]) -> None:
         self.requests = 0
@@ -52,7 +52,7 @@ class WindowFigures:
         self._latencies = [0] * (len(bounds) + 1)
 
     def add(self, before: WayCounts, after: WayCounts) -> None:
-        """Add a way with these counts at the begin and at the end of the window."""
+        """Add a path with these counts at the begin and at the end of the window."""
         self.requests += after.requests - before.requests
         self.errors += after.errors - before.errors
         self.rejected += after.rejected - before.rejected
@@ -64,32 +64,32 @@ class WindowFigures:
 
     @property
     def rate(self) -> float | None:
-        """Requests per second; None if there is no window yet."""
+        """Requests per second; None without a window."""
         return self.requests / self._seconds if self._seconds else None
 
     @property
     def error_rate(self) -> float | None:
-        """Requests that ended with an error of a server, per second; None if there is no window yet."""
+        """Requests per second that ended with a server error; None without a window."""
         return self.errors / self._seconds if self._seconds else None
 
     @property
     def failed(self) -> float | None:
-        """The share of requests that ended with an error of a server, from 0 to 1; None without requests."""
+        """The share of requests that ended with a server error, from 0 to 1; None without requests."""
         return self.errors / self.requests if self.requests else None
 
     @property
     def rejected_rate(self) -> float | None:
-        """Requests that ended with an error of the caller, per second; None if there is no window yet."""
+        """Requests per second that ended with a client error; None without a window."""
         return self.rejected / self._seconds if self._seconds else None
 
     @property
     def rejected_share(self) -> float | None:
-        """The share of requests that ended with an error of the caller, from 0 to 1; None without requests."""
+        """The share of requests that ended with a client error, from 0 to 1; None without requests."""
         return self.rejected / self.requests if self.requests else None
 
     def quantile(self, part: float) -> float | None:
-        """The latency in seconds that this part of the requests did not exceed, an estimate within its bucket; None
-        without requests."""
+        """Return the latency, in seconds, that this part of the requests did not exceed, an estimate within its bucket;
+        None without requests."""
         wanted = part * sum(self._latencies)
         if not wanted:
             return None
@@ -111,12 +111,13 @@ class TrafficWindow:
         self._readings: deque[CountsReading] = deque()
 
     def clear(self) -> None:
-        """Begin anew, as after a restart of the gateway."""
+        """Begin again, for example after a restart of the gateway."""
         self._readings.clear()
 
     def take(self, time: float, changed: Iterable[Mapping[str, Any]]) -> None:
-        """Take the paths of a reply of `/api/traffic`, all or those that have changed since the reading before. After
-        a pause that is longer than the window it begins anew: nobody knows how what happened is spread over it."""
+        """Add the paths of a reply of `/api/traffic`: all paths, or the paths that have changed since the previous
+        reading. After a pause longer than the window it begins again, because the distribution over the pause is
+        unknown."""
         known = dict(self._readings[-1].counts) if self._readings else {}
         for each in changed:
             known[each["listener"], each["route"], each["backend"], each["endpoint"]] = _counts(each)
@@ -132,7 +133,7 @@ class TrafficWindow:
         return self._readings[-1].time - self._readings[0].time if self._readings else 0.0
 
     def figures(self, key: Callable[[Way], K | None], bounds: Sequence[float]) -> dict[K, WindowFigures]:
-        """The figures by the key of each way. Ways whose key is None are left out."""
+        """Return the figures by the key of each path. Paths whose key is None are left out."""
         found: dict[K, WindowFigures] = {}
         if not self._readings:
             return found
@@ -143,7 +144,7 @@ class TrafficWindow:
                 continue
             if under not in found:
                 found[under] = WindowFigures(self.seconds, bounds)
-            # a way that the first reading does not have began later, at 0
+            # a path that is missing in the first reading began later, at 0
             found[under].add(first.counts.get(way, NOTHING), after)
         return found
 

@@ -1,24 +1,24 @@
-"""Bounds on what the peer of an HTTP/2 connection can make the gateway do: how long a connection may keep the event
-loop, and how many frames without content it may send. Pure."""
+"""Limits on the work that the peer of an HTTP/2 connection can cause: how long a connection can block the event loop,
+and how many frames without content it can send. Pure."""
 
 FRAMES = 32
-"""Frames that are taken between two looks at the clock."""
+"""Number of frames that are taken between two checks of the clock."""
 
 TURN = 0.002
-"""Seconds after which a connection with more frames to take lets the others go on."""
+"""Seconds after which a connection with more frames to take lets the other connections run."""
 SHORT_TURN = 0.0005
 """The same for a connection that has no more frames at the moment: uvloop would receive for it up to 32 times in a
 row."""
 
 TOGETHER = 16
-"""Requests or replies that are written at once. One write to a socket takes as long as a tenth of all that a small call
-costs."""
+"""Maximum number of requests or replies that are written together. One write to a socket takes a tenth of the total
+time of a small call."""
 
 MOST_CREDIT, CREDIT_PER_SECOND = 5000.0, 500.0
 """Credit for frames without content: pings, settings, priorities, DATA of fewer than SMALL_DATA bytes, window updates,
 frames of closed streams."""
 SMALL_DATA = 64
-"""Bytes. A DATA frame with fewer counts as one without content."""
+"""Bytes. A DATA frame with fewer bytes counts as a frame without content."""
 
 
 class FloodError(Exception):
@@ -27,8 +27,8 @@ class FloodError(Exception):
 
 
 class Credit:
-    """An allowance for work that brings nothing. It grows by what is earned, and once it is used up by `per_second` for
-    the time that has passed, up to `most`: a peer that was quiet for long can spend twice `most` at once. Times are
+    """An allowance for useless work. It grows by the earned amount and, once it is used up, by `per_second` for the
+    time that has passed, up to `most`: a peer that was quiet for long can spend twice `most` in one burst. Times are
     seconds of any clock."""
 
     __slots__ = ("_at", "_left", "_most", "_per_second")
@@ -39,7 +39,7 @@ class Credit:
         self._at = now
 
     def spend(self, cost: float, now: float, what: str) -> None:
-        """Take `cost` off. Raises FloodError (`too many {what}`) if there is not enough left."""
+        """Subtract `cost`. Raises FloodError (`too many {what}`) if too little is left."""
         self._left -= cost
         if self._left < 0:
             self._left = min(self._most, self._left + (now - self._at) * self._per_second)
@@ -48,6 +48,6 @@ class Credit:
                 raise FloodError(f"too many {what}")
 
     def earn(self, amount: float) -> None:
-        """Useful work was done, for which a peer may send some frames without content."""
+        """Add the allowance for useful work, for which a peer can send some frames without content."""
         if self._left < self._most:
             self._left += amount

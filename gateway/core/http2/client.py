@@ -1,6 +1,6 @@
-"""The client's side of one HTTP/2 connection. Pure; `connection` says how it is used.
+"""The client's side of one HTTP/2 connection. Pure; `connection` describes how to use it.
 
-A stream, and what it may still do:
+The states of a stream:
 
     `request`: HEADERS, and DATA as the windows allow
           |
@@ -9,10 +9,11 @@ A stream, and what it may still do:
       |  open   |                            |  sending  |
       +---------+                            |  is over  |
           |                                  +-----------+
-          +---> closed: END_STREAM of the server, which did not want the whole request: RST_STREAM(NO_ERROR) follows
+          +---> closed: END_STREAM of the server, which did not need the whole request: RST_STREAM(NO_ERROR) follows
           +---> closed: RST_STREAM of either side; GOAWAY that does not count the stream
 
-A server that breaks a rule on one stream has its connection closed: nothing else that it sends can be trusted.
+If a server breaks a rule on one stream, this side closes the connection: nothing else that the server sends can be
+trusted.
 """
 
 from struct import Struct
@@ -56,27 +57,27 @@ from gateway.core.http2.hpack import NO_TABLE
 from gateway.core.types import Buffer
 
 WINDOW = 2**22
-"""Bytes that a server may send on one stream beyond what was used up of it."""
+"""Number of bytes that a server can send on one stream ahead of what this side has consumed."""
 
 _BYTES_PER_CREDIT = 1024
-"""Servers widen their windows as they read a request, some by little each time."""
+"""Servers widen their windows while they read a request, some in small steps."""
 
 _OPENING = (
     PREFACE
-    # `hpack` says why there is no dynamic table.
+    # `hpack` explains why there is no dynamic table.
     + frames.settings({Setting.HEADER_TABLE_SIZE: 0, Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW_SIZE: WINDOW})
     + WIDEN_CONNECTION
 )
 _DATA, _TRAILERS = expected(DATA, 0), expected(HEADERS, ENDS)
 _GO_AWAY = Struct(">LL")
-"""The last stream, with a reserved bit, and the error code; a text for people follows."""
+"""The last stream, with a reserved bit, and the error code; a human-readable text follows."""
 _MOST_TOLD = 200
-"""Bytes of a server's text in an error."""
+"""Maximum length of a server's text in an error, in bytes."""
 _PING = frames.frame(frames.PING, 0, 0, b"gateway?")
 
 
 class HeadersReceived(NamedTuple):
-    """A header block of a reply has come: its head, or, with `ends`, its trailers."""
+    """A header block of a reply has arrived: its head, or, with `ends`, its trailers."""
 
     stream: Stream
     block: bytes
@@ -84,7 +85,7 @@ class HeadersReceived(NamedTuple):
 
 
 class ReplyReceived(NamedTuple):
-    """A whole reply has come: its head, all its data, which are valid until the next `receive`, and its trailers."""
+    """A whole reply has arrived: its head, all its data, which are valid until the next `receive`, and its trailers."""
 
     stream: Stream
     head: bytes
@@ -93,13 +94,14 @@ class ReplyReceived(NamedTuple):
 
 
 class SettingsReceived(NamedTuple):
-    """The server has said what it takes. `more_streams`: more streams than before."""
+    """The server has sent its settings. `more_streams`: it allows more streams than before."""
 
     more_streams: bool
 
 
 class GoneAway(NamedTuple):
-    """The server takes no more requests on this connection. It has not processed those on the `refused` streams."""
+    """The server accepts no more requests on this connection. It has not processed the requests on the `refused`
+    streams."""
 
     code: int
     refused: list[Stream]
@@ -109,7 +111,8 @@ Event: TypeAlias = ReplyReceived | HeadersReceived | DataReceived | StreamReset 
 
 
 class Http2Client(Http2Connection):
-    """`header_limit`: bytes of a reply's header fields. A larger block comes cut off, but longer than the limit."""
+    """The client's side of a connection. `header_limit`: maximum size of a reply's header fields, in bytes. A larger
+    block arrives cut off, but longer than the limit."""
 
     def __init__(self, header_limit: int, now: float = 0.0) -> None:
         super().__init__(_OPENING, WINDOW, header_limit, _BYTES_PER_CREDIT, now)
@@ -117,13 +120,13 @@ class Http2Client(Http2Connection):
         """The next request's stream."""
         self._preamble = NO_TABLE
         self._late_room = 0
-        """Bytes that may still come for cancelled requests: what their windows had room for."""
+        """Bytes that can still arrive for cancelled requests: the remaining size of their windows."""
 
     # Sending.
 
     @property
     def is_used_up(self) -> bool:
-        """Whether there are no more numbers for streams."""
+        """Whether all stream numbers are used."""
         return self._next > LAST_STREAM
 
     def request(self, head: bytes, data: tuple[Buffer, ...], handler: object = None) -> Stream:
@@ -136,7 +139,7 @@ class Http2Client(Http2Connection):
             head, self._preamble = self._preamble + head, b""
         size, most = sum(map(len, data)), self.peer.frame_size
         if size <= most and size <= self._window and size <= stream.window and not self.is_paused and len(head) <= most:
-            # Most calls: one frame for the head, one for the message, written as one.
+            # Most calls: one frame for the head, one for the message, written together.
             self._window -= size
             stream.is_sending = False
             before = HEADER.pack(len(head) << 8 | HEADERS, END_HEADERS, number)
@@ -149,17 +152,18 @@ class Http2Client(Http2Connection):
         return stream
 
     def cancel(self, stream: Stream) -> None:
-        """Nobody waits for the reply any more: tell the server, unless the stream is closed."""
+        """Abandon a reply that is no longer needed: inform the server, unless the stream is closed."""
         if not stream.is_closed:
             self._late_room = min(self._late_room + stream.room, MAX_WINDOW)
             self.reset(stream, ErrorCode.CANCEL)
 
     def ping(self) -> None:
-        """Ask whether the server is there."""
+        """Check that the connection works."""
         self.queued.append(_PING)
 
     def close(self, code: ErrorCode, text: str = "") -> None:
-        """End the connection with GOAWAY. Servers are told of any violation as PROTOCOL_ERROR, of a flood as such."""
+        """End the connection with GOAWAY. Violations are reported to servers as PROTOCOL_ERROR, a flood as
+        ENHANCE_YOUR_CALM."""
         if not self.is_closed:
             self.is_closed = True
             is_exact = code in (ErrorCode.NO_ERROR, ErrorCode.ENHANCE_YOUR_CALM)
@@ -171,7 +175,8 @@ class Http2Client(Http2Connection):
     # Receiving.
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """As of any connection: HEADERS, one DATA frame, and HEADERS that end a stream whose request has been sent."""
+        """Same as in Http2Connection: HEADERS, one DATA frame, and HEADERS that end a stream whose request has been
+        sent."""
         begin, received = at + HEADER_SIZE, len(data)
         stream = self.streams.get(number)
         if begin > received or stream is None or stream.is_sending:
@@ -217,7 +222,7 @@ class Http2Client(Http2Connection):
             self.events.append(SettingsReceived(self.peer.most_streams > before))
 
     def _unexpected(self, kind: int, payload: memoryview) -> str:
-        """As of any connection. A server may refuse one by GOAWAY alone, as the gateway does."""
+        """Same as in Http2Connection. A server can refuse a connection by GOAWAY alone, like the gateway does."""
         if kind != frames.GOAWAY or self.is_open or len(payload) < _GO_AWAY.size:
             return super()._unexpected(kind, payload)
         _, code = _GO_AWAY.unpack_from(payload)
@@ -226,7 +231,7 @@ class Http2Client(Http2Connection):
         return f"the server refused it by GOAWAY({frames.error_name(code)}){text and f': {text}'}"
 
     def _on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
-        """RFC 9113 section 6.8: streams above the last that it counts "were not or will not be processed"."""
+        """RFC 9113 section 6.8: streams above the last stream in the frame "were not or will not be processed"."""
         super()._on_go_away(flags, number, payload)
         last, code = _GO_AWAY.unpack_from(payload)
         refused = [stream for stream in self.streams.values() if stream.id > last & LAST_STREAM]
@@ -235,8 +240,8 @@ class Http2Client(Http2Connection):
         self.events.append(GoneAway(code, refused))
 
     def _dropped(self, number: int, what: str, size: int = 0) -> None:
-        """As of any connection. Data of a cancelled request may have been on the way, as much as its window had room
-        for; more of them cost by their size."""
+        """Same as in Http2Connection. Data of a cancelled request can still arrive, up to the remaining size of its
+        window; further data costs credit by its size."""
         if 0 < size <= self._late_room and self._was_opened(number):
             self._late_room -= size
             return
@@ -250,7 +255,7 @@ class Http2Client(Http2Connection):
         raise DecodeError(text)
 
     def _peer_ended(self, stream: Stream) -> None:
-        if stream.is_sending:  # it does not want the whole request
+        if stream.is_sending:  # it does not need the whole request
             self.reset(stream, ErrorCode.NO_ERROR)
         else:
             self._close_stream(stream)

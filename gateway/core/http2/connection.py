@@ -1,18 +1,18 @@
-"""One HTTP/2 connection, RFC 9113: what `server` and `client` have in common. Pure: bytes in, events out; calls in,
-bytes out. No clock: whoever calls says what time it is.
+"""One HTTP/2 connection, RFC 9113: the common part of `server` and `client`. Pure: bytes in, events out; calls in,
+bytes out. No clock: the caller passes the time.
 
-`receive` takes what the peer sent and appends to `events`. The methods of Http2Server and Http2Client queue
-what the peer gets, and `data_to_send` returns it, as far as the peer's windows allow.
+`receive` takes the bytes of the peer and appends to `events`. The methods of Http2Server and Http2Client queue bytes
+for the peer, and `data_to_send` returns them, as far as the peer's windows allow.
 
 Three rules hold on both sides:
 
-- **Flow control.** Each stream has two windows: `window` is what the peer takes, `room` is what it may send. Data
-  beyond `window` wait in `unsent`; streams that wait take turns, a frame each. The connection's own receive window is
-  as large as HTTP/2 allows, so that a stream that nobody reads does not hold up the others.
-- **Closed streams are forgotten.** A stream that was opened once and is not in `streams` is closed. Frames for it may
-  still be on the way; they are dropped, except for what they mean to the connection (windows, header tables).
-- **The peer's demands are bounded.** `receive` stops after FRAMES frames, so that the caller can let others go on.
-  Frames that carry nothing (pings, settings, DATA of a few bytes, window updates, frames of closed streams) use up a
+- **Flow control.** Each stream has two windows: `window` limits what this side sends, `room` limits what the peer
+  sends. Data beyond `window` waits in `unsent`; waiting streams take turns, a frame each. The connection's own receive
+  window is as large as HTTP/2 allows, so a stream whose data is not read does not block the others.
+- **Closed streams are forgotten.** A stream that was opened before and is not in `streams` is closed. Frames for it can
+  still arrive; they are dropped, except for their effect on the connection (windows, header tables).
+- **The peer's demands are limited.** `receive` stops after FRAMES frames, so the caller can serve other connections.
+  Frames without content (pings, settings, DATA of a few bytes, window updates, frames of closed streams) use up a
   credit that grows with time and with useful work. Without credit the connection ends with GOAWAY(ENHANCE_YOUR_CALM).
 """
 
@@ -50,20 +50,20 @@ WIDEN_CONNECTION = frames.window_update(0, MAX_WINDOW - DEFAULT_WINDOW)
 """Sent first by both sides: the connection's receive window becomes as large as HTTP/2 allows."""
 
 BYTES_PER_FRAME = 256
-"""Bytes of a header block that take as long to read as a frame."""
+"""Number of bytes of a header block that take as long to read as a frame."""
 EARNED = 4.0
-"""Credit for each piece sent: peers answer it with window updates and pings."""
+"""Credit for each piece sent: peers respond to it with window updates and pings."""
 _MOST_OWED = 2**16
-"""Bytes of answers to the peer's own frames that may wait while it does not read."""
+"""Maximum size of responses to the peer's own frames that wait while the peer does not read, in bytes."""
 _TOO_LARGE = (MAX_FRAME_SIZE + 1) << 8
-"""The first number of `HEADER` of a frame whose payload is too large."""
+"""The first number of `HEADER` for a frame whose payload is too large."""
 LEAST_ROOM = MAX_WINDOW // 2
-"""Bytes of the connection's receive window below which it is widened."""
+"""Size of the connection's receive window below which it is widened, in bytes."""
 _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
 class UnsentData:
-    """The part of a stream's data that has not been written yet. `progress` belongs to whoever watches it."""
+    """The part of a stream's data that has not been written yet. `progress` belongs to the code that watches it."""
 
     __slots__ = ("_pieces", "progress", "size")
 
@@ -73,7 +73,7 @@ class UnsentData:
         self.size = sum(map(len, self._pieces))
 
     def take(self, size: int) -> list[memoryview]:
-        """The next `size` bytes, or all that is left."""
+        """Return the next `size` bytes, or all remaining bytes."""
         taken = []
         while size and self._pieces:
             piece = self._pieces.popleft()
@@ -87,7 +87,7 @@ class UnsentData:
 
 
 class Stream:
-    """One request and its reply. `handler` belongs to whoever handles the events."""
+    """One request and its reply. `handler` belongs to the code that handles the events."""
 
     __slots__ = (
         "announced",
@@ -106,26 +106,27 @@ class Stream:
     def __init__(self, number: int, window: int, room: int, now: float) -> None:
         self.id = number
         self.window = window
-        """Bytes that the peer takes."""
+        """Number of bytes that this side can send."""
         self.room = room
-        """Bytes that the peer may send."""
+        """Number of bytes that the peer can send."""
         self.is_receiving = True
-        """Whether the peer may send more."""
+        """Whether the peer can send more."""
         self.is_sending = True
         """Whether this side has not ended."""
         self.is_closed = False
         self.announced: int | None = None
-        """Bytes of data that the peer has still to send by its content-length; None without one."""
+        """Number of data bytes that the peer has still to send by its content-length; None without one."""
         self.unsent: UnsentData | None = None
         self.closing: bytes | None = None
-        """The frames that end this side after `unsent`: empty if its last DATA frame does, None if more data follow."""
+        """The frames that end this side after `unsent`: empty if its last DATA frame ends it, None if more data
+        follows."""
         self.heard = now
         """When the peer last sent data."""
         self.handler: Any = None
 
 
 class DataReceived(NamedTuple):
-    """Bytes of a stream, valid until the next `receive`. `ends`: no more follow."""
+    """Bytes of a stream, valid until the next `receive`. `ends`: these are the last bytes."""
 
     stream: Stream
     data: memoryview
@@ -133,33 +134,33 @@ class DataReceived(NamedTuple):
 
 
 class StreamReset(NamedTuple):
-    """The peer gave the stream up, or broke a rule on it. `code` is the peer's ErrorCode, or this side's own."""
+    """The peer cancelled the stream, or broke a rule on it. `code` is the peer's ErrorCode, or this side's own."""
 
     stream: Stream
     code: int
 
 
 class DataSent(NamedTuple):
-    """The unsent data of a stream have been handed over, and this side of the stream has not ended."""
+    """The unsent data of a stream has been handed over, and this side of the stream has not ended."""
 
     stream: Stream
 
 
 new_event: Callable[[type[Any], tuple[Any, ...]], Any] = tuple.__new__
-"""Makes a NamedTuple of its fields in a third of the time that its class takes."""
+"""Makes a NamedTuple from its fields in a third of the time of a constructor call."""
 
 
 class _ContinuedBlock:
-    """A header block that goes on in CONTINUATION frames, section 6.10.
+    """A header block that continues in CONTINUATION frames, section 6.10.
 
-    No more of it is kept than shows that it is too large. It is then skipped, so that the connection's other streams
-    can go on, unless it goes on for too long.
+    Stores only as much of the block as shows that it is too large. A too large block is skipped, so the connection's
+    other streams can continue, unless the block is longer than _MOST times the limit.
     """
 
     _MOST = 16
-    """Times the limit, up to which a block is skipped."""
+    """Multiple of the limit up to which a block is skipped."""
     _PER_FRAME = 16
-    """Bytes that each frame counts beside its payload, which may be empty."""
+    """Number of bytes that each frame counts in addition to its payload, which can be empty."""
 
     __slots__ = ("_left", "_limit", "data", "flags", "stream")
 
@@ -171,7 +172,7 @@ class _ContinuedBlock:
         self._left = self._MOST * limit
 
     def add(self, payload: memoryview) -> None:
-        """Take the payload of a frame. Raises DecodeError for too much."""
+        """Add the payload of a frame. Raises DecodeError if the block is too long."""
         self._left -= len(payload) + self._PER_FRAME
         if self._left < 0:
             raise DecodeError("a header block without an end")
@@ -180,47 +181,48 @@ class _ContinuedBlock:
 
 
 class Http2Connection:
-    """`opening`: what this side sends first. `room`: bytes that the peer may send on each stream at first, as `opening`
-    announces. `header_limit`: bytes of a header block's fields. `bytes_per_credit`: bytes sent that allow the peer one
-    more frame without content."""
+    """The common part of both sides. `opening`: the first bytes that this side sends. `room`: the initial number of
+    bytes that the peer can send on each stream, as `opening` announces. `header_limit`: maximum size of a header
+    block's fields, in bytes. `bytes_per_credit`: number of sent bytes that allow the peer one more frame without
+    content."""
 
     def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:
         self.events: deque[Any] = deque()
-        """What came of the bytes received, for the caller to pop."""
+        """The events from the received bytes, for the caller to pop."""
         self.streams: dict[int, Stream] = {}
         """The streams that are not closed, by their numbers."""
         self.is_open = False
-        """Whether the peer has spoken HTTP/2."""
+        """Whether the peer has sent valid HTTP/2."""
         self.is_closed = False
-        """Whether nothing more is received; what there is to send ends with GOAWAY."""
+        """Whether receiving has ended; the remaining bytes to send end with GOAWAY."""
         self.is_paused = False
-        """Whether the peer reads too slowly: no data are written meanwhile. Set by the caller."""
+        """Whether the peer reads too slowly: no data is written in this state. Set by the caller."""
         self.has_more = False
-        """Whether `receive` stopped although more frames may be complete."""
+        """Whether `receive` stopped although more frames might be complete."""
         self.violation = ""
-        """What the peer did wrong, if that closed the connection."""
+        """The rule that the peer broke, if that closed the connection."""
         self.block_since: float | None = None
-        """When the header block that is arriving began; None if none is."""
+        """When the header block that is arriving began; None if no header block is arriving."""
         self.peer = PeerSettings()
         self._now = now
         self.queued: list[Buffer] = [opening]
-        """What `data_to_send` returns next, beside data of those that are `waiting`."""
+        """The next result of `data_to_send`, in addition to data of the `waiting` streams."""
         self._stream_room = room
         self._header_limit = header_limit
         self._bytes_per_credit = bytes_per_credit
         self._expected: int | None = frames.SETTINGS
-        """The only type that the next frame may have, if there is just one."""
+        """The only valid type of the next frame, if there is just one."""
         self._is_begun = True
         """Whether the connection preface, which comes before the first frame, has been received."""
         self._frames_left = 0
-        """Frames that may still be taken in this `receive`."""
+        """Maximum number of frames that this `receive` still takes."""
         self._block: _ContinuedBlock | None = None
         self._room = MAX_WINDOW
         self._window = DEFAULT_WINDOW
         self.waiting: deque[Stream] = deque()
-        """Streams whose data wait for windows, or for the peer to read."""
+        """Streams whose data waits for windows, or for the peer to read."""
         self._ended_early: list[Stream] = []
-        """Of a server: streams with a whole reply to a request that has not ended."""
+        """On a server: streams with a whole reply to a request that has not ended."""
         self._owed = 0
         self._credit = Credit(MOST_CREDIT, CREDIT_PER_SECOND, now)
         self._on = {
@@ -236,41 +238,41 @@ class Http2Connection:
             frames.CONTINUATION: self._on_continuation,
         }
 
-    # What each side does in its own way.
+    # Differences between the sides.
 
     def _receive_preface(self, data: memoryview) -> int:
         """Take the connection preface, which comes before the first frame. Returns how many bytes were taken."""
         raise NotImplementedError
 
     def _headed(self, number: int, flags: int, block: bytes) -> None:
-        """A whole header block has come. Raises DecodeError or ViolationError."""
+        """Handle a whole header block. Raises DecodeError or ViolationError."""
         raise NotImplementedError
 
     def _peer_ended(self, stream: Stream) -> None:
-        """The peer has ended its side of the stream."""
+        """Handle the end of the peer's side of the stream."""
         raise NotImplementedError
 
     def _self_ended(self, stream: Stream) -> None:
-        """This side of the stream has been written in full."""
+        """Handle the end of this side of the stream, which has been written in full."""
         raise NotImplementedError
 
     def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
-        """The peer broke a rule on one stream."""
+        """Handle the peer's violation of a rule on one stream."""
         raise NotImplementedError
 
     def _was_opened(self, number: int) -> bool:
-        """Whether there ever was a stream of this number; it is not open now."""
+        """Return whether a stream of this number was ever open; it is not open now."""
         raise NotImplementedError
 
     def close(self, code: ErrorCode, text: str = "") -> None:
-        """End the connection with what has been queued and GOAWAY. Streams that are not over end with it."""
+        """End the connection with the queued bytes and GOAWAY. Open streams end with it."""
         raise NotImplementedError
 
     # Receiving.
 
     def receive(self, data: memoryview, now: float) -> int:
-        """Take the frames that `data` begins with, and append what they mean to `events`. Returns how many bytes were
-        taken. Call it again with the rest and what follows it; where `has_more`, with the rest as it is."""
+        """Take the complete frames at the start of `data`, and append their events to `events`. Returns how many bytes
+        were taken. Call it again with the rest and the bytes that follow; if `has_more`, with the unchanged rest."""
         self._now = now
         self.has_more = False
         if self.is_closed:
@@ -309,22 +311,22 @@ class Http2Connection:
                 self._widen(number & LAST_STREAM, UNSIGNED.unpack_from(data, start)[0] & MAX_WINDOW)
             elif (handle := self._on.get(kind)) is not None:
                 handle(flags, number & LAST_STREAM, data[start:at])
-            else:  # section 5.5: frames of unknown types are to be ignored
+            else:  # section 5.5: frames of unknown types are ignored
                 self._spend(1, "unknown frames")
         return at
 
     def _unexpected(self, kind: int, payload: memoryview) -> str:
-        """The error text for a frame that comes where only another may come."""
+        """Return the error text for a frame of an unexpected type."""
         return f"a frame of type {kind}, expected type {self._expected}"
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """Take a whole message at once, as most messages come: its HEADERS frame, whose header block is from `start` to
-        `at`, and the further frames right behind it. Returns where they end; 0 if anything else comes, which is then
-        taken frame by frame."""
+        """Take a whole message in one step, which is possible for most messages: its HEADERS frame, whose header block
+        is from `start` to `at`, and the frames directly after it. Returns their end; 0 if the frames differ from this
+        pattern, and must be taken one by one."""
         raise NotImplementedError
 
     def _widen_room(self) -> None:
-        """Let the peer send more on the connection, of whose receive window less than LEAST_ROOM is left."""
+        """Let the peer send more on the connection, whose receive window has less than LEAST_ROOM left."""
         self.queued.append(frames.window_update(0, MAX_WINDOW - self._room))
         self._room = MAX_WINDOW
 
@@ -356,17 +358,18 @@ class Http2Connection:
             self._peer_ended(stream)
 
     def _breaks_length(self, stream: Stream, size: int, ends: bool) -> bool:
-        """Whether `size` more bytes of data are not what the head's content-length says; then the stream is broken
-        off, section 8.1.1."""
+        """Return whether `size` more bytes of data violate the head's content-length; if they do, break the stream off,
+        section 8.1.1."""
         assert stream.announced is not None
         stream.announced -= size
         if stream.announced < 0 or (ends and stream.announced):
-            self._break(stream, ErrorCode.PROTOCOL_ERROR, "the data of a stream are not as many as content-length says")
+            self._break(stream, ErrorCode.PROTOCOL_ERROR, "the size of a stream's data differs from its content-length")
             return True
         return False
 
     def refund_small_data(self) -> None:
-        """The fewer than SMALL_DATA bytes of a DataReceived that does not end its stream were useful all the same."""
+        """Give back the credit for the fewer than SMALL_DATA bytes of a DataReceived that does not end its stream,
+        because they were useful."""
         self._credit.earn(1)
 
     def _on_headers(self, flags: int, number: int, payload: memoryview) -> None:
@@ -417,7 +420,7 @@ class Http2Connection:
         self._widen(number, frames.number(payload, "WINDOW_UPDATE"))
 
     def _widen(self, number: int, increment: int) -> None:
-        """The peer takes `increment` bytes more on a stream, or on the connection if `number` is 0."""
+        """Add `increment` bytes to the peer's window of a stream, or of the connection if `number` is 0."""
         self._credit.spend(1, self._now, "WINDOW_UPDATE frames")
         if not number:
             if not increment:
@@ -431,7 +434,7 @@ class Http2Connection:
             self._dropped(number, "WINDOW_UPDATE")
         elif not increment:
             self._break(stream, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
-        elif stream.is_sending:  # what was sent at once was not counted
+        elif stream.is_sending:  # data that was sent immediately was not counted
             stream.window += increment
             if stream.window > MAX_WINDOW:
                 text = f"WINDOW_UPDATE by {increment} to {stream.window}"
@@ -450,7 +453,7 @@ class Http2Connection:
         self._spend(1 + len(payload) // 60, "SETTINGS frames")
         if widened := self.peer.take(payload):
             for stream in self.streams.values():
-                stream.window += widened  # it may become negative
+                stream.window += widened  # it can become negative
                 if stream.window > MAX_WINDOW and stream.is_sending:
                     raise ViolationError(ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS make a window larger than 2^31-1")
         self._answer(_SETTINGS_ACK)
@@ -468,7 +471,7 @@ class Http2Connection:
         self._spend(1, "GOAWAY frames")
 
     def _dropped(self, number: int, what: str, size: int = 0) -> None:
-        """A frame of a stream that is closed, or of one that never was: section 5.1."""
+        """Handle a frame of a stream that is closed, or that never existed: section 5.1."""
         if not self._was_opened(number):
             raise DecodeError(f"{what} of stream {number}, which was never opened")
         self._spend(1, "frames of closed streams")
@@ -477,12 +480,13 @@ class Http2Connection:
         self._credit.spend(cost, self._now, what)
 
     def _answer(self, frame: bytes) -> None:
-        """Queue the answer to a frame. Raises DecodeError if the peer asks for more and more, and reads none."""
+        """Queue the response to a frame. Raises DecodeError if the peer causes more and more responses without reading
+        them."""
         self.queued.append(frame)
         if self.is_paused:
             self._owed += len(frame)
             if self._owed > _MOST_OWED:
-                raise DecodeError("it does not read what it asks for")
+                raise DecodeError("it does not read the responses to its frames")
         else:
             self._owed = 0
 
@@ -503,17 +507,17 @@ class Http2Connection:
             self._close_stream(stream)
 
     def grant(self, stream: Stream, held: int, window: int = 0) -> None:
-        """Let the peer send as much as makes `window` (by default what streams begin with) together with the `held`
-        bytes, which came and were not used up yet. The peer is told when that is half of what streams begin with, or
-        more."""
+        """Let the peer send enough to make `window` (by default the initial window of streams) together with the `held`
+        bytes, which have arrived and are not consumed yet. The peer gets a window update only for at least half of the
+        initial window."""
         due = (window or self._stream_room) - stream.room - held
         if due >= self._stream_room // 2 and stream.is_receiving:
             stream.room += due
             self.queued.append(frames.window_update(stream.id, due))
 
     def data_to_send(self) -> list[Buffer]:
-        """The bytes to write now; of large data about a frame. Call it again until there is nothing, unless the peer
-        reads too slowly."""
+        """Return the bytes to write now; for large data, about one frame. Call it again until it returns nothing,
+        unless the peer reads too slowly."""
         if self.waiting and not self.is_paused and not self.is_closed:
             self._write_waiting()
         if self._ended_early:
@@ -530,7 +534,7 @@ class Http2Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """The bytes of data that wait, of all streams together."""
+        """The number of waiting data bytes, of all streams together."""
         return sum(stream.unsent.size for stream in self.waiting if stream.unsent is not None)
 
     def _wait(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
@@ -538,7 +542,7 @@ class Http2Connection:
         self.waiting.append(stream)
 
     def _write_waiting(self) -> None:
-        """A frame of each stream in turn, as far as windows and a budget go."""
+        """Write a frame of each stream in turn, as far as windows and a budget allow."""
         waiting, budget = 0, LARGEST_FRAME
         while waiting < len(self.waiting) and self._window > 0 and budget > 0:
             stream = self.waiting.popleft()
@@ -573,12 +577,12 @@ class Http2Connection:
         return size
 
     def _sends(self, size: int) -> None:
-        """Sending data or headers earns credit."""
+        """Earn credit for sent data or headers."""
         self._credit.earn(EARNED + size / self._bytes_per_credit)
 
 
 def _oversized(data: memoryview, size: int) -> Exception:
-    if data[:5].tobytes() == b"HTTP/" or data[:1].tobytes() == b"<":  # a page without a head, as HTTP/0.9 has it
+    if data[:5].tobytes() == b"HTTP/" or data[:1].tobytes() == b"<":  # a page without a head, as in HTTP/0.9
         return DecodeError("it speaks HTTP/1, not HTTP/2")
     text = f"a frame of {size} bytes, at most {MAX_FRAME_SIZE} are allowed"
     return ViolationError(ErrorCode.FRAME_SIZE_ERROR, text)

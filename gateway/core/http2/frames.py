@@ -17,7 +17,8 @@ ENDS = END_HEADERS | END_STREAM
 """The flags of a last header block in one frame, such as trailers."""
 
 MAX_FRAME_SIZE = 2**14
-"""Bytes of a payload that is received: the initial value of section 6.5.2, which the gateway does not raise."""
+"""Maximum size of a received payload, in bytes: the initial value of section 6.5.2, which the gateway does not
+raise."""
 MAX_WINDOW = 2**31 - 1
 DEFAULT_WINDOW = 2**16 - 1
 LAST_STREAM = 2**31 - 1
@@ -28,18 +29,18 @@ reserved bit."""
 HEADER_SIZE = HEADER.size
 read_header = HEADER.unpack_from
 read_expected = Struct(">BQ").unpack_from
-"""Reads a header in which only the size is not known, as two numbers. The first is 0 for payloads below 64 KiB. The
-second is the size, shifted by SIZE_SHIFT, with the stream and what `expected` returns in the bits of EXPECTED."""
+"""Reads a header in which only the size is unknown, as two numbers. The first is 0 for payloads below 64 KiB. The
+second is the size, shifted by SIZE_SHIFT, with the stream and the result of `expected` in the bits of EXPECTED."""
 SIZE_SHIFT = 48
 EXPECTED = 2**SIZE_SHIFT - 1
 UNSIGNED = Struct(">L")
 WIDENING_SIZE = UNSIGNED.size
 WIDENING = WIDENING_SIZE << 8 | WINDOW_UPDATE
-"""The first number of the header of WINDOW_UPDATE, whose payload has so many bytes."""
+"""The first number of the header of WINDOW_UPDATE, whose payload has a fixed size."""
 
 
 def expected(kind: int, flags: int) -> int:
-    """The type and the flags of a frame, as `read_expected` reads them."""
+    """Return the type and the flags of a frame, in the format of `read_expected`."""
     return kind << 40 | flags << 32
 
 
@@ -74,7 +75,7 @@ class ErrorCode(IntEnum):
 
 
 class FrameSizeError(DecodeError):
-    """A frame's payload has a size that its type cannot have, section 4.2."""
+    """A frame's payload has an invalid size for its type, section 4.2."""
 
     code = ErrorCode.FRAME_SIZE_ERROR
 
@@ -88,7 +89,7 @@ class ViolationError(Exception):
 
 
 def check_ping(stream: int, payload: Buffer) -> None:
-    """Section 6.7. Raises DecodeError, or FrameSizeError."""
+    """Check a PING frame, section 6.7. Raises DecodeError, or FrameSizeError."""
     if stream:
         raise DecodeError(f"PING of stream {stream}; it has stream 0")
     if len(payload) != 8:
@@ -96,7 +97,7 @@ def check_ping(stream: int, payload: Buffer) -> None:
 
 
 def check_go_away(stream: int, payload: Buffer) -> None:
-    """Section 6.8. Raises DecodeError, or FrameSizeError."""
+    """Check a GOAWAY frame, section 6.8. Raises DecodeError, or FrameSizeError."""
     if stream:
         raise DecodeError(f"GOAWAY of stream {stream}; it has stream 0")
     if len(payload) < 8:
@@ -104,7 +105,7 @@ def check_go_away(stream: int, payload: Buffer) -> None:
 
 
 def error_name(code: int) -> str:
-    """The name of an error code, such as `REFUSED_STREAM` for 7; the number, where the RFC lists none."""
+    """Return the name of an error code, such as `REFUSED_STREAM` for 7; the number, if the RFC does not list it."""
     return ErrorCode(code).name if code in _CODES else f"error code {code}"
 
 
@@ -112,22 +113,22 @@ _CODES = frozenset(ErrorCode)
 
 
 def header(size: int, kind: int, flags: int, stream: int) -> bytes:
-    """The header of a frame whose payload has `size` bytes."""
+    """Return the header of a frame whose payload has `size` bytes."""
     return HEADER.pack(size << 8 | kind, flags, stream)
 
 
 def frame(kind: int, flags: int, stream: int, payload: Buffer) -> bytes:
-    """A whole frame."""
+    """Return a whole frame."""
     return header(len(payload), kind, flags, stream) + payload
 
 
 def settings(values: dict[Setting, int]) -> bytes:
-    """A SETTINGS frame: 16 bits of identifier and 32 of value for each setting."""
+    """Return a SETTINGS frame: 16 bits of identifier and 32 of value for each setting."""
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in values.items()))
 
 
 def read_settings(payload: Buffer) -> Iterator[tuple[int, int]]:
-    """Identifiers and values of a SETTINGS payload. Raises FrameSizeError if its size is not a multiple of 6."""
+    """Yield identifiers and values of a SETTINGS payload. Raises FrameSizeError if its size is not a multiple of 6."""
     if len(payload) % _SETTING.size:
         raise FrameSizeError(f"SETTINGS of {len(payload)} bytes, each has {_SETTING.size}")
     return _SETTING.iter_unpack(payload)
@@ -137,22 +138,23 @@ _SETTING = Struct(">HL")
 
 
 def reset(stream: int, code: ErrorCode) -> bytes:
-    """An RST_STREAM frame."""
+    """Return an RST_STREAM frame."""
     return frame(RST_STREAM, 0, stream, UNSIGNED.pack(code))
 
 
 def window_update(stream: int, increment: int) -> bytes:
-    """A WINDOW_UPDATE frame; stream 0 is the connection."""
+    """Return a WINDOW_UPDATE frame; stream 0 is the connection."""
     return frame(WINDOW_UPDATE, 0, stream, UNSIGNED.pack(increment))
 
 
 def go_away(code: ErrorCode, last: int = 0, text: str = "") -> bytes:
-    """A GOAWAY frame. The peer's streams up to `last` are still served (servers open none: 0); `text` is for people."""
+    """Return a GOAWAY frame. The peer's streams up to `last` are still served (servers open no streams: 0); `text` is
+    for humans."""
     return frame(GOAWAY, 0, 0, UNSIGNED.pack(last) + UNSIGNED.pack(code) + text.encode())
 
 
 def header_frames(stream: int, block: bytes, flags: int, size: int) -> bytes:
-    """A header block in HEADERS with `flags` and, beyond `size` bytes, CONTINUATION frames."""
+    """Return a header block in HEADERS with `flags` and, beyond `size` bytes, CONTINUATION frames."""
     if len(block) <= size:
         return header(len(block), HEADERS, flags | END_HEADERS, stream) + block
     pieces = [block[start : start + size] for start in range(0, len(block), size)]
@@ -164,7 +166,8 @@ def header_frames(stream: int, block: bytes, flags: int, size: int) -> bytes:
 
 
 def number(payload: Buffer, what: str, size: int = 4) -> int:
-    """The number in the first 31 bits of a payload. Raises FrameSizeError if the payload does not have `size` bytes."""
+    """Return the number in the first 31 bits of a payload. Raises FrameSizeError if the payload does not have `size`
+    bytes."""
     if len(payload) != size:
         raise FrameSizeError(f"{what} of {len(payload)} bytes, it has {size}")
     first: int = UNSIGNED.unpack_from(payload)[0]
@@ -172,10 +175,10 @@ def number(payload: Buffer, what: str, size: int = 4) -> int:
 
 
 def unpadded(payload: memoryview, what: str, flags: int) -> memoryview:
-    """The payload of DATA or HEADERS without the padding and the priority that `flags` announce.
+    """Return the payload of DATA or HEADERS without the padding and the priority that `flags` announce.
 
     Raises:
-        FrameSizeError: the payload has not even the fields that come first.
+        FrameSizeError: the payload is too short for its first fields.
         DecodeError: the padding is longer than the rest.
     """
     start = (1 if flags & PADDED else 0) + (5 if flags & PRIORITIZED else 0)

@@ -1,18 +1,19 @@
 """HPACK: header blocks, RFC 7541. Pure.
 
-**Why there is no dynamic table.** With a dynamic table, each block can change how later blocks are read: every block of
-a connection has to be read, in order, and the same request looks different each time. Both sides of the gateway
-announce a table of size 0 (SETTINGS_HEADER_TABLE_SIZE). Once the peer keeps to that, a block means what its bytes say:
+**Why there is no dynamic table.** With a dynamic table, each block can change the meaning of later blocks: every block
+of a connection has to be read, in order, and the same request is encoded differently each time. Both sides of the
+gateway announce a table of size 0 (SETTINGS_HEADER_TABLE_SIZE). Once the peer applies that, the meaning of a block
+depends only on its own bytes:
 
 - A block that came before is looked up instead of read: 0.2 us for the head of a request, against 9.7 us to read, check
-  and interpret it. With a table, its reading alone takes 2 us here and 9 us in the `hpack` package.
-- A block that is too large, or that nobody wants, is skipped.
-- A peer cannot make the gateway keep 4 KiB for each connection.
+  and interpret it. With a table, reading alone takes 2 us in this module and 9 us in the `hpack` package.
+- A block that is too large or not needed is skipped.
+- A peer cannot make the gateway store 4 KiB for each connection.
 
-The price is size: the head of a request has about 110 bytes, not 6. On the networks that the gateway is used in, that
-costs less than reading it. Nothing that is written here refers to a dynamic table, either.
+The price is size: the head of a request has about 110 bytes, not 6. In the networks where the gateway is used, that
+costs less than reading it. The blocks that this module writes do not refer to a dynamic table, either.
 
-A server's client may use the initial table of 4,096 bytes until it has seen the announcement, so `Decoder` can read
+A server's client can use the initial table of 4,096 bytes until it has received the announcement, so `Decoder` can read
 blocks that use one.
 """
 
@@ -25,7 +26,7 @@ from gateway.core.http2 import huffman
 
 Field = tuple[bytes, bytes]
 
-# Appendix A, the static table: names, and the values that are not empty.
+# Appendix A, the static table: names, and the non-empty values.
 _NAMES = (
     b":authority :method :method :path :path :scheme :scheme :status :status :status :status :status :status :status "
     b"accept-charset accept-encoding accept-language accept-ranges accept access-control-allow-origin age allow "
@@ -54,14 +55,16 @@ _VALUES = {
 _TABLE: tuple[Field, ...] = tuple((name, _VALUES.get(index, b"")) for index, name in enumerate(_NAMES, 1))
 
 NO_TABLE = b"\x20"
-"""Section 6.3, at the beginning of a connection's first block: the dynamic table of whoever writes the blocks has size
-0. Only peers that announce a smaller table than the initial one need to be told, and they insist on it."""
+"""Section 6.3, at the beginning of a connection's first block: the dynamic table of the blocks' writer has size 0. Only
+peers that announce a table smaller than the initial table need this, and they require it."""
 
 _OVERHEAD = 32
-"""Bytes that a field counts beside its name and its value: RFC 9113 section 6.5.2, RFC 7541 section 4.1."""
+"""Number of bytes that a field counts in addition to its name and its value: RFC 9113 section 6.5.2, RFC 7541 section
+4.1."""
 
 _MOST_FIELDS = 4096
-"""Fields of one block that are read although they are beyond the limit, to keep the dynamic table right."""
+"""Maximum number of fields of one block that are read although they exceed the limit, to keep the dynamic table
+right."""
 
 INITIAL_TABLE_SIZE = 4096
 """RFC 9113 section 6.5.2."""
@@ -72,15 +75,15 @@ class HeadersTooLargeError(Exception):
 
 
 def literal(name: bytes, text: bytes) -> bytes:
-    """A field that is put into no dynamic table, not by proxies either (section 6.2.3: "Never Indexed")."""
+    """Return a field that is not added to any dynamic table, not even in proxies (section 6.2.3: "Never Indexed")."""
     return b"\x10" + _integer(len(name), 7) + name + _integer(len(text), 7) + text
 
 
 class Decoder:
-    """Reads the header blocks of one connection, in the order in which they come.
+    """Reads the header blocks of one connection, in the order in which they arrive.
 
-    `limit`: bytes of a block's fields, counted as SETTINGS_MAX_HEADER_LIST_SIZE does. `table_size`: bytes that the
-    peer's dynamic table may have.
+    `limit`: maximum size of a block's fields, in bytes, counted like SETTINGS_MAX_HEADER_LIST_SIZE. `table_size`:
+    maximum size of the peer's dynamic table, in bytes.
     """
 
     __slots__ = ("_allowed", "_entries", "_limit", "_size", "_table_size", "is_stateless")
@@ -90,22 +93,22 @@ class Decoder:
         self._allowed = table_size
         self._table_size = table_size
         self.is_stateless = not table_size
-        """Whether no block depends on an earlier one, so that blocks can be skipped and remembered."""
+        """Whether all blocks are independent of earlier ones, so blocks can be skipped and cached."""
         self._entries: deque[Field] = deque()
         """The dynamic table, the newest entry first."""
         self._size = 0
 
     def allow(self, table_size: int) -> None:
-        """The peer has acknowledged this limit. Its next block says how large its table is from then on (section 4.2);
-        a peer that does not say so keeps the table that it had."""
+        """Apply a limit that the peer has acknowledged. The peer's next block says how large its table is from then on
+        (section 4.2); a peer that does not say so keeps the table that it had."""
         self._allowed = table_size
 
     def read(self, block: bytes) -> list[Field]:
-        """The fields of a whole block. The table is right also after a block that was too large.
+        """Return the fields of a whole block. The table is right even after a block that was too large.
 
         Raises:
-            DecodeError: not a header block, or one that refers to a missing entry; the connection cannot go on.
-            HeadersTooLargeError: the fields are beyond the limit.
+            DecodeError: not a header block, or one that refers to a missing entry; the connection cannot continue.
+            HeadersTooLargeError: the fields exceed the limit.
         """
         fields: list[Field] = []
         at, many, left = 0, 0, self._limit
@@ -126,11 +129,11 @@ class Decoder:
         return fields
 
     def skip(self, block: bytes) -> None:
-        """Pass over a block without reading it. It may be cut off.
+        """Skip a block without reading it. The block can be cut off.
 
         Raises:
             DecodeError: the peer uses a dynamic table, so later blocks could refer to this one; the connection cannot
-                go on.
+                continue.
         """
         at = 0
         while at < len(block) and block[at] & 0xE0 == 0x20:
@@ -139,7 +142,7 @@ class Decoder:
             raise DecodeError("a header block that is too large adds to a dynamic table")
 
     def _read_field(self, block: bytes, at: int) -> tuple[Field | None, int]:
-        """The field at `at`, or None for a new size of the table; and where it ends."""
+        """Return the field at `at`, or None for a new size of the table; and its end."""
         octet = block[at]
         if octet & 0x80:
             index, at = _read_integer(block, at, 7)
@@ -173,7 +176,7 @@ class Decoder:
         self._evict(0)
 
     def _add(self, field: Field) -> None:
-        """Section 4.4: a field that is larger than the table empties it."""
+        """Add an entry to the table. Section 4.4: a field that is larger than the table empties it."""
         size = _size_of(field)
         self._evict(size)
         if size <= self._table_size:
@@ -181,7 +184,7 @@ class Decoder:
             self._size += size
 
     def _evict(self, size: int) -> None:
-        """Make room for an entry of `size` bytes."""
+        """Remove entries until an entry of `size` bytes fits into the table."""
         while self._entries and self._size + size > self._table_size:
             self._size -= _size_of(self._entries.pop())
 
@@ -191,7 +194,7 @@ def _size_of(field: Field) -> int:
 
 
 def read(block: bytes, limit: int) -> list[Field]:
-    """The fields of a whole block from a peer without a dynamic table. Raises what `Decoder.read` raises."""
+    """Return the fields of a whole block from a peer without a dynamic table. Raises the errors of `Decoder.read`."""
     return Decoder(limit, 0).read(block)
 
 
@@ -207,12 +210,12 @@ def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
 
 
 _MOST_OCTETS = 4
-"""The most octets that an integer may have after its prefix: 28 bits are enough for every limit."""
+"""Maximum number of octets in an integer after its prefix: 28 bits are enough for every limit."""
 
 
 def _read_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
-    """Section 5.1: the integer in the lower `bits` of the octet at `at` and, where they are all ones, in those that
-    follow, seven bits each, the lowest first."""
+    """Section 5.1: return the integer in the lower `bits` of the octet at `at` and, if they are all ones, in the
+    following octets, seven bits each, the lowest first."""
     full = (1 << bits) - 1
     number = block[at] & full
     at += 1
@@ -226,7 +229,7 @@ def _read_integer(block: bytes, at: int, bits: int) -> tuple[int, int]:
 
 
 def _integer(number: int, bits: int) -> bytes:
-    """The integer in this form; the upper bits of the first octet are 0."""
+    """Return the integer in this encoding; the upper bits of the first octet are 0."""
     full = (1 << bits) - 1
     if number < full:
         return bytes([number])
@@ -240,12 +243,12 @@ def _integer(number: int, bits: int) -> bytes:
 
 
 def write(fields: Iterable[Field]) -> bytes:
-    """A block of `fields`, each a literal."""
+    """Return a block of `fields`, each a literal."""
     return b"".join(literal(*field) for field in fields)
 
 
 def write_repeated(fields: Iterable[Field]) -> bytes:
-    """As `write`, for few names that come again and again, each with another value of few lengths."""
+    """Same as `write`, for few repeated names, whose values differ each time but have few different lengths."""
     block = b""
     for name, text in fields:
         block += up_to_value(name, len(text)) + text
@@ -254,5 +257,5 @@ def write_repeated(fields: Iterable[Field]) -> bytes:
 
 @lru_cache(1024)
 def up_to_value(name: bytes, size: int) -> bytes:
-    """A literal with a value of `size` bytes, without the value."""
+    """Return a literal with a value of `size` bytes, without the value."""
     return literal(name, b"")[:-1] + _integer(size, 7)

@@ -34,12 +34,12 @@ _SYMBOLS: dict[int, bytes] = {
     26: b"\xc0\xc1\xc8\xc9\xca\xcd\xd2\xd5\xda\xdb\xee\xf0\xf2\xf3\xff",
     27: b"\xcb\xcc\xd3\xd4\xd6\xdd\xde\xdf\xf1\xf4\xf5\xf6\xf7\xf8\xfa\xfb\xfc\xfd\xfe",
     28: bytes((*range(2, 9), 11, 12, *range(14, 22), *range(23, 32), 127, 220, 249)),
-    30: b"\n\r\x16",  # and the end of the string, which none may hold
+    30: b"\n\r\x16",  # and the end of the string, which no string can contain
 }
 
 
 def _codes() -> Iterator[tuple[tuple[int, int], int]]:
-    """Pairs of a code, as its length and its number, and its symbol."""
+    """Yield pairs of a code, as its length and its number, and its symbol."""
     number = last = 0
     for length, symbol in chain.from_iterable(zip(repeat(length), found) for length, found in _SYMBOLS.items()):
         number <<= length - last
@@ -51,17 +51,17 @@ _CODES = dict(_codes())
 _LONGEST = max(_SYMBOLS)
 
 _Prefix = tuple[int, int]
-"""The beginning of a code: how many bits, and the number that they are."""
+"""The beginning of a code: the number of bits, and their value."""
 _BEGINNING: _Prefix = 0, 0
 _NEVER: _Prefix = _LONGEST, 0
-"""The state of a string that is not valid: no code begins so, and no bits lead out of it."""
+"""The state of an invalid string: no code begins like this, and no bits lead out of it."""
 
 
 @cache
 def _transitions() -> tuple[list[list[tuple[int, bytes]]], frozenset[int]]:
-    """The transitions: for each state, by its index, and for each four bits, the next state and the symbol that was
-    completed, if any (codes have five bits or more, so there is no second one). And the states that a string may end
-    in."""
+    """Return the transitions: for each state, by its index, and for each four bits, the next state and the completed
+    symbol, if any (codes have five bits or more, so four bits complete at most one symbol). Also return the states in
+    which a string can end."""
     indices = {_BEGINNING: 0, _NEVER: 1}
     rows = []
     for prefix in (found := list(indices)):
@@ -88,11 +88,11 @@ def _step(prefix: _Prefix, four: int) -> tuple[_Prefix, bytes]:
 
 
 def decode(coded: bytes) -> bytes:
-    """The string that `coded` stands for.
+    """Return the string that `coded` encodes.
 
     Raises:
-        DecodeError: a code that does not exist, or an end that is not what section 5.2 asks for: up to seven bits of
-            padding, all ones.
+        DecodeError: a code that does not exist, or an end that violates section 5.2: up to seven bits of padding, all
+            ones.
     """
     rows, ends = _transitions()
     symbols, prefix = bytearray(), 0

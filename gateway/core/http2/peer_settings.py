@@ -1,4 +1,4 @@
-"""The settings of the peer, which it tells by SETTINGS (RFC 9113 section 6.5.2): what this side may send."""
+"""The settings that the peer sends in SETTINGS (RFC 9113 section 6.5.2): what this side can send."""
 
 from gateway.core.errors import DecodeError
 from gateway.core.http2 import frames
@@ -14,8 +14,8 @@ from gateway.core.http2.frames import (
 from gateway.core.types import Buffer
 
 LARGEST_FRAME = 2**18
-"""Bytes of data that are handed over at a time, even if the peer takes larger frames: the transport's buffer holds no
-more."""
+"""Maximum number of data bytes to hand over in one step, even if the peer accepts larger frames: the transport's buffer
+holds no more."""
 
 
 class PeerSettings:
@@ -25,28 +25,28 @@ class PeerSettings:
 
     def __init__(self) -> None:
         self.most_streams = LAST_STREAM
-        """Streams that the peer lets this side have open."""
+        """Maximum number of open streams that the peer allows this side."""
         self.initial_window = DEFAULT_WINDOW
-        """Bytes that may be sent on a new stream."""
+        """Number of bytes that this side can send on a new stream."""
         self.frame_size = MAX_FRAME_SIZE
-        """Bytes of the largest frame that is sent."""
+        """Maximum size of a frame that this side sends, in bytes."""
 
     def take(self, payload: Buffer) -> int:
-        """Take the values of a SETTINGS frame. Returns by how many bytes the windows of open streams change (section
+        """Apply the values of a SETTINGS frame. Returns by how many bytes the windows of open streams change (section
         6.9.2).
 
         Raises:
             ViolationError: a window larger than 2^31-1.
-            DecodeError: a value that a setting cannot have.
+            DecodeError: an invalid value of a setting.
         """
         before = self.initial_window
-        # The last value of each counts: a frame has room for thousands.
+        # Only the last value of each setting counts; a frame can hold thousands.
         for name, amount in dict(frames.read_settings(payload)).items():
             self._set(name, amount)
         return self.initial_window - before
 
     def _set(self, name: int, amount: int) -> None:
-        """Section 6.5.2: settings that are not known are to be ignored."""
+        """Section 6.5.2: unknown settings are ignored."""
         match name:
             case Setting.MAX_CONCURRENT_STREAMS:
                 self.most_streams = amount

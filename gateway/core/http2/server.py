@@ -1,6 +1,6 @@
-"""The server's side of one HTTP/2 connection. Pure; `connection` says how it is used.
+"""The server's side of one HTTP/2 connection. Pure; `connection` describes how to use it.
 
-A stream, and what it may still do:
+The states of a stream:
 
     HEADERS of the client
           |
@@ -13,11 +13,12 @@ A stream, and what it may still do:
           |
           +---> closed: RST_STREAM of either side
 
-A client that breaks a rule on one stream has that stream reset; the connection goes on. Resets cost more than they
-carry, so they use up a credit of their own.
+If a client breaks a rule on one stream, this side resets that stream; the connection continues. Resets use up a credit
+of their own, because they cost more than other frames.
 
-A request is never dropped without a word. HEADERS and DATA of a closed stream end the connection (section 5.1), unless
-the client may not know yet that it is closed: this side has reset it, or has told by GOAWAY that it is too late.
+A request is never dropped silently. HEADERS and DATA of a closed stream end the connection (section 5.1), unless the
+client might not know yet that the stream is closed: this side has reset it, or has announced by GOAWAY that it is too
+late.
 """
 
 from collections import deque
@@ -68,24 +69,25 @@ from gateway.core.http2.hpack import NO_TABLE
 from gateway.core.types import Buffer
 
 MAX_STREAMS = 100
-"""Requests in flight on one connection, as the client is told."""
+"""Maximum number of requests in flight on one connection, announced to the client."""
 MAX_RUNNING = 2 * MAX_STREAMS
-"""The same, with cancelled requests that still run. A client does not count those: "only those in the "open" or
+"""The same, including cancelled requests that still run. A client does not count those: "only those in the "open" or
 "half-closed" state" (RFC 9113 section 5.1.2)."""
 WINDOW = 2**20
-"""Bytes that a client may send on one stream beyond what was used up of it, before it is granted more."""
+"""Number of bytes that a client can send on one stream ahead of what this side has consumed, before it gets a window
+update."""
 
 _BYTES_PER_CREDIT = 4096
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
 
 _MOST_PING_STRIKES = 2
-"""Pings that may come sooner than the interval that is asked for."""
+"""Number of pings that can come sooner than the required interval."""
 
 _MOST_ABANDONED = 256
-"""Streams that this side has reset last: frames for them may still be on the way. A client has at most MAX_STREAMS that
-it takes for open."""
+"""Maximum number of streams in the list of the latest resets by this side: frames for these streams can still arrive. A
+client has at most MAX_STREAMS that it assumes to be open."""
 _MOST_SKIPPED = 16
-"""Gaps in the numbers of streams that are known."""
+"""Maximum number of stored gaps in the stream numbers."""
 
 _DATA, _LAST_DATA = expected(DATA, 0), expected(DATA, END_STREAM)
 _WIDENING = expected(WINDOW_UPDATE, 0) | WIDENING_SIZE << SIZE_SHIFT
@@ -95,14 +97,14 @@ _NO_DATA = memoryview(b"")
 
 
 class RequestStarted(NamedTuple, Generic[Head]):
-    """The head of a request has come."""
+    """The head of a request has arrived."""
 
     stream: Stream
     head: Head
 
 
 class RequestReceived(NamedTuple, Generic[Head]):
-    """A whole request has come: its head, and all its data, valid until the next `receive`."""
+    """A whole request has arrived: its head, and all its data, valid until the next `receive`."""
 
     stream: Stream
     head: Head
@@ -110,7 +112,7 @@ class RequestReceived(NamedTuple, Generic[Head]):
 
 
 def http1_reply(text: str) -> bytes:
-    """A whole reply to a client that speaks HTTP/1, which tells it so in `text`."""
+    """Return a whole reply to a client that uses HTTP/1, with the explanation `text`."""
     return (
         b"HTTP/1.1 505 HTTP Version Not Supported\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
         b"Connection: close\r\n\r\n%b" % (len(text), text.encode())
@@ -121,34 +123,34 @@ _HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
 
 
 class Http2Server(Http2Connection, Generic[Head]):
-    """`heads` reads the heads of requests. `http1_reply` is sent to clients that speak HTTP/1.
+    """The server's side of a connection. `heads` reads the heads of requests. `http1_reply` is sent to clients that use
+    HTTP/1.
 
-    Its events: RequestReceived or, of a request that does not come at once, RequestStarted and DataReceived;
+    Its events: RequestReceived or, for a request that arrives in several parts, RequestStarted and DataReceived;
     StreamReset and DataSent.
     """
 
     def __init__(self, heads: RequestHeads[Head], now: float = 0.0, http1_reply: bytes = _HTTP1_REPLY) -> None:
         super().__init__(_opening(heads.limit), WINDOW, heads.limit, _BYTES_PER_CREDIT, now)
         self.ping_interval = 0.0
-        """The least seconds between two pings of a client that has no stream open and is sent nothing in between; 0 for
-        none. Set by the caller. Any other pings are bounded by the credit alone."""
+        """Minimum time between two pings of a client that has no stream open and gets no frames in between, in seconds;
+        0: no minimum. Set by the caller. All other pings are limited by the credit alone."""
         self.still_running = 0
-        """Requests whose streams are closed, but which still run. Set by the caller, which takes no more frames for a
-        turn where they are MAX_STREAMS or more: most end in the next one."""
+        """Requests whose streams are closed, but which still run. Set by the caller. With MAX_STREAMS or more, the
+        caller takes no more frames for one turn of the event loop: most of these requests end in the next turn."""
         self._preamble = NO_TABLE
-        """What comes before the connection's first header block."""
+        """The bytes before the connection's first header block."""
         self._is_begun = False
         self._heads = HeadReader(heads)
         self._http1_reply = http1_reply
         self._last = 0
         """The highest stream that was opened."""
         self._skipped: deque[range] = deque(maxlen=_MOST_SKIPPED)
-        """Numbers that the client has left out: these streams are closed though they were never open (section
-        5.1.1)."""
+        """Numbers that the client has skipped: these streams are closed though they were never open (section 5.1.1)."""
         self._abandoned: dict[int, None] = {}
         """Streams that this side has reset, the oldest first."""
         self._is_full = False
-        """Whether no further stream is opened: the final GOAWAY has been sent."""
+        """Whether new streams are refused: the final GOAWAY has been sent."""
         self._resets = Credit(_RESETS, _RESETS_PER_SECOND, now)
         self._pinged = -inf
         self._ping_strikes = 0
@@ -171,9 +173,9 @@ class Http2Server(Http2Connection, Generic[Head]):
         super()._on_continuation(flags, number, payload)
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """As of any connection: a new stream's HEADERS, and one DATA frame, which ends it; or the end is in an empty
-        one right behind, as HTTP libraries that stream every body write it. grpcio widens the stream's window in
-        between, and the connection's behind it. No credit is spent or earned for all that."""
+        """Same as in Http2Connection: a new stream's HEADERS, and one DATA frame, which ends it; or an empty DATA frame
+        directly after it ends it, as written by HTTP libraries that stream every body. grpcio widens the stream's
+        window in between, and the connection's window after it. None of this spends or earns credit."""
         begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
@@ -239,7 +241,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._trailed(stream, flags, fault)
 
     def _opened(self, number: int, block: bytes) -> Head | None:
-        """The head of the request that opens a stream; None if it is refused."""
+        """Return the head of the request that opens a stream; None if it is refused."""
         if number > self._last + 2:
             self._skipped.append(range(self._last + 1, number))
         self._last = number
@@ -268,7 +270,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._end_without_data(stream)
 
     def _trailed(self, stream: Stream, flags: int, fault: str) -> None:
-        """Trailers of a request end it; nobody reads them. `fault` is what is wrong with them."""
+        """End a request by its trailers; their contents are ignored. `fault` is the error in them."""
         if not stream.is_receiving:
             self._break(stream, ErrorCode.STREAM_CLOSED, "")
         elif fault or not flags & END_STREAM:
@@ -277,15 +279,15 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._end_without_data(stream)
 
     def _end_without_data(self, stream: Stream) -> None:
-        """A header block with END_STREAM ends the request."""
+        """End the request at a header block with END_STREAM."""
         if stream.announced is not None and self._breaks_length(stream, 0, ends=True):
             return
         self.events.append(DataReceived(stream, _NO_DATA, True))
         self._peer_ended(stream)
 
     def _dropped(self, number: int, what: str, size: int = 0) -> None:
-        """As of any connection. HEADERS and DATA are dropped only if the client may not know yet that the stream is
-        closed; others end the connection, so that no request is lost without a word."""
+        """Same as in Http2Connection. HEADERS and DATA are dropped only if the client might not know yet that the
+        stream is closed; others end the connection, so no request is lost silently."""
         if what in ("HEADERS", "DATA") and number & 1 and number <= self._last and number not in self._abandoned:
             is_skipped = any(number in each for each in self._skipped)
             code = ErrorCode.PROTOCOL_ERROR if is_skipped and what == "HEADERS" else ErrorCode.STREAM_CLOSED
@@ -317,7 +319,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         if self._now - self._pinged < self.ping_interval:
             self._ping_strikes += 1
             if self._ping_strikes > _MOST_PING_STRIKES:
-                # gRPC's clients know this text, and ping more rarely after it.
+                # gRPC clients recognize this text, and ping less often after it.
                 raise ViolationError(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")
         else:
             self._ping_strikes = 0
@@ -327,17 +329,17 @@ class Http2Server(Http2Connection, Generic[Head]):
         return number % 2 == 1 and (number <= self._last or self._is_full)
 
     def _count_reset(self) -> None:
-        """Streams that the client resets, or makes this side reset, cost more than they carry."""
+        """Count a reset. Streams that the client resets, or makes this side reset, cost more than other frames."""
         self._resets.spend(1, self._now, "streams were reset")
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
-        """Reset a stream that is not even opened."""
+        """Reset a stream that is not opened at all."""
         self._abandon(number)
         self.queued.append(frames.reset(number, code))
         self._count_reset()
 
     def _abandon(self, number: int) -> None:
-        """This side resets the stream: what the client sends for it until it knows is dropped."""
+        """Reset the stream: frames that the client sends for it before it receives the reset are dropped."""
         self._abandoned[number] = None
         if len(self._abandoned) > _MOST_ABANDONED:
             del self._abandoned[next(iter(self._abandoned))]
@@ -355,14 +357,14 @@ class Http2Server(Http2Connection, Generic[Head]):
     # Sending.
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
-        """As of any connection."""
+        """Same as in Http2Connection."""
         if not stream.is_closed:
             self._abandon(stream.id)
         super().reset(stream, code)
 
     def respond(self, stream: Stream, head: bytes, data: tuple[Buffer, ...], trailers: bytes) -> None:
-        """Send a whole reply: the header block `head`, `data`, and the header block `trailers`. Nothing, if the stream
-        is closed."""
+        """Send a whole reply: the header block `head`, `data`, and the header block `trailers`. Does nothing if the
+        stream is closed."""
         if stream.is_closed:
             return
         if self._preamble:
@@ -373,14 +375,14 @@ class Http2Server(Http2Connection, Generic[Head]):
             number = stream.id
             before = HEADER.pack(size << 8 | DATA, 0, number)
             if len(head) <= most >= len(trailers):
-                # Most replies: a frame each for the head, the message and the trailers, written as one.
+                # Most replies: a frame each for the head, the message and the trailers, written together.
                 opening = HEADER.pack(len(head) << 8 | HEADERS, END_HEADERS, number)
                 closing = HEADER.pack(len(trailers) << 8 | HEADERS, ENDS, number)
                 self.queued.append(b"".join((opening, head, before, *data, closing, trailers)))
             else:
                 closing = self._header_frames(stream, trailers, END_STREAM)
                 self.queued += (self._header_frames(stream, head, 0), before, *data, closing)
-            # As `_self_ended` and `_sends`, written out: most replies come here.
+            # Inlined `_self_ended` and `_sends`, because most replies take this path.
             stream.is_sending = False
             if stream.is_receiving:
                 self._ended_early.append(stream)
@@ -394,13 +396,14 @@ class Http2Server(Http2Connection, Generic[Head]):
         stream.closing = self._header_frames(stream, trailers, END_STREAM)
 
     def send_head(self, stream: Stream, block: bytes) -> None:
-        """Send the head of a reply whose data and trailers follow one by one."""
+        """Send the head of a reply whose data and trailers follow separately."""
         if not stream.is_closed:
             self.queued.append(self._header_frames(stream, block, 0))
             self._sends(0)
 
     def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
-        """Send a part of such a reply. While `stream.unsent`, no other may follow; DataSent tells the end of that."""
+        """Send a part of this kind of reply. While `stream.unsent` is set, no other part can follow; DataSent reports
+        the end of it."""
         if stream.is_closed:
             return
         size = sum(map(len, data))
@@ -413,7 +416,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._wait(stream, data)
 
     def send_end(self, stream: Stream, block: bytes) -> None:
-        """Send trailers, after what is unsent; or, where there was no head, all of a reply without data."""
+        """Send trailers, after the unsent data; or, if no head was sent, a whole reply without data."""
         if stream.is_closed:
             return
         closing = self._header_frames(stream, block, END_STREAM)
@@ -425,7 +428,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._sends(0)
 
     def _header_frames(self, stream: Stream, block: bytes, flags: int) -> bytes:
-        """The frames of a header block; the connection's first one says that there is no dynamic table."""
+        """Return the frames of a header block; the connection's first block says that there is no dynamic table."""
         if self._preamble:
             block, self._preamble = self._preamble + block, b""
         return frames.header_frames(stream.id, block, flags, self.peer.frame_size)
@@ -445,38 +448,39 @@ class Http2Server(Http2Connection, Generic[Head]):
     # Ending.
 
     def begin_drain(self) -> None:
-        """Ask the client to open no more streams. Streams that it opened before it knew are still served: when it
-        answers a ping that follows, `refuse_new_streams` is called. If it does not, the caller has to do so."""
+        """Ask the client to open no more streams. Streams that it opened before it received this are still served: when
+        it answers a ping that follows, `refuse_new_streams` is called. If it does not answer, the caller must call
+        it."""
         self.queued.append(frames.go_away(ErrorCode.NO_ERROR, LAST_STREAM))
         self.queued.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 
     def refuse_new_streams(self) -> None:
-        """Tell the client which stream was the last one. Streams that it opens later are dropped, and it knows."""
+        """Announce the last stream to the client. Streams that it opens later are dropped, which the client expects."""
         if not self._is_full:
             self._is_full = True
             self.queued.append(frames.go_away(ErrorCode.NO_ERROR, self._last))
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is in flight, and nothing more will be."""
+        """Whether nothing is in flight, and no new request can start."""
         return self._is_full and not self.streams and not self.still_running
 
     def refuse(self, text: str) -> None:
-        """End a connection that is not served from its start, with GOAWAY alone. After SETTINGS gRPC's clients would
-        take it for one that was ready, forget for how long they had to wait before they connect again, and connect
-        again at once, thousands of times a second; so they take it for one that failed."""
+        """End a connection that is refused from its start, with GOAWAY alone. After SETTINGS, gRPC clients would regard
+        the connection as successful, reset their backoff, and connect again immediately, thousands of times a second;
+        with GOAWAY alone they regard it as failed."""
         self.queued.clear()
         self.close(ErrorCode.ENHANCE_YOUR_CALM, text)
 
     def close(self, code: ErrorCode, text: str = "") -> None:
-        """End the connection with what has been queued and GOAWAY. Streams that are not over end with it."""
+        """End the connection with the queued bytes and GOAWAY. Open streams end with it."""
         if not self.is_closed:
             self.is_closed = True
             self.queued.append(frames.go_away(code, self._last, text))
 
 
 def _opening(header_limit: int) -> bytes:
-    """The first frames that a server sends. `hpack` says why there is no dynamic table."""
+    """Return the first frames that a server sends. `hpack` explains why there is no dynamic table."""
     settings = {
         Setting.HEADER_TABLE_SIZE: 0,
         Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,

@@ -1,12 +1,12 @@
 """JSON with tensors: converts arrays of numbers and strings directly to tensor data, without Python objects.
 
-Messages that are written down as types (msgspec Structs) have the texts of their arrays in them; `contents` makes raw
-data of a text, and text of raw data. All other documents, and those that a type does not fit, are for the general
-reader, `read`. Documents up to 8 KiB are read whole by orjson (`small`). In larger ones the texts of the wanted arrays
-are cut out (`document`), read a piece at a time by simdjson or orjson (`bulk_numbers`, `bulk_strings`), and what
-remains is small and plain. Both ways give the same values; every error text comes from the second.
+Messages declared as types (msgspec Structs) contain the texts of their arrays; `contents` converts a text to raw data,
+and raw data to text. The general reader, `read`, handles all other documents, and documents that do not match a type.
+For documents up to 8 KiB orjson reads the whole document (`small`). In larger documents the texts of the wanted arrays
+are cut out (`document`), simdjson or orjson read them a piece at a time (`bulk_numbers`, `bulk_strings`), and the rest
+is small and plain. Both methods give the same values; every error text comes from the second.
 
-Refused, because real servers disagree on what these mean, or crash on them:
+Refused, because real servers disagree on their meaning, or crash on them:
 
 - keys that occur twice in one object,
 - nesting beyond 64 levels,
@@ -14,13 +14,13 @@ Refused, because real servers disagree on what these mean, or crash on them:
 - bytes after the document,
 - more values outside tensor data than `limits.json_values`.
 
-Integers stay exact up to 64 bits in arrays and at any size elsewhere; `1` and `1.0` are told apart.
+Integers stay exact up to 64 bits in arrays and at any size elsewhere; `1` and `1.0` are distinguished.
 
 Why not orjson and numpy alone: orjson keeps the last of two equal keys and turns integers beyond 64 bits into floats,
-numpy mixes booleans with numbers, and every number passes through a Python object. Reading a request with 100,000
-doubles takes them 4,142 us, this package 2,280 us in bounded memory. For 200 numbers and fewer they are faster (10
-doubles: 1.1 us, here 4.4); the difference pays for these checks. docs/dependencies.md and docs/decisions/json.md have
-the figures.
+numpy mixes booleans with numbers, and every number becomes a Python object. Reading a request with 100,000 doubles
+takes them 4,142 us, this package 2,280 us in bounded memory. For 200 numbers and fewer they are faster (10 doubles: 1.1
+us, here 4.4 us); the difference pays for these checks. docs/dependencies.md and docs/decisions/json.md have the
+figures.
 """
 
 from gateway.core.json import missing

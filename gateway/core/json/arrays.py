@@ -1,4 +1,4 @@
-"""Reads one rectangular array of numbers, booleans or strings from JSON text. Its nesting gives the shape."""
+"""Read one rectangular array of numbers, booleans or strings from JSON text. Its nesting gives the shape."""
 
 import re
 from enum import Enum
@@ -15,16 +15,16 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 _COMMA = ord(",")
 
 _PIECE = 2**20
-"""Bytes that are looked at by one call into C, during which no other thread runs: 64 MiB would take 60 ms."""
+"""Number of bytes compared by one call into C, during which no other thread runs: 64 MiB would take 60 ms."""
 
 
 class ArrayForm(Enum):
-    """How the value of a key is read."""
+    """How to read the value of a key."""
 
     ARRAY = "one rectangular array of any rank, or one scalar"
     VECTORS = "a list of vectors of any lengths, each perhaps a bare scalar"
 
-    # Members are singletons: identity is equality, and hashing by it keeps cached lookups cheap.
+    # Members are singletons: comparing and hashing by identity keeps cached lookups cheap.
     __hash__ = object.__hash__
 
 
@@ -32,8 +32,8 @@ class Array(Struct, frozen=True):
     """One rectangular JSON array, or a scalar.
 
     `shape` is () for a scalar. `values` are flat and row-major: a numpy array of int64, of uint64 (if a literal is
-    above INT64), of float64 (if a literal has a fraction or an exponent) or of bool; for strings bytes, the raw form of
-    BYTES in UTF-8. An array without elements is int64.
+    above INT64), of float64 (if a literal has a fraction or an exponent) or of bool; for strings bytes, in the raw
+    format of BYTES with UTF-8. An array without elements is int64.
     """
 
     values: Numbers | bytes
@@ -41,10 +41,10 @@ class Array(Struct, frozen=True):
 
 
 def read_array(text: Text, values: int, literals: bool) -> Array:
-    """The array or scalar in `text`, which holds no object.
+    """Return the array or scalar in `text`, which contains no object.
 
     Raises:
-        DecodeError: not JSON, ragged, mixed, or something that is neither number, boolean nor string.
+        DecodeError: not JSON, ragged, mixed, or a value that is neither number, boolean nor string.
     """
     if text.has(b'"'):
         return _read_strings(text, values)
@@ -57,7 +57,7 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
 
 
 def nesting(text: bytes, leaves: int) -> Shape:
-    """The shape of a nested list of `leaves` numbers. Raises DecodeError where it is ragged, or nested too deep."""
+    """Return the shape of a nested list of `leaves` numbers. Raises DecodeError if it is ragged, or nested too deep."""
     rank, close = text.rfind(b"[") + 1, text.find(b"]")
     if text.startswith(_OPENINGS[:rank]) and len(text) - close == rank <= MAX_DEPTH and text.endswith(_CLOSINGS[:rank]):
         return (*_ONES[: rank - 1], leaves)  # a single row
@@ -68,10 +68,10 @@ _OPENINGS, _CLOSINGS, _ONES = b"[" * MAX_DEPTH, b"]" * MAX_DEPTH, (1,) * MAX_DEP
 
 
 def read_vectors(text: Text, values: int, literals: bool) -> list[Array]:
-    """The vectors of a list, each an array without nesting, or a bare number.
+    """Return the vectors of a list, each an array without nesting, or a single number.
 
     Raises:
-        DecodeError: as `read_array`; or nested deeper, or more vectors than `values`.
+        DecodeError: same as `read_array`; or nested deeper, or more vectors than `values`.
     """
     body, close = text.body, text.body.rfind(b"]", text.start, text.end)
     if text.has(b'"'):
@@ -101,7 +101,7 @@ _CLOSING = re.compile(rb"\][ \t\r\n]*+")
 
 
 def _next_vector(body: bytes, at: int, close: int) -> Text:
-    """The text of the vector that begins at `at`, up to the comma or the end of the list."""
+    """Return the text of the vector that begins at `at`, up to the comma or the end of the list."""
     start = _end_of(_OPENING, body, at, close)
     if not body.startswith(b"[", start, close):
         comma = body.find(b",", start, close)
@@ -130,7 +130,7 @@ def _read_scalar(text: Text, literals: bool) -> Array:
 
 
 def _structure(text: Text) -> bytes:
-    """The brackets and commas of a text without strings."""
+    """Return the brackets and commas of a text without strings."""
     if text.end - text.start <= _PIECE:
         return text.bytes.translate(None, _NOT_STRUCTURE)
     pieces = (
@@ -141,7 +141,7 @@ def _structure(text: Text) -> bytes:
 
 
 def _nesting(structure: bytes, leaves: int) -> Shape:
-    """The shape of an array of `leaves` elements. `structure` is its text reduced to brackets and commas.
+    """Return the shape of an array of `leaves` elements. `structure` is its text reduced to brackets and commas.
 
     The structure of a rectangular array follows from its shape by repetition: `[,,]` three times is `[[,,],[,,],[,,]]`.
     So at each level, from the innermost, the first block must be the first block of the level within, repeated.
@@ -160,7 +160,7 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
     shape = [size - 1]
     for inner in range(1, rank):
         start = rank - inner - 1
-        # it ends where this many brackets close at once for the first time
+        # it ends at the first run of this many closing brackets
         end = structure.find(b"]" * (inner + 1)) + inner + 1
         count = max(1, (end - start - 1) // (size + 1))
         if end - start != count * (size + 1) + 1 or not _is_repeated(structure, start + 1, end - 1, size):
@@ -177,11 +177,11 @@ def _nesting(structure: bytes, leaves: int) -> Shape:
 
 
 def _is_repeated(structure: bytes, start: int, end: int, size: int) -> bool:
-    """Whether `structure[start:end]` is its first `size` bytes, again and again with a comma between."""
+    """Return whether `structure[start:end]` is its first `size` bytes, repeated with a comma between."""
     step = size + 1
     if end - start > size and structure[start + size] != _COMMA:
         return False
-    # each byte from the second block on is that one block before
+    # from the second block on, each byte equals the byte one block before
     return all(
         structure[at : min(at + _PIECE, end)] == structure[at - step : min(at + _PIECE, end) - step]
         for at in range(start + step, end, _PIECE)

@@ -1,11 +1,11 @@
-"""Reads arrays of numbers and booleans from JSON text by simdjson, in pieces, without Python objects.
+"""Read arrays of numbers and booleans from JSON text by simdjson, in pieces, without Python objects.
 
-Pieces keep the parser's own memory (14 bytes for each byte of text) small and in the cache. What simdjson cannot read
-in a piece is tried in other ways, each slower than the one before:
+Pieces keep the parser's own memory (14 bytes for each byte of text) small and in the cache. If simdjson cannot read a
+piece, other methods follow, each slower than the previous one:
 
 1. simdjson: numbers, as int64, uint64 or double.
 2. Booleans: replaced by 1 and 0, then simdjson.
-3. NaN and infinities, if allowed: replaced by unusual doubles, then simdjson, then those doubles are replaced.
+3. NaN and infinities, if allowed: replaced by unusual doubles, then simdjson, then these doubles are replaced.
 4. Python's json: integers of any size, and errors that name the element; for at most _SLOW_LIMIT bytes.
 
 The pieces are then joined to one array of the type that all their literals need.
@@ -36,22 +36,22 @@ Numbers: TypeAlias = np.ndarray[Any, Any]
 
 
 class Text(Struct, frozen=True, gc=False):
-    """The text of one JSON value, `body[start:end]`; blanks may follow the value."""
+    """The text of one JSON value, `body[start:end]`; blanks can follow the value."""
 
     body: bytes
     start: int
     end: int
 
     def has(self, piece: bytes) -> bool:
-        """Whether it contains `piece`."""
+        """Return whether the text contains `piece`."""
         return self.body.find(piece, self.start, self.end) >= 0
 
     def begins(self, piece: bytes) -> bool:
-        """Whether it begins with `piece`."""
+        """Return whether the text begins with `piece`."""
         return self.body.startswith(piece, self.start, self.end)
 
     def count(self, piece: bytes) -> int:
-        """The number of occurrences of `piece`."""
+        """Return the number of occurrences of `piece`."""
         return self.body.count(piece, self.start, self.end)
 
     @property
@@ -61,18 +61,18 @@ class Text(Struct, frozen=True, gc=False):
 
 
 def read_numbers(text: Text, values: int, literals: bool) -> Numbers:
-    """The numbers or booleans of an array, flat and in order, as int64, uint64, float64 or bool (see `Array`).
+    """Return the numbers or booleans of an array, flat and in order, as int64, uint64, float64 or bool (see `Array`).
 
-    Brackets and commas are checked as JSON; whether the array is rectangular is not checked.
+    Brackets and commas are checked as JSON; the array can be ragged.
 
     Raises:
         DecodeError: not JSON, numbers mixed with booleans, a number out of range, or more nested arrays than elements
             and `values` together.
     """
-    if text.end - text.start <= PIECE:  # as most are: of one piece, and of numbers alone
+    if text.end - text.start <= PIECE:  # true for most texts: one piece, with numbers only
         whole = text.bytes
         numbers = _parse_numbers(whole)
-        # an array takes two bytes at least
+        # an array takes at least two bytes
         if numbers is not None and (len(whole) <= 2 * values or _occurrences(whole, b"[") <= numbers.size + values):
             return numbers
     return _ArrayReader(values, literals).read(text)
@@ -83,12 +83,12 @@ def _parse_numbers(text: bytes) -> Numbers | None:
 
 
 def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
-    """The numbers of the JSON list `text`, which has no nesting, in pieces of numpy's `kind`: `f` (float64), `i`
+    """Yield the numbers of the JSON list `text`, which has no nesting, in pieces of numpy's `kind`: `f` (float64), `i`
     (int64) or `u` (uint64).
 
     Raises:
-        DecodeError: it is no such list, or a number does not fit the kind; for `f` also if no number has a fraction or
-            an exponent: integers are rounded once, but would be rounded twice on their way to a smaller float.
+        DecodeError: the text is anything else, or a number is out of the kind's range; for `f` also if no number has a
+            fraction or an exponent, because integers would be rounded twice on their way to a smaller float.
     """
     code, is_certain = _CODES[kind], kind != "f"
     for piece in _flat_texts(memoryview(text)):
@@ -102,7 +102,7 @@ def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
 
 
 def _flat_texts(view: memoryview) -> Iterator[bytearray]:
-    """The text of a list without nesting, in pieces of about PIECE bytes that are lists themselves."""
+    """Yield the text of a list without nesting, in pieces of about PIECE bytes that are lists themselves."""
     if view[0] != _OPENING or view[-1] != _CLOSING:
         raise DecodeError("not a list")
     at, end = 1, len(view) - 1
@@ -131,12 +131,12 @@ class _Parser(threading.local):
         self.parser = simdjson.Parser()
 
     def parse(self, text: Buffer, *codes: "Code") -> Numbers | None:
-        """The numbers in the array `text`, flat, as the first type of `codes` that holds them all; None if none does,
-        or the text is not an array of numbers."""
+        """Return the numbers in the array `text`, flat, in the first type of `codes` that can represent all of them;
+        None if no type can, or the text is not an array of numbers."""
         try:
             array: Any = self.parser.parse(text)
         except (ValueError, RuntimeError):
-            # simdjson refuses to reuse a parser while anything, even a traceback, refers to what it returned.
+            # simdjson refuses to reuse a parser while anything, even a traceback, refers to its results.
             self.parser = simdjson.Parser()
             return None
         for code in codes:
@@ -147,7 +147,7 @@ class _Parser(threading.local):
         return None
 
     def parse_raw(self, text: bytes, code: "Code") -> bytes | None:
-        """The same as bytes, of one type: for a few numbers this takes half of the time."""
+        """Return the same numbers as bytes, of one type: for a few numbers this takes half of the time."""
         try:
             array: Any = self.parser.parse(text)
             return bytes(array.as_buffer(of_type=code))
@@ -168,8 +168,8 @@ parse_raw = _simd.parse_raw
 class _Piece:
     """The numbers of one piece of the text.
 
-    `beyond` is set if its integers have no 64-bit type in common, and is the error text for that. It is an error only
-    if no literal of the whole array has a fraction or an exponent: then the array is of doubles.
+    `beyond` is set if no 64-bit type has the range for all its integers, and is the error text. It is an error only if
+    no literal of the whole array has a fraction or an exponent; otherwise the array has doubles.
     """
 
     numbers: Numbers
@@ -197,7 +197,7 @@ class _ArrayReader:
         return _join([piece for piece in self._pieces if piece.numbers.size] or self._pieces)
 
     def _take(self, text: bytes, first: bool, last: bool) -> None:
-        """Read the piece between two commas, with brackets added so that the parser sees whole arrays."""
+        """Read the piece between two commas, with added brackets, which make it a whole array for the parser."""
         outer = self._depth
         opened = _occurrences(text, b"[")
         self._depth += opened - _occurrences(text, b"]")
@@ -250,8 +250,8 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _occurrences(text: bytes, mark: bytes) -> int:
-    """How often the byte `mark` is in `text`. Mostly it is there once or never, and finding a byte takes a twentieth of
-    the time that `bytes.count` takes; numpy counts in a fifth of that."""
+    """Return how often the byte `mark` is in `text`. Usually it occurs once or never, and finding a byte takes a
+    twentieth of the time that `bytes.count` takes; numpy counts in a fifth of that."""
     first = text.find(mark)
     if first < 0:
         return 0
@@ -261,7 +261,7 @@ def _occurrences(text: bytes, mark: bytes) -> int:
 
 
 def has_fraction(text: bytes | bytearray) -> bool:
-    """Whether some literal has a fraction or an exponent."""
+    """Return whether a literal has a fraction or an exponent."""
     return _POINT in text or _SMALL_E in text or _CAPITAL_E in text
 
 
@@ -278,7 +278,7 @@ def _parse_booleans(text: bytes) -> Numbers | None:
 
 
 # For each literal its spellings, each with a byte that only this spelling has (finding a byte is fast); the double that
-# stands for it while the text is parsed; and its value. `-Infinity` comes before `Infinity`, which it contains.
+# replaces it while the text is parsed; and its value. `-Infinity` comes before `Infinity`, which it contains.
 _LITERALS = (
     (((b"-Infinity", b"I"), (b"-inf", b"f")), -2.718281828459045e301, -np.inf),
     (((b"Infinity", b"I"), (b"inf", b"f")), 2.718281828459045e301, np.inf),
@@ -299,7 +299,7 @@ def _parse_literals(text: bytes) -> Numbers | None:
         return None
     places = [numbers == stand_in for _, stand_in, _ in _LITERALS]
     if [np.count_nonzero(place) for place in places] != counts:
-        return None  # the text itself contains one of those doubles
+        return None  # the text itself contains one of these doubles
     for place, (_, _, meaning) in zip(places, _LITERALS, strict=True):
         numbers[place] = meaning
     return numbers
@@ -355,7 +355,7 @@ _NAMES: dict[type, str] = {
 def describe_mixture(leaves: list[Any], base: int) -> str:
     for at, leaf in enumerate(leaves, base):
         if leaf is None:
-            return f"element {at}: null is not a number; it may stand for NaN or an infinity, which JSON cannot say"
+            return f"element {at}: null is not a number; it might mean NaN or an infinity, which JSON cannot represent"
     first = _NAMES[type(leaves[0])]
     for at, leaf in enumerate(leaves, base):
         if _NAMES[type(leaf)] != first:
@@ -400,7 +400,7 @@ def _to_double(leaf: int | float) -> float:
 
 
 def _join(pieces: list[_Piece]) -> Numbers:
-    """The pieces as one array of the type that all their literals need."""
+    """Return the pieces as one array of the type that all their literals need."""
     if len(pieces) == 1 and not pieces[0].beyond:
         return pieces[0].numbers
     kinds = {piece.numbers.dtype.kind for piece in pieces if not piece.beyond}

@@ -1,6 +1,7 @@
-"""Reads arrays of strings from JSON text in pieces, straight into the raw form of BYTES.
+"""Read arrays of strings from JSON text in pieces, directly into the raw format of BYTES.
 
-A string of one letter takes four bytes of text and sixty as a Python object: 64 MiB read at once would take gigabytes.
+A string of one letter takes four bytes of text and sixty as a Python object: reading 64 MiB in one call would take
+gigabytes.
 
 A piece ends at the first comma after the last string that ends within _PIECE bytes. In text without escapes every other
 quote closes a string, so counting quotes finds it; in text with escapes a pattern matches whole strings.
@@ -16,12 +17,13 @@ from gateway.core import bytes_elements
 from gateway.core.errors import DecodeError
 from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Text, describe_mixture
 
-_PIECE = 2**12  # bytes; more is no faster
+_PIECE = 2**12  # bytes; larger pieces are not faster
 
 _LONG = 2**20
-"""Bytes from which on a string is read in steps: 64 MiB of one would stop all other threads for 80 ms."""
+"""Minimum size of a string that is read in steps, in bytes: reading one of 64 MiB would stop all other threads for 80
+ms."""
 _ESCAPED = 12
-"""Bytes of the longest escape: two halves of a surrogate pair."""
+"""Length of the longest escape, in bytes: two halves of a surrogate pair."""
 _SECOND_HALF = re.compile(rb"\\u[dD][c-fC-F]")
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -32,16 +34,16 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b"[],"))
 
 
 def read_string(text: Text) -> bytes:
-    """The raw form of the one string in `text`. Raises DecodeError if it is not a string."""
-    string: str = _load(text.bytes)  # called for text with a quote and without brackets: it is a string or invalid
+    """Return the raw format of the one string in `text`. Raises DecodeError if it is not a string."""
+    string: str = _load(text.bytes)  # called for text with a quote and without brackets: a string or invalid
     return bytes_elements.pack([string.encode()])
 
 
 class Strings:
-    """The strings of one array: `raw` is their raw form in UTF-8, `structure` the brackets and commas around them."""
+    """The strings of one array: `raw` is their raw format in UTF-8, `structure` the brackets and commas around them."""
 
     def __init__(self, text: Text, values: int) -> None:
-        """Read the array `text`. Brackets and commas are checked as JSON; whether it is rectangular is not checked.
+        """Read the array `text`. Brackets and commas are checked as JSON; the array can be ragged.
 
         Raises:
             DecodeError: not JSON, an element that is not a string, or more nested arrays than strings and `values`
@@ -64,7 +66,7 @@ class Strings:
         self.structure = b",".join(structure)
 
     def _take(self, piece: bytes, first: bool, last: bool) -> tuple[bytes, bytes]:
-        """The raw form of a piece's strings, and the brackets and commas around them."""
+        """Return the raw format of a piece's strings, and the brackets and commas around them."""
         if (not first and piece.lstrip(BLANKS)[:1] in (b"", b"]")) or (not last and piece.rstrip(BLANKS)[-1:] == b"["):
             raise DecodeError("not JSON: a comma without a value")
         around = _around(piece)
@@ -86,7 +88,7 @@ class Strings:
         return bytes_elements.pack(map(str.encode, leaves)), between
 
     def _completed(self, piece: bytes, between: bytes, last: bool) -> bytes:
-        """The piece with brackets added, so that the parser sees a whole array."""
+        """Return the piece with added brackets, which make it a whole array for the parser."""
         outer = self._depth
         self._depth += between.count(b"[") - between.count(b"]")
         if (self._depth != 0) if last else (self._depth < 1):
@@ -97,7 +99,7 @@ class Strings:
 
 
 def _piece_end(text: Text, at: int) -> int:
-    """The end of the piece that begins at `at`: a comma outside of strings, or the end of the text."""
+    """Return the end of the piece that begins at `at`: a comma outside of strings, or the end of the text."""
     body, stop = text.body, at + _PIECE
     if text.end <= stop:
         return text.end
@@ -109,8 +111,8 @@ def _piece_end(text: Text, at: int) -> int:
 
 
 def _behind_next_string(text: Text, at: int, stop: int) -> int:
-    """For a piece in which no string ends: the last comma before the next string and `stop`; if there is none, the end
-    of that string."""
+    """Return, for a piece in which no string ends, the last comma before the next string and `stop`; without a comma,
+    the end of that string."""
     quote = text.body.find(b'"', at, text.end)
     comma = text.body.rfind(b",", at, stop if quote < 0 else min(stop, quote))
     if comma >= 0:
@@ -120,7 +122,8 @@ def _behind_next_string(text: Text, at: int, stop: int) -> int:
 
 
 def string_end(body: bytes, start: int) -> int:
-    """The end of the string that begins at `start`; negative if there is no string, or it is not closed."""
+    """Return the end of the string that begins at `start`; negative if no string begins there, or the string is not
+    closed."""
     if not body.startswith(b'"', start):
         return -1
     at = start + 1
@@ -135,7 +138,7 @@ def string_end(body: bytes, start: int) -> int:
 
 
 def _behind_strings(body: bytes, start: int, stop: int) -> int:
-    """The end of the last string that ends before `stop`; `start` if none does."""
+    """Return the end of the last string that ends before `stop`; `start` if no string does."""
     if body.find(b"\\", start, stop) >= 0:
         whole = _WHOLE_STRINGS.match(body, start, stop)
         return whole.end() if whole else start
@@ -146,7 +149,8 @@ def _behind_strings(body: bytes, start: int, stop: int) -> int:
 
 
 def _around(piece: bytes) -> tuple[bytes, bytes] | None:
-    """The brackets before and after the strings of a piece; None if there may be some between them."""
+    """Return the brackets before and after the strings of a piece; None if brackets between the strings are
+    possible."""
     rest = piece.lstrip(_EDGE)
     strings = rest.rstrip(_EDGE)
     if b"[" in strings or b"]" in strings or not (strings[:1] == strings[-1:] == b'"'):
@@ -155,7 +159,8 @@ def _around(piece: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes] | None:
-    """The UTF-8 of the one long string in a piece, read in steps; None if the piece is anything else, or invalid."""
+    """Return the UTF-8 of the one long string in a piece, read in steps; None if the piece is anything else, or
+    invalid."""
     if around is None or around[0].strip(b"[") or around[1].strip(b"]"):
         return None
     at, end = piece.index(b'"') + 1, piece.rindex(b'"')
@@ -175,16 +180,16 @@ def _long_string(piece: bytes, around: tuple[bytes, bytes] | None) -> list[bytes
 
 
 def _step_end(piece: bytes, at: int, end: int) -> int:
-    """Where to end a step through the content of a string, so that no character and no escape is divided."""
+    """Return where to end a step through the content of a string without dividing a character or an escape."""
     stop = at + _LONG
     if stop >= end:
         return end
-    while stop > at and piece[stop] & 0xC0 == 0x80:  # within a character of UTF-8
+    while stop > at and piece[stop] & 0xC0 == 0x80:  # within a UTF-8 character
         stop -= 1
     last = piece.rfind(b"\\", max(at, stop - _ESCAPED), stop)
     if last < 0:
         return stop
-    # Of several backslashes before it each two are one escape. The step ends before the escape that is at the edge.
+    # Each pair of backslashes before it is one escape. The step ends before the escape that is at the edge.
     run = last + 1 - len(piece[at : last + 1].rstrip(b"\\")) - at
     escape = last if run % 2 else last - 1
     is_second_half = _SECOND_HALF.match(piece, escape) is not None
@@ -192,7 +197,7 @@ def _step_end(piece: bytes, at: int, end: int) -> int:
 
 
 def _structure(piece: bytes) -> bytes:
-    """The brackets and commas around the strings of a piece."""
+    """Return the brackets and commas around the strings of a piece."""
     return _STRING.sub(b"", piece).translate(None, _NOT_STRUCTURE)
 
 
@@ -212,7 +217,8 @@ def _leaves(level: list[Any]) -> list[Any]:
 
 
 def _refuse_other_than_strings(leaves: list[Any], before: int) -> None:
-    """`before` is the number of strings in the pieces before."""
+    """Raise DecodeError for an element that is not a string. `before` is the number of strings in the previous
+    pieces."""
     if not set(map(type, leaves)) <= {str}:
         last = [""] * min(before, 1)
         raise DecodeError(describe_mixture([*last, *leaves], before - len(last)))

@@ -1,8 +1,8 @@
 """The contents of one tensor: the text of a JSON array to raw data, and raw data to text.
 
-Types of messages (msgspec Structs) leave a tensor's `data` as text, and place it as text; these functions do the rest,
-in bulk. Numbers of the datatype's own kind in a flat list become raw data at once; what any other text holds is read as
-an Array, which the caller checks and casts.
+Types of messages (msgspec Structs) keep a tensor's `data` as text in both directions; these functions convert it, in
+bulk. Numbers of the datatype's own kind in a flat list become raw data directly; any other text is read as an Array,
+which the caller checks and casts.
 """
 
 from collections.abc import Iterable
@@ -25,28 +25,30 @@ LETTERS = {
     Datatype.UINT8: "B", Datatype.UINT16: "H", Datatype.UINT32: "I", Datatype.UINT64: "Q",
     Datatype.FP32: "f", Datatype.FP64: "d",
 }  # fmt: skip
-"""The letters of `struct`, for datatypes that may use it. `struct` rounds floats to nearest and refuses what is out of
-range, as `casting` does."""
+"""The letters of `struct`, for datatypes for which `struct` is suitable. `struct` rounds floats to nearest and refuses
+values that are out of range, like `casting` does."""
 
 _FEW_READ = 64
-"""Numbers up to which orjson and `struct` make raw data faster than simdjson and numpy, where that has to convert."""
+"""Maximum count for which orjson and `struct` make raw data faster than simdjson and numpy, where the latter must
+convert."""
 _PACKERS = {
     datatype: [Struct(f"<{count}{letter}").pack for count in range(_FEW_READ + 1)]
     for datatype, letter in LETTERS.items()
     if datatype.size < 8
 }
-"""What packs so many numbers. `struct` itself keeps only 100 formats, all datatypes together."""
+"""Functions that pack this many numbers. `struct` itself keeps only 100 formats, for all datatypes together."""
 _POINT, _SMALL_E, _OPENING = b".e["  # finding a number among bytes takes a quarter of the time that a text takes
 _FEW_WRITTEN = 64
-"""Numbers up to which orjson writes Python's faster than numpy's."""
+"""Maximum count for which orjson writes Python's numbers faster than numpy's."""
 
 
 def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None:
-    """The raw data of the flat JSON list `text`, which begins with its bracket and has `count` numbers: integers for an
-    integer datatype, any numbers for a float.
+    """Return the raw data of the flat JSON list `text`, which begins with its bracket and has `count` numbers: integers
+    for an integer datatype, any numbers for a float.
 
-    None for every other text, and for FP16, BF16, BOOL and BYTES: `array` reads it, or says what is wrong with it. The
-    data is what `array` and then `cast` would give. Memory is allocated only for as many numbers as the text can hold.
+    Returns None for every other text, and for FP16, BF16, BOOL and BYTES: `array` reads these, or says what is wrong
+    with the text. The data is the same as from `array` and then `cast`. Memory is allocated only for as many numbers as
+    the text can contain.
     """
     letter = LETTERS.get(datatype)
     if letter is None or not count:
@@ -57,7 +59,7 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
         return _packed_in_pieces(text, datatype, count)
     text = bytes(text)
     is_float, has_point = letter in "fd", _POINT in text
-    # `struct` takes true and false for numbers, and would round integers twice on their way to FP32.
+    # `struct` accepts true and false as numbers, and would round integers twice on their way to FP32.
     packers = _PACKERS.get(datatype)
     if packers is not None and count <= _FEW_READ and (has_point or not is_float) and _SMALL_E not in text:
         try:
@@ -79,10 +81,11 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
 
 
 def shaped(text: bytes, datatype: Datatype) -> tuple[Buffer, Shape] | None:
-    """The raw data and the shape of a JSON list of numbers, nested or flat, which begins with its bracket: integers for
-    an integer datatype, any numbers for a float.
+    """Return the raw data and the shape of a JSON list of numbers, nested or flat, which begins with its bracket:
+    integers for an integer datatype, any numbers for a float.
 
-    None for every other text, and for FP16, BF16, BOOL and BYTES, as `packed`. Raises DecodeError where it is ragged.
+    Returns None for every other text, and for FP16, BF16, BOOL and BYTES, like `packed`. Raises DecodeError if it is
+    ragged.
     """
     letter = LETTERS.get(datatype)
     if letter is None or len(text) > PIECE:
@@ -102,13 +105,13 @@ def shaped(text: bytes, datatype: Datatype) -> tuple[Buffer, Shape] | None:
 
 
 def _list_in(text: Text) -> Buffer:
-    """The list in `text`, without the blanks behind it; nothing if there is no list."""
+    """Return the list in `text`, without trailing blanks; nothing if the text is not a list."""
     end = text.body.rfind(b"]", text.start, text.end) + 1
     return memoryview(text.body)[text.start : end] if end and not text.body[end : text.end].strip(BLANKS) else b""
 
 
 def _converted(numbers: bytes, code: str, datatype: Datatype) -> Buffer | None:
-    """8-byte `numbers` of the `code` of `struct` as `datatype`; None if one is out of range."""
+    """Return 8-byte `numbers` of the `code` of `struct` as `datatype`; None if a number is out of range."""
     try:
         return cast(np.frombuffer(numbers, _DTYPES[code]), datatype, "").tobytes()
     except DecodeError:
@@ -135,8 +138,8 @@ def _packed_in_pieces(text: Buffer, datatype: Datatype, count: int) -> Buffer | 
 
 
 def array(text: Buffer | Text, *, values: int, literals: bool) -> Array:
-    """The array or scalar in `text`: numbers, booleans or strings, nested or flat. `values` and `literals` are those of
-    `gateway.core.json.read`.
+    """Return the array or scalar in `text`: numbers, booleans or strings, nested or flat. `values` and `literals` have
+    the same meaning as in `gateway.core.json.read`.
 
     Raises:
         DecodeError: not JSON, ragged, mixed, or an object.
@@ -153,11 +156,11 @@ _N = ord("n")
 
 
 def written(data: Buffer, datatype: Datatype, nan: str, what: str) -> Iterable[bytes]:
-    """Raw data of numbers or booleans as a flat JSON list, in pieces of text; arguments and errors as for
+    """Return raw data of numbers or booleans as a flat JSON list, in pieces of text; same arguments and errors as
     `number_pieces`."""
     letter = LETTERS.get(datatype)
     if letter is not None and len(data) <= _FEW_WRITTEN * datatype.size:
         text = orjson.dumps(unpack(f"<{len(data) // datatype.size}{letter}", data))
-        if _N not in text:  # of null, which stands for NaN and infinities
+        if _N not in text:  # of null, which represents NaN and infinities
             return (text,)
     return number_pieces(np.frombuffer(data, datatype.dtype), nan, what)

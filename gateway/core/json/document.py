@@ -1,10 +1,10 @@
-"""Reads JSON documents of any size. The texts of arrays are cut out and read in bulk; what remains is small and plain.
+"""Read JSON documents of any size. The texts of arrays are cut out and read in bulk; the rest is small and plain.
 
-    {"id": "a", "data": [[1, 2], [3, 4]]}  ──▶  {"id": "a", "data": 0}  and  [[1, 2], [3, 4]]
+    {"id": "a", "data": [[1, 2], [3, 4]]}   ──▶   {"id": "a", "data": 0}  and  [[1, 2], [3, 4]]
 
 The text is scanned from string to string. After a wanted key its value is cut out up to the next key or `}`, whatever
-it is, and 0 takes its place. So the document is valid JSON if and only if the rest and every cut are. The scan also
-counts what stands between strings, so that neither the rest nor the list of cuts grows beyond the limit.
+it is, and replaced by 0. So the document is valid JSON if and only if the rest and every cut are. The scan also counts
+the tokens between strings, so neither the rest nor the list of cuts exceeds the limit.
 """
 
 import json
@@ -38,7 +38,7 @@ _NOTHING: Mapping[str, ArrayForm] = {}
 
 
 class AllBut(Mapping[str, ArrayForm]):
-    """A mapping in which every key has ArrayForm.ARRAY, except those in `plain`."""
+    """A mapping from every key to ArrayForm.ARRAY, except the keys in `plain`."""
 
     __slots__ = ("_plain",)
 
@@ -61,7 +61,8 @@ class AllBut(Mapping[str, ArrayForm]):
 
 
 def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
-    """A function that returns the name of a key, given its bytes without escapes, if it is in `arrays`; else None."""
+    """Return a function that returns the name of a key, given its bytes without escapes, if it is in `arrays`; else
+    None."""
     if not isinstance(arrays, AllBut):
         return {name.encode(): name for name in arrays}.get
 
@@ -75,8 +76,8 @@ def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
 class Walk:
     """Replaces the values of wanted keys in a plain document by arrays, in the order of the text.
 
-    `convert` returns the array for a key and its plain value. `members` and `values` count what is outside the arrays.
-    `has_large`: there is a float outside them that orjson may have made of an integer beyond 64 bits.
+    `convert` returns the array for a key and its plain value. `members` and `values` count items outside the arrays.
+    `has_large`: outside the arrays is a float that orjson might have made from an integer beyond 64 bits.
     """
 
     __slots__ = ("_convert", "_items", "_wanted", "has_large", "members")
@@ -91,7 +92,7 @@ class Walk:
 
     @property
     def values(self) -> int:
-        """The values so far, the document among them."""
+        """The number of values so far, including the document."""
         return 1 + self.members + self._items
 
     def document(self, node: Any) -> None:
@@ -135,7 +136,7 @@ class Walk:
 
 
 LARGE = 2.0**63
-"""orjson turns integers beyond 64 bits into floats; a float of this size may be one."""
+"""orjson turns integers beyond 64 bits into floats; a float of this size might have been such an integer."""
 
 
 def _too_deep() -> DecodeError:
@@ -146,7 +147,7 @@ _NAMES = {list: "an array", str: "a string", int: "a number", float: "a number",
 
 
 def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> dict[str, Any]:
-    """The document in `body`, as described for `gateway.core.json.read`.
+    """Return the document in `body`, as described for `gateway.core.json.read`.
 
     Raises:
         DecodeError: says what is wrong, and where.
@@ -155,7 +156,7 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
     document = _load(rest, cuts)
     arrays = [_read_cut(cut, wanted.arrays[cut.key], values, literals) for cut in cuts]
     walk = _put_back(document, wanted, arrays)
-    # orjson keeps the last of duplicate keys; the number of colons shows that there may be one
+    # orjson keeps the last of duplicate keys; the number of colons shows that the document might have some
     if walk.has_large or walk.members != rest.count(b":"):
         document = _DECODER.decode(rest.decode())
         walk = _put_back(document, wanted, arrays)
@@ -165,13 +166,14 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
 
 
 def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
-    """`body`, which has no backslash, with 0 in place of the value of every key `name`, at any level, and the texts of
-    those values. The body is JSON if and only if the rest and every text are, which is not checked.
+    """Return `body`, which has no backslash, with 0 instead of the value of every key `name`, at any level, and the
+    texts of these values. The body is JSON if and only if the rest and every text are, which is not checked.
 
     Raises:
         DecodeError: more than `most` values, or an object among them.
     """
-    # Without escapes, what looks like a key is one: a quote before it that closes a string makes the rest no JSON.
+    # Without escapes, text that looks like a key is a key: if the quote before it closed a string, the rest would be
+    # invalid JSON.
     key = b'"%b"' % name
     pieces, texts, kept, at = [], [], 0, 0
     while (at := body.find(key, at)) >= 0:
@@ -189,7 +191,7 @@ def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
 
 
 def _put_back(document: Any, wanted: Wanted, arrays: list[Array | list[Array]]) -> Walk:
-    """Replace the values of wanted keys in `document` by `arrays`. Returns the walk that did it."""
+    """Replace the values of wanted keys in `document` by `arrays`. Returns the Walk with its counts."""
     following = iter(arrays)
     walk = Walk(wanted, lambda key, item: next(following))
     walk.document(document)
@@ -222,19 +224,19 @@ def _read_cut(cut: _Cut, form: ArrayForm, values: int, literals: bool) -> Array 
 
 
 _PIECE = 2**20
-"""Bytes that a pattern is matched against at once: all other threads wait meanwhile, for 60 MiB 0.2 s."""
+"""Number of bytes per match of a pattern: all other threads wait during a match, for 60 MiB 0.2 s."""
 
 # A string and, if it is a key, its colon. All quantifiers are possessive: no input makes the matching backtrack.
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"([ \t\r\n]*+:[ \t\r\n]*+)?', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
-# Strings and what is between them, up to the colon after a key or the end of the object.
+# Strings and the tokens between them, up to the colon after a key or the end of the object.
 _RUN = re.compile(rb'(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^"{}:]++)*+', re.DOTALL)
 
 
 def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
-    """`body` with 0 in place of the value of every wanted key, and the texts of those values.
+    """Return `body` with 0 instead of the value of every wanted key, and the texts of these values.
 
-    Neither is checked yet. A cut contains no string, or is exactly what is between the colon of a key and the next key
+    Neither is checked yet. A cut contains no string, or is exactly the text between the colon of a key and the next key
     or `}`, so the body is JSON if and only if the rest and every cut are.
     """
     find, match, level = _finder(wanted.arrays), _STRING.match, wanted.level
@@ -266,19 +268,20 @@ def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
 
 
 _AFTER_VALUE = frozenset({b",", b"]", b"}"})
-"""What shows at once that the string before it is no key."""
+"""The bytes that show that the string before them is not a key."""
 
 
 def _string_at(body: bytes, quote: int, string: "re.Match[bytes] | None") -> tuple[int, int]:
-    """The end of the string at `quote` and, if it is a key, the end of the colon and blanks after it; negative if there
-    is none. `string` is the match of `_STRING` in the first _PIECE bytes."""
+    """Return the end of the string at `quote` and, if it is a key, the end of the colon and blanks after it; negative
+    if it is not. `string` is the match of `_STRING` in the first _PIECE bytes."""
     end = string.end(1) + 1 if string else string_end(body, quote)
     colon = _COLON.match(body, end) if end >= 0 else None
     return end, colon.end() if colon else -1
 
 
 class _LimitCounter:
-    """Counts strings and what is between them, so that no more is built than the limit allows. Tracks the level."""
+    """Counts strings and the tokens between them, so no more values are built than the limit allows. Tracks the
+    level."""
 
     def __init__(self, values: int) -> None:
         self._values = values
@@ -296,17 +299,17 @@ class _LimitCounter:
 
     def count_string(self) -> None:
         self._strings += 1
-        if self._strings > 2 * self._values:  # a key and a value for each
+        if self._strings > 2 * self._values:  # a key and a value for each member
             raise _too_many(self._values)
 
 
 def _counts(text: bytes) -> tuple[int, int, int]:
-    """How many opening brackets, closing brackets and commas there are."""
+    """Return the numbers of opening brackets, closing brackets and commas."""
     return text.count(b"[") + text.count(b"{"), text.count(b"]") + text.count(b"}"), text.count(b",")
 
 
 _SHORT = 8
-"""Bytes between two strings up to which their counts are remembered: documents have few different ones."""
+"""Maximum number of bytes between two strings for which counts are cached: documents have few different ones."""
 
 _counts_of_short = lru_cache(256)(_counts)
 
@@ -349,12 +352,12 @@ def _strings_at(body: bytes, start: int) -> Text:
 
 
 def _run_end(body: bytes, at: int) -> tuple[int, int]:
-    """The end of the run of strings and what is between them, and the start of its last string (negative if there is
-    none). Matched in pieces, because other threads wait while a pattern is matched."""
+    """Return the end of the run of strings and tokens between them, and the start of its last string (negative if the
+    run has no string). Matched in pieces, because other threads wait during a match."""
     last = -1
     while True:
         run = _RUN.match(body, at, at + _PIECE)
-        assert run is not None  # it matches nothing at all, too
+        assert run is not None  # the pattern also matches an empty text
         if run[1] is not None:
             last = run.start(1)
         at, stopped = run.end(), run.end() < at + _PIECE
@@ -366,7 +369,7 @@ def _run_end(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _without_comma(body: bytes, start: int, stop: int) -> int:
-    """The end of a value that is followed by a comma and the key at `stop`."""
+    """Return the end of a value that is followed by a comma and the key at `stop`."""
     comma = body.rfind(b",", start, stop)
     return stop if comma < 0 or body[comma + 1 : stop].strip(BLANKS) else comma
 
@@ -376,7 +379,7 @@ _TOO_DEEP = frozenset({"depth limit exceeded", "failed to allocate memory"})
 
 
 def _load(rest: bytes, cuts: list[_Cut]) -> Any:
-    """The rest as plain values. Checks the grammar strictly."""
+    """Return the rest as plain values. Checks the grammar strictly."""
     try:
         if not rest.isascii():
             rest.decode()
@@ -391,7 +394,7 @@ def _load(rest: bytes, cuts: list[_Cut]) -> Any:
 
 
 def _place(at: int, cuts: list[_Cut]) -> int:
-    """The position in the body of position `at` in the rest."""
+    """Return the position in the body of position `at` in the rest."""
     for cut in cuts:
         if at > cut.text.start:
             at += cut.text.end - cut.text.start - 1

@@ -1,8 +1,8 @@
-"""Numbers that are missing: `null` among numbers, which pandas, FastAPI and KServe write for NaN.
+"""Missing numbers: `null` among numbers, which pandas, FastAPI and KServe write for NaN.
 
-`translate: {nan: null}` on a route writes NaN so, and reads it. No reader knows the route of what it reads. So a text
-that cannot be read is read again with NaN in place of null (`as_nan`), and a request that can be read then has a flaw
-(MissingNumbers) that only such a route takes.
+A route with `translate: {nan: null}` writes and reads NaN as null. The decoder runs before the route is known. So it
+decodes an invalid text again with NaN instead of null (`as_nan`). If this succeeds, the request has a flaw
+(MissingNumbers) that only a route with this setting accepts.
 """
 
 import numpy as np
@@ -14,16 +14,16 @@ from gateway.core.types import Buffer, MissingNumbers
 _NULL = b"null"
 _NAN = np.frombuffer(b"NaN ", np.uint8)
 _PIECE = 2**20
-"""Bytes that are searched at once. Between two pieces other threads run."""
+"""Number of bytes to search in one step. Between two steps other threads run."""
 _MOST_BLANKS = 64
-"""Blanks beside a null that are passed over; a text with more keeps its null."""
+"""Maximum number of blanks to skip next to a null; a text with more keeps its null."""
 
 
 def as_nan(text: Buffer, *, members: bool) -> bytes | None:
     """Replace each null in a list of `text`, which is JSON, by NaN and a blank; with `members` also each null that is a
-    member of an object. None if there is none, if a string contains the word, and if the text has a backslash, behind
-    which a quote does not end a string. The time and the memory are linear in the size of the text: a client chooses
-    how many nulls and strings it has."""
+    member of an object. Returns None if nothing was replaced, if a string contains the word, and if the text has a
+    backslash, after which a quote does not end a string. The time and the memory are linear in the size of the text for
+    any number of nulls and strings, because clients choose these numbers."""
     text = bytes(text)
     if _NULL not in text or b"\\" in text:
         return None
@@ -44,7 +44,7 @@ def as_nan(text: Buffer, *, members: bool) -> bytes | None:
 
 
 def _octets(octets: bytes) -> NDArray[np.bool_]:
-    """A table of the bytes in `octets`."""
+    """Return a table of the bytes in `octets`."""
     table = np.zeros(256, np.bool_)
     table[list(octets)] = True
     return table
@@ -54,7 +54,7 @@ _BLANK = _octets(b" \t\r\n")
 
 
 def _places(piece: bytes) -> NDArray[np.intp]:
-    """The places of the word null."""
+    """Return the positions of the word null."""
     octets = np.frombuffer(piece, np.uint8)
     most = max(len(piece) - len(_NULL) + 1, 0)
     is_null = np.ones(most, np.bool_)
@@ -66,7 +66,7 @@ def _places(piece: bytes) -> NDArray[np.intp]:
 def _is_beside(
     octets: NDArray[np.uint8], places: NDArray[np.intp], wanted: NDArray[np.bool_], step: int
 ) -> NDArray[np.bool_]:
-    """Whether the next byte in the direction `step` that is no blank is one of `wanted`, for each of `places`."""
+    """Return, for each of `places`, whether the next non-blank byte in the direction `step` is one of `wanted`."""
     beside = places + step
     for _ in range(_MOST_BLANKS):
         inside = (beside >= 0) & (beside < len(octets))
@@ -78,7 +78,7 @@ def _is_beside(
 
 
 def flaw(error: DecodeError) -> MissingNumbers:
-    """The flaw of a request that could not be read because of `error`, and can be with `as_nan`."""
+    """Return the flaw of a request that could not be decoded because of `error`, but can be with `as_nan`."""
     return MissingNumbers(f"{error}; `translate: {{nan: null}}` on the route reads null among numbers as NaN")
 
 

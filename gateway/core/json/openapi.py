@@ -1,6 +1,7 @@
-"""Descriptions of a wire form's HTTP paths for an OpenAPI document, and JSON schemas of tensors.
+"""Descriptions of a protocol's HTTP paths for an OpenAPI document, and JSON schemas of tensors.
 
-Schemas are those of JSON Schema 2020-12, which OpenAPI 3.1 uses. Everything here is pure: a document is made of values.
+Schemas follow JSON Schema 2020-12, which OpenAPI 3.1 uses. Everything in this module is pure: a document consists of
+values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,15 +21,15 @@ JSON, OCTETS, EVENTS, TEXT, HTML = (
 )  # fmt: skip
 
 MOST_EXAMPLE_ELEMENTS = 256
-"""The most elements of a tensor for which an example is written."""
+"""Maximum number of elements of a tensor for which an example is written."""
 
 
 @frozen
 class Media:
     """A body of one media type. Without `schema` it is not JSON.
 
-    - `example`: a JSON value that is right; None for none.
-    - `binary_example`, `example_headers`: the bytes of a body that is right, and the headers that it needs.
+    - `example`: a valid JSON value; None without an example.
+    - `binary_example`, `example_headers`: the bytes of a valid body, and the headers that it needs.
     """
 
     schema: Schema | None = None
@@ -43,7 +44,8 @@ Content: TypeAlias = Mapping[str, Media]
 
 @frozen
 class Parameter:
-    """A query parameter (`place` is `query`) or a header (`header`). `example`: a value of it; None for none."""
+    """A query parameter (`place` is `query`) or a header (`header`). `example`: a value of it; None without an
+    example."""
 
     place: str
     name: str
@@ -54,13 +56,13 @@ class Parameter:
 
 @frozen
 class HttpOperation:
-    """One method and path of a wire form.
+    """One method and path of a protocol.
 
-    - `body`: the bodies that it takes; empty if it takes none.
-    - `replies`: the descriptions and bodies of replies by status, without those of errors; empty if it is always
-      refused, so that no document needs it.
+    - `body`: the bodies that it accepts; empty if it accepts no body.
+    - `replies`: the descriptions and bodies of replies by status, excluding errors; empty if the request is always
+      refused, so no document needs it.
     - `error`: the bodies of errors.
-    - `operation`: that of its requests, if the statuses of errors depend on it.
+    - `operation`: the operation of its requests, if the statuses of errors depend on it.
     """
 
     summary: str
@@ -75,8 +77,8 @@ class HttpOperation:
 
 @frozen
 class DescribedModel:
-    """The model that a document is about, as clients of the wire form see it. `signature` has no inputs and outputs if
-    they are not known. `translate` are the settings of its route."""
+    """The model that a document is about, with the names that clients of the protocol see. `signature` has no inputs
+    and outputs if they are unknown. `translate` are the settings of its route."""
 
     name: str
     version: str = ""
@@ -85,8 +87,8 @@ class DescribedModel:
 
 
 DescribeOperation: TypeAlias = Callable[[str, DescribedModel | None, str], HttpOperation | None]
-"""Describes the pattern of a wire form (`POST /v2/models/{model}/infer`), for any model or for one, on a listener with
-this flavor. None: no more is known than that the path is served."""
+"""Describes the pattern of a protocol (`POST /v2/models/{model}/infer`), for any model or for one model, on a listener
+with this server type. None: only the path itself is known."""
 
 
 # --- Schemas ---
@@ -95,36 +97,36 @@ STRING: Schema = {"type": "string"}
 
 
 def in_json(schema: Schema, example: Any = None) -> Content:
-    """A body in JSON."""
+    """Return a body in JSON."""
     return {JSON: Media(schema, example)}
 
 
 def answered(schema: Schema) -> dict[int, tuple[str, Content]]:
-    """The reply 200 with a body in JSON."""
+    """Return the reply 200 with a body in JSON."""
     return {200: ("", in_json(schema))}
 
 
 def object_of(properties: Mapping[str, Any], required: Sequence[str] = (), **more: Any) -> Schema:
-    """The schema of an object; other members than `properties` are allowed."""
+    """Return the schema of an object; members other than `properties` are allowed."""
     needed = {"required": list(required)} if required else {}
     return {"type": "object", "properties": dict(properties), **needed, **more}
 
 
 def list_of(items: Schema, **more: Any) -> Schema:
-    """The schema of an array of any length."""
+    """Return the schema of an array of any length."""
     return {"type": "array", "items": items, **more}
 
 
 def tuple_of(items: Sequence[Schema]) -> Schema:
-    """The schema of an array with exactly these elements."""
+    """Return the schema of an array with exactly these elements."""
     if not items:
         return {"type": "array", "maxItems": 0}
     return {"type": "array", "prefixItems": list(items), "minItems": len(items), "maxItems": len(items)}
 
 
 def element(datatype: Datatype, nan: Nan = "error") -> Schema:
-    """The schema of one element in JSON. `nan` says how NaN and infinities of floats are written: with `literal` they
-    are no JSON, and the schema does not allow them."""
+    """Return the schema of one element in JSON. `nan` says how NaN and infinities of floats are written: with `literal`
+    they are not JSON, and the schema does not allow them."""
     if datatype is Datatype.BYTES:
         return {"type": "string"}
     if datatype is Datatype.BOOL:
@@ -144,24 +146,25 @@ def _float(datatype: Datatype, nan: Nan) -> Schema:
 
 
 def nested(item: Schema, shape: Shape) -> Schema:
-    """Arrays nested as `shape`, with the lengths of its fixed dimensions; `item` itself for a scalar."""
+    """Return the schema of arrays nested like `shape`, with the lengths of its fixed dimensions; `item` itself for a
+    scalar."""
     for size in reversed(shape):
         item = list_of(item, **({"minItems": size, "maxItems": size} if size >= 0 else {}))
     return item
 
 
 def flat(item: Schema, shape: Shape) -> Schema:
-    """One array with all elements of `shape`, of a fixed length if no dimension is free."""
+    """Return the schema of one array with all elements of `shape`, of a fixed length if no dimension is free."""
     return nested(item, (-1 if min(shape, default=0) < 0 else prod(shape),))
 
 
 def dimensions(shape: Shape) -> Schema:
-    """The shape of a tensor as an array of integers."""
+    """Return the schema of a tensor's shape as an array of integers."""
     return tuple_of([{"const": size} if size >= 0 else {"type": "integer", "minimum": 0} for size in shape])
 
 
 def named(model: DescribedModel | None) -> Schema:
-    """A member or parameter with the model's name."""
+    """Return the schema of a member or parameter with the model's name."""
     return {"type": "string"} if model is None else {"type": "string", "const": model.name}
 
 
@@ -169,19 +172,20 @@ def named(model: DescribedModel | None) -> Schema:
 
 
 def example_shape(shape: Shape) -> Shape:
-    """`shape` with 1 for free dimensions."""
+    """Return `shape` with 1 for free dimensions."""
     return tuple(1 if size < 0 else size for size in shape)
 
 
 def has_example(specs: Sequence[TensorSpec]) -> bool:
-    """Whether examples of all these tensors are small enough and can be made up. Files, such as images, cannot."""
+    """Return whether examples of all these tensors are small enough and can be generated. Files, such as images,
+    cannot."""
     sizes = [prod(example_shape(spec.shape)) for spec in specs]
     return max(sizes, default=0) <= MOST_EXAMPLE_ELEMENTS and not any(spec.content_type for spec in specs)
 
 
 def example_elements(spec: TensorSpec) -> list[Any]:
-    """Values for all elements of a tensor of `example_shape`, row by row: small whole numbers,
-    which most models can take."""
+    """Return values for all elements of a tensor of `example_shape`, row by row: small whole numbers, which most models
+    accept."""
     count = prod(example_shape(spec.shape))
     if spec.datatype is Datatype.BYTES:
         return ["text"] * count
@@ -193,7 +197,7 @@ def example_elements(spec: TensorSpec) -> list[Any]:
 
 
 def example_nested(spec: TensorSpec) -> Any:
-    """The same nested as the shape."""
+    """Return the same values, nested like the shape."""
     return _nest(example_elements(spec), example_shape(spec.shape))
 
 

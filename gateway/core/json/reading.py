@@ -1,4 +1,4 @@
-"""Reads JSON documents. Arrays of numbers and strings become tensors' data, all else plain Python values."""
+"""Read JSON documents. Arrays of numbers and strings become tensor data, everything else plain Python values."""
 
 from collections.abc import Container, Mapping
 
@@ -10,7 +10,8 @@ from gateway.core.json.small import read_small
 from gateway.core.types import Buffer
 
 _SMALL = 8192
-"""Bytes up to which `small` reads a document: it makes Python numbers, which costs more than cutting from here on."""
+"""Maximum size of a document that `small` reads, in bytes: `small` makes Python numbers, which costs more than cutting
+arrays out of larger documents."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -18,20 +19,20 @@ _BOM = b"\xef\xbb\xbf"
 def read(
     body: Buffer, arrays: Mapping[str, ArrayForm], *, values: int, literals: bool, level: int | None = None
 ) -> dict[str, Json]:
-    """The JSON object in `body`.
+    """Return the JSON object in `body`.
 
-    The value of each key in `arrays` is read as an Array (ArrayForm.ARRAY) or as a list of them (ArrayForm.VECTORS).
-    With `level` this applies to keys at that level only: the document's own keys are at level 1, those of objects in a
-    list of the document at level 3. Without it, it applies at every level.
+    The value of each key in `arrays` is read as an Array (ArrayForm.ARRAY) or as a list of Arrays (ArrayForm.VECTORS).
+    With `level` this applies to keys at that level only: the document's own keys are at level 1, the keys of objects in
+    a list of the document at level 3. By default, it applies at every level.
 
-    `values` (`limits.json_values`) is the largest number of values outside those arrays. An array may nest at most
+    `values` (`limits.json_values`) is the maximum number of values outside these arrays. An array can nest at most
     `values` more arrays than it has elements.
 
     `literals` accepts NaN, Infinity and -Infinity as numbers, and `nan`, `inf` and `-inf`, which old UM-Bridge servers
-    write. 1e400 is refused in any case: it is a finite number that a double cannot hold.
+    write. 1e400 is always refused: it is a finite number beyond the range of a double.
 
     Raises:
-        DecodeError: not JSON, not an object, or something that the package refuses; the text says where.
+        DecodeError: not JSON, not an object, or content that the package refuses; the text says where.
     """
     text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
     if not text or text.isspace():
@@ -46,20 +47,21 @@ def read(
 
 
 def read_members(body: Buffer, plain: Container[str], *, values: int, literals: bool) -> dict[str, Json]:
-    """The JSON object in `body`. Every member is read as an Array (of shape () for a scalar), except those in `plain`.
+    """Return the JSON object in `body`. Every member is read as an Array (of shape () for a scalar), except the members
+    in `plain`.
 
-    `values` and `literals` are those of `read`.
+    `values` and `literals` have the same meaning as in `read`.
 
     Raises:
-        DecodeError: as `read`; also for a member that is null, an object, or ragged.
+        DecodeError: same as `read`; also for a member that is null, an object, or ragged.
     """
     return read(body, AllBut(plain), values=values, literals=literals, level=1)
 
 
 def read_bare(text: bytes, *, values: int, literals: bool) -> Array:
-    """The array or scalar that makes up the whole of `text`: numbers, booleans or strings.
+    """Return the array or scalar that is the whole `text`: numbers, booleans or strings.
 
-    `values` and `literals` are those of `read`.
+    `values` and `literals` have the same meaning as in `read`.
 
     Raises:
         DecodeError: not JSON, ragged, mixed, or an object.

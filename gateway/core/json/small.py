@@ -1,7 +1,7 @@
-"""Reads small JSON documents whole by orjson, in a third of the time that cutting the arrays out would take.
+"""Read small JSON documents entirely by orjson, in a third of the time that cutting the arrays out would take.
 
-It returns a result only if that is certain to be right. Errors, and whatever orjson reads differently from `document`
-(duplicate keys, integers beyond 64 bits), raise a DecodeError without text; `reading` then calls `document`.
+It returns a result only if the result is certainly right. Errors, and everything that orjson reads differently from
+`document` (duplicate keys, integers beyond 64 bits), raise a DecodeError without text; `reading` then calls `document`.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from gateway.core.json.bulk_numbers import MAX_DEPTH, Numbers
 from gateway.core.json.document import LARGE, Walk, Wanted
 
 _FEW = 32
-"""The number of floats up to which Python finds the smallest and the largest faster than numpy."""
+"""Maximum number of floats among which Python finds the minimum and the maximum faster than numpy."""
 
 
 def read_small(text: bytes, wanted: Wanted, values: int) -> dict[str, Any]:
-    """The document in `text`, as described for `gateway.core.json.read`.
+    """Return the document in `text`, as described for `gateway.core.json.read`.
 
     Raises:
-        DecodeError: it is invalid, or this way of reading cannot be sure.
+        DecodeError: the document is invalid, or orjson might read it differently from `document`.
     """
     try:
         document = orjson.loads(text)

@@ -1,4 +1,4 @@
-"""Writes JSON. orjson does the work; NaN, integers beyond 64 bits and large values in pieces are added here."""
+"""Write JSON. orjson does the work; this module adds NaN, integers beyond 64 bits, and large values in pieces."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -16,18 +16,19 @@ from gateway.core.json.document import Json
 from gateway.core.types import Shape
 
 PIECE = 2**14
-"""Numbers written by one call of orjson, which blocks all other threads: these take 0.4 ms, 15 million take 0.4 s. The
-memory of their text is small enough to be used again by the next call."""
+"""Number of numbers written by one call of orjson, which blocks all other threads: these take 0.4 ms, 15 million take
+0.4 s. The next call can reuse the memory of their text."""
 
 _FEW = 64
-"""Numbers up to which orjson writes Python's faster than numpy's."""
+"""Maximum count for which orjson writes Python's numbers faster than numpy's."""
 
 _JOINED = 64 * 2**10
-"""Bytes of a value up to which its pieces are joined: copying that many costs less than handling several parts."""
+"""Maximum size of a value whose pieces are joined, in bytes: copying this much costs less than handling several
+parts."""
 
 
 def write(document: Json) -> bytes:
-    """Compact JSON text of plain Python values. NaN and infinities among them become `null`."""
+    """Return compact JSON text of plain Python values. NaN and infinities among them become `null`."""
     try:
         return orjson.dumps(document)
     except TypeError:
@@ -35,7 +36,7 @@ def write(document: Json) -> bytes:
 
 
 def _with_large_integers(document: Json) -> Json:
-    """`document` with its integers beyond 64 bits replaced by their digits: JSON has no such limit, orjson has."""
+    """Return `document` with its integers beyond 64 bits replaced by their digits: JSON has no limit, orjson does."""
     if isinstance(document, dict):
         return {key: _with_large_integers(each) for key, each in document.items()}
     if isinstance(document, (list, tuple)):
@@ -46,7 +47,7 @@ def _with_large_integers(document: Json) -> Json:
 
 
 class Pieces:
-    """The JSON text of a large value, in pieces that `write_message` passes on without joining them."""
+    """The JSON text of a large value, in pieces that `write_message` returns without joining them."""
 
     __slots__ = ("texts",)
 
@@ -55,12 +56,12 @@ class Pieces:
 
 
 def write_message(message: Any) -> tuple[bytes, ...]:
-    """Compact JSON text of a message (msgspec Structs, or plain Python values) in which the values of `placed` stand,
-    in parts to be sent one after the other: Pieces are not joined."""
+    """Return compact JSON text of a message (msgspec Structs, or plain Python values) that contains the values of
+    `placed`, in parts to be sent one after the other: Pieces are not joined."""
     try:
         return (_encode(message),)
     except TypeError:
-        pass  # it has Pieces, or what has no form
+        pass  # it has Pieces, or values that JSON cannot represent
     found: list[Pieces] = []
 
     def place(each: Any) -> Raw:
@@ -76,7 +77,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
-    """JSON text in pieces as a value to be placed in a message for `write_message`."""
+    """Return JSON text in pieces as a value in a message for `write_message`."""
     texts = tuple(texts)
     if len(texts) == 1:
         return Raw(texts[0])
@@ -84,19 +85,20 @@ def placed(texts: Iterable[bytes]) -> "Raw | Pieces":
 
 
 def _with_pieces(text: bytes, found: list[Pieces]) -> tuple[bytes, ...]:
-    """`text` in parts, with each mark in it replaced by the next of `found`."""
+    """Return `text` in parts, with each mark in it replaced by the next item of `found`."""
     between = text.split(_MARK)
     parts = [part for gap, pieces in zip(between, found, strict=False) for part in (gap, *pieces.texts)]
     return (*parts, between[-1])
 
 
-# Stands for Pieces while the rest is written. No other byte 0 can occur: in strings it is written as an escape.
+# Marks the position of Pieces while the rest is written. No other byte 0 can occur: in strings it is written as an
+# escape.
 _MARK = b"\0"
 _RAW_PLACE = Raw(_MARK)
 
 
 def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces":
-    """`array` as a value to be placed in a message for `write_message`; arguments and errors as for `number_pieces`."""
+    """Return `array` as a value in a message for `write_message`; same arguments and errors as `number_pieces`."""
     if array.size <= _FEW and array.dtype.kind in "biuf":
         plain: list[Any] = array.tolist()
         if array.ndim == 1 and isfinite(sum(plain)):
@@ -105,19 +107,19 @@ def numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> "Raw | Pieces
 
 
 def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
-    """One JSON array of all strings in `lists`, in a piece for each list."""
+    """Yield one JSON array of all strings in `lists`, in a piece for each list."""
     before = b"["
     for strings in lists:
         if strings:
-            # one copy by one call: other threads have their turn between calls
+            # one copy by one call: other threads can run between calls
             yield b"".join((before, memoryview(orjson.dumps(strings))[1:-1]))
             before = b","
     yield b"]" if before == b"," else b"[]"
 
 
 def nested_string_pieces(strings: list[str], shape: Shape) -> Iterator[bytes]:
-    """`strings` as a JSON array nested like `shape`, of rank 1 or more, in pieces of some rows: lists of Python for all
-    of them take a hundred bytes for a row."""
+    """Yield `strings` as a JSON array nested like `shape`, of rank 1 or more, in pieces of some rows: Python lists for
+    all of them take a hundred bytes per row."""
     rows, size = shape[0], prod(shape[1:])
     step, before = max(1, PIECE // max(1, size)), b"["
     for at in range(0, rows, step):
@@ -134,31 +136,32 @@ _LONG = 1024
 
 
 def kept(text: bytes) -> bytes:
-    """A text that orjson wrote, to be kept beside many others: a copy if it is short. orjson writes into a kilobyte,
-    and what it does not need of that stays a hole in memory for as long as the text is there."""
+    """Return a text that orjson wrote, to be stored with many others: a copy if it is short. orjson writes into a
+    kilobyte, and the unused part of it stays a hole in memory for as long as the text exists."""
     return text if len(text) > _LONG else bytes(memoryview(text))
 
 
 def write_numbers(array: "np.ndarray[Any, Any]", nan: str, what: str) -> bytes:
-    """The same text as `number_pieces`, joined."""
+    """Return the same text as `number_pieces`, joined."""
     return b"".join(number_pieces(array, nan, what))
 
 
 def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterable[bytes]:
-    """`array` (booleans, integers or floats) as a JSON array nested like its shape, in pieces of about PIECE numbers; a
-    bare number for rank 0. Floats are widened to double first, so that every reader gets the same number.
+    """Return `array` (booleans, integers or floats) as a JSON array nested like its shape, in pieces of about PIECE
+    numbers; a plain number for rank 0. Floats are widened to double first: every reader then gets the same number.
 
-    `nan` says how NaN and infinities are written: `literal` (NaN, Infinity, -Infinity), `null`, `string` (the same
-    words in quotes), or `error`.
+    `nan` says how to write NaN and infinities: `literal` (NaN, Infinity, -Infinity), `null`, `string` (the same words
+    in quotes), or `error`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming `what` and the element, if `nan` is `error` and one is not finite.
+        GatewayError: INVALID_ARGUMENT naming `what` and the element, if `nan` is `error` and an element is not finite.
     """
     return (_write_piece(array, nan, what, 0),) if array.size <= PIECE else _write_pieces(array, nan, what, 0)
 
 
 def _write_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> Iterator[bytes]:
-    """The pieces of a part of an array that starts at element `first` of the whole and has more than PIECE numbers."""
+    """Yield the pieces of a part of an array that starts at element `first` of the whole and has more than PIECE
+    numbers."""
     row = array.size // len(array)
     rows = max(1, PIECE // row)
     before = b"["
@@ -191,7 +194,7 @@ def _write_array(array: "np.ndarray[Any, Any]") -> bytes:
 
 
 REFUSED = "refused"
-"""As `error`, in a text that becomes no JSON."""
+"""Same as `error`, in a text that does not become JSON."""
 _NOT_FINITE = {
     "literal": (b"NaN", b"Infinity", b"-Infinity"),
     "string": (b'"NaN"', b'"Infinity"', b'"-Infinity"'),
@@ -200,7 +203,7 @@ _NOT_FINITE = {
 
 
 def _replace_nulls(text: bytes, array: "np.ndarray[Any, Any]", nan: str, what: str, first: int) -> bytes:
-    """`text` with each null replaced by what `nan` asks for; `array` is what `text` was written from."""
+    """Return `text` with each null replaced as `nan` says; `array` is the source of `text`."""
     flat = array.astype(np.float64, copy=False).reshape(-1)
     places = np.flatnonzero(~np.isfinite(flat))
     others = flat[places].tolist()

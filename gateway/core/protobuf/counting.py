@@ -1,5 +1,5 @@
-"""How many objects a protobuf message becomes, counted before it is parsed: a message of two bytes is an object of a
-hundred, and a thousand once it is JSON."""
+"""Count the objects of a protobuf message before parsing: a message of two bytes becomes an object of a hundred bytes,
+and a thousand bytes of JSON."""
 
 from typing import Any
 
@@ -11,19 +11,20 @@ from gateway.core.protobuf.wire import LENGTH, fields
 from gateway.core.types import Buffer
 
 _MESSAGE = 4
-"""The values that a message in another one stands for at least, beside its fields."""
+"""Minimum number of values that an embedded message counts as, in addition to its fields."""
 _TEXTS = frozenset({FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES})
 
 
 def check_values(kind: ProtobufClass, data: Buffer, most: int) -> None:
-    """Raises DecodeError if `data`, a message of `kind`, has more than `most` values (`limits.json_values`): fields,
-    those of messages in it included, and numbers. A value takes a byte at least, so most messages are not looked at."""
+    """Raise DecodeError if `data`, a message of `kind`, has more than `most` values (`limits.json_values`): fields,
+    including fields of embedded messages, and numbers. A value takes at least one byte, so most messages are too short
+    to need counting."""
     if len(data) > most:
         _count(kind.DESCRIPTOR, memoryview(data), most, most)
 
 
 def _count(descriptor: Any, message: memoryview, left: int, most: int) -> int:
-    """How many of `left` values remain. Raises DecodeError if there are more, or the message is malformed."""
+    """Return how many of `left` values remain. Raises DecodeError if the message has more, or is malformed."""
     known = descriptor.fields_by_number
     for number, wire_type, _, value, end in fields(message):
         left -= 1

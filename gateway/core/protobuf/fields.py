@@ -1,4 +1,4 @@
-"""Reading and writing single protobuf fields, and the limits on all that a message holds."""
+"""Read and write single protobuf fields, with limits on the total content of a message."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,8 @@ from gateway.core.types import Buffer
 
 
 class MessageAllowance(Allowance):
-    """The allowance that a message still has: fields outside tensor data (`spend`), and bytes of tensors as they are in
-    memory (`spend_tensor`): one byte on the wire can become eight of INT64."""
+    """The remaining allowance of a message: fields outside tensor data (`spend`), and bytes of tensors in memory
+    (`spend_tensor`): one encoded byte can become eight bytes of INT64."""
 
     __slots__ = ("_limit", "_tensor_bytes")
 
@@ -27,8 +27,9 @@ class MessageAllowance(Allowance):
 
 
 class FieldCount:
-    """How many fields a message may still have, those of the messages in it included, where each becomes an object of
-    its own: they take at most `limit` bytes of memory together. A field can be two bytes on the wire."""
+    """The remaining number of fields that a message can have, including fields of embedded messages, if each becomes an
+    object of its own: together they take at most `limit` bytes of memory. An encoded field can be as short as two
+    bytes."""
 
     BYTES = 128
 
@@ -39,10 +40,11 @@ class FieldCount:
         self._left = limit // self.BYTES
 
     def fields(self, message: Buffer) -> Iterator[Field]:
-        """The fields of `message`, which are counted.
+        """Yield and count the fields of `message`.
 
         Raises:
-            DecodeError: one is malformed. GatewayError: RESOURCE_EXHAUSTED, there are more.
+            DecodeError: a field is malformed.
+            GatewayError: RESOURCE_EXHAUSTED, the message has more fields.
         """
         for each in fields(message):
             self._left -= 1
@@ -51,7 +53,7 @@ class FieldCount:
             yield each
 
     def values(self, message: Buffer, number: int, wire_type: int = LENGTH) -> list[Buffer]:
-        """The values of the fields with this `number` and `wire_type`. Raises as `fields`."""
+        """Return the values of the fields with this `number` and `wire_type`. Raises the errors of `fields`."""
         found, left = [], self._left
         for each, kind, _, value, end in fields(message):
             left -= 1
@@ -68,13 +70,13 @@ class FieldCount:
 
 
 def check_wire_type(wire_type: int, expected: int, what: str) -> None:
-    """Raises DecodeError where a field has another wire type. Protobuf libraries ignore such a field."""
+    """Raise DecodeError if a field has another wire type. Protobuf libraries ignore this kind of field."""
     if wire_type != expected:
         raise DecodeError(f"{what} has wire type {wire_type}, expected {expected}")
 
 
 def read_text(value: Buffer, what: str) -> str:
-    """The value of a string field. Raises DecodeError where it is not UTF-8."""
+    """Return the value of a string field. Raises DecodeError if it is not UTF-8."""
     try:
         return str(value, "utf-8")
     except UnicodeDecodeError as error:
@@ -82,12 +84,12 @@ def read_text(value: Buffer, what: str) -> str:
 
 
 def write_field(number: int, value: Buffer) -> bytes:
-    """The field `number` of bytes, a string or a small message."""
+    """Return the field `number` of bytes, a string or a small message."""
     return b"".join((key(number), varint(len(value)), value))
 
 
 def write_text(number: int, text: str, what: str) -> bytes:
-    """The field `number` of a string. Raises GatewayError, INVALID_ARGUMENT, where it is not UTF-8."""
+    """Return the field `number` of a string. Raises GatewayError, INVALID_ARGUMENT, if it is not UTF-8."""
     try:
         value = text.encode()
     except UnicodeEncodeError as error:

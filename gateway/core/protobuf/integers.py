@@ -1,7 +1,7 @@
-"""Packed lists of integers (varints one after the other), converted from and to the raw form of tensors.
+"""Packed lists of integers (varints one after the other), converted from and to the raw format of tensors.
 
-upb reads them a block at a time: one call for a long list would block all other threads and take its memory twice. It
-also writes short lists. Long ones are written by numpy, because upb accepts Python integers only.
+upb reads them a block at a time: one call for a long list would block all other threads and double the memory. It also
+writes short lists. numpy writes long lists, because upb accepts Python integers only.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,15 @@ Varints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
 
 _MAX_VARINT = 10
 _BLOCK = 2**16
-"""Bytes read at once; a quarter as many numbers are written at once. Both fit in the processor's cache."""
+"""Number of bytes read in one step; a quarter as many numbers are written in one step. Both fit in the processor's
+cache."""
 
 _SHORT = 500
-"""Numbers up to which upb writes a list faster than numpy."""
+"""Maximum count for which upb writes a list faster than numpy."""
 
 _LISTS = {Kind.SIGNED: ("int64", 1), Kind.UNSIGNED: ("uint64", 2), Kind.BOOL: ("bool", 3)}
-"""For each kind of integer the name and number of a list in `_Lists`. All widths look alike on the wire. They are read
-as 64 bits, so that numbers too large for a narrower type are noticed: protobuf would drop their high bits."""
+"""For each kind of integer the name and number of a list in `_Lists`. The encoding is the same for all widths. They are
+read as 64 bits to detect numbers that are too large for a narrower type: protobuf would drop their high bits."""
 
 
 _KEYS = {number: key(number) for _, number in _LISTS.values()}
@@ -53,14 +54,14 @@ _CONTINUED = bytes(range(0x80, 0x100))
 
 
 def count_integers(packed: Buffer) -> int:
-    """The number of varints in `packed`."""
+    """Return the number of varints in `packed`."""
     if len(packed) <= _BLOCK:
         return len(bytes(packed).translate(None, _CONTINUED))
     return int(np.count_nonzero(np.frombuffer(packed, np.uint8) < 0x80))
 
 
 def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) -> Buffer:
-    """The varints of `packed` in the raw form of `datatype`. `elements` is their number (`count_integers`).
+    """Return the varints of `packed` in the raw format of `datatype`. `elements` is their number (`count_integers`).
 
     Raises:
         DecodeError: naming `what`; a number out of the datatype's range, of more than 10 bytes, or cut short.
@@ -79,7 +80,7 @@ def read_integers(packed: Buffer, datatype: Datatype, elements: int, what: str) 
 
 
 def _end_of_block(octets: Octets, start: int, what: str) -> int:
-    """The end of the last varint that ends within the block that begins at `start`."""
+    """Return the end of the last varint that ends within the block that begins at `start`."""
     block = octets[start : start + _BLOCK]
     ends = np.flatnonzero(block[-_MAX_VARINT:] < 0x80)
     if not len(ends):
@@ -91,9 +92,9 @@ _BROKEN = f"a number is cut short, or longer than {_MAX_VARINT} bytes"
 
 
 def _read_block(packed: Buffer, datatype: Datatype, what: str) -> "np.ndarray[Any, Any]":
-    """The varints of one block, as an array of the datatype."""
+    """Return the varints of one block, as an array of the datatype."""
     octets = bytes(packed)
-    if octets.isascii() and datatype is not Datatype.BOOL:  # each is one byte
+    if octets.isascii() and datatype is not Datatype.BOOL:  # every varint is one byte
         return np.frombuffer(octets, np.uint8).astype(datatype.dtype)
     name, number = _LISTS[datatype.kind]
     try:
@@ -108,7 +109,7 @@ def _read_block(packed: Buffer, datatype: Datatype, what: str) -> "np.ndarray[An
 
 
 def write_integers(raw: Buffer, datatype: Datatype) -> Buffer:
-    """Integers in the raw form of `datatype` as packed varints. Negative numbers take ten bytes each."""
+    """Return integers in the raw format of `datatype` as packed varints. Negative numbers take ten bytes each."""
     numbers = np.frombuffer(raw, datatype.dtype)
     if not len(numbers) or (numbers.max() < 0x80 and numbers.min() >= 0):
         return numbers.astype(np.uint8).data
@@ -127,7 +128,8 @@ def _write_blocks(numbers: "np.ndarray[Any, Any]") -> Iterator[Octets]:
 
 
 def _write_varints(numbers: Varints) -> Octets:
-    """The varints of `numbers`, computed in a table: a column for each number, a row for each byte of a varint."""
+    """Return the varints of `numbers`, computed in a table: a column for each number, a row for each byte of a
+    varint."""
     places = max(1, -(-int(numbers.max()).bit_length() // 7))
     octets = np.empty((places, len(numbers)), np.uint8)
     is_used = np.ones((places, len(numbers)), np.bool_)

@@ -1,7 +1,8 @@
 """Message classes made at import from the descriptor sets that `protos/generate.py` writes.
 
-Each set has a descriptor pool of its own. In protobuf's default pool the names would clash with those of tritonclient,
-KServe, MLServer and grpcio's health checking and reflection: it refuses a second message of the same name.
+Each set has a descriptor pool of its own. In protobuf's default pool the names would clash with the names of
+tritonclient, KServe, MLServer and grpcio's health checking and reflection: it refuses a second message of the same
+name.
 """
 
 from typing import Any, TypeAlias
@@ -17,7 +18,7 @@ from gateway.core.types import Buffer
 ProtobufClass: TypeAlias = Any
 """A message class made from a descriptor. Type checkers do not know its fields."""
 Protobuf: TypeAlias = Any
-"""A message of such a class."""
+"""A message of a ProtobufClass."""
 
 
 class Schema:
@@ -29,16 +30,16 @@ class Schema:
             self._pool.Add(file)
 
     def message(self, name: str) -> ProtobufClass:
-        """The class of the message with this full name (`package.Message`)."""
+        """Return the class of the message with this full name (`package.Message`)."""
         return GetMessageClass(self._pool.FindMessageTypeByName(name))
 
     def methods(self, service: str) -> tuple[str, ...]:
-        """The paths of a service's methods: `/package.Service/Method`."""
+        """Return the paths of a service's methods: `/package.Service/Method`."""
         return tuple(f"/{service}/{each.name}" for each in self._pool.FindServiceByName(service).methods)
 
 
 def parse(kind: ProtobufClass, data: Buffer) -> Protobuf:
-    """`data` parsed as a message of `kind`. Raises DecodeError if it is malformed."""
+    """Return `data` parsed as a message of `kind`. Raises DecodeError if it is malformed."""
     try:
         return kind.FromString(data)
     except protobuf.DecodeError as error:
@@ -46,5 +47,5 @@ def parse(kind: ProtobufClass, data: Buffer) -> Protobuf:
 
 
 def not_utf8(error: UnicodeEncodeError, what: str) -> GatewayError:
-    """The error for a text that is not valid Unicode, which protobuf cannot write."""
+    """Return the error for a text that is not valid Unicode, which protobuf cannot encode."""
     return invalid_input(f"{what}: {error.object!r} is not UTF-8, which protobuf's strings are")

@@ -1,6 +1,6 @@
 """Protobuf's wire format: finds the fields of a message without copying them, and writes keys and varints.
 
-"A message is a series of key-value pairs"; the key holds the field's number and its wire type.
+"A message is a series of key-value pairs"; the key contains the field's number and its wire type.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -12,12 +12,12 @@ from gateway.core.types import Buffer
 
 VARINT, I64, LENGTH, I32 = 0, 1, 2, 5
 _FIXED = {I64: 8, I32: 4}
-_MOST_SHIFTED = 63  # of a varint's tenth byte, its last
+_MOST_SHIFTED = 63  # the last bit of a varint's tenth byte
 _END_OF_TAGS = 2**32  # field numbers have 29 bits
 
 
 class Field(NamedTuple):
-    """The place of one field in its message: its key begins at `start`, its value goes from `value` to `end`."""
+    """The position of one field in its message: its key begins at `start`, its value goes from `value` to `end`."""
 
     number: int
     wire_type: int
@@ -27,7 +27,7 @@ class Field(NamedTuple):
 
 
 def fields(message: Buffer) -> Iterator[Field]:
-    """The fields of `message`, in order.
+    """Yield the fields of `message`, in order.
 
     Raises:
         DecodeError: a malformed field, or a group, which no version 3 schema has.
@@ -37,21 +37,21 @@ def fields(message: Buffer) -> Iterator[Field]:
         while at < end:
             tag, size, value = message[at], message[at + 1], at + 2
             stop = value + size
-            if size > 0x7F or tag & 0x87 != LENGTH or tag < 8:  # not a field of at most 127 bytes, as most are
+            if size > 0x7F or tag & 0x87 != LENGTH or tag < 8:  # most fields have at most 127 bytes
                 tag, value, stop = read_tag(message, at)
             if stop > end:
                 raise cut_short(message, at)
-            # the same as Field(...), which would take as long as all of the above
+            # same as Field(...), which would take as long as all of the lines above
             yield tuple.__new__(Field, (tag >> 3, tag & 7, at, value, stop))
             at = stop
     except IndexError as error:
-        read_varint(message, at)  # raises an error that says more if the tag itself is cut short
+        read_varint(message, at)  # raises a more precise error if the tag itself is cut short
         raise cut_short(message, at) from error
 
 
 def read_tag(message: Buffer, at: int) -> tuple[int, int, int]:
-    """The tag (number and wire type) of the field at `at`, and where its value begins and ends, which may be beyond
-    `message`.
+    """Return the tag (number and wire type) of the field at `at`, and the start and the end of its value, which can be
+    beyond `message`.
 
     Raises:
         DecodeError: the field is malformed, or a group.
@@ -78,12 +78,12 @@ def read_tag(message: Buffer, at: int) -> tuple[int, int, int]:
 
 
 def cut_short(message: Buffer, at: int) -> DecodeError:
-    """The error of a message that ends within the field at `at`."""
+    """Return the error of a message that ends within the field at `at`."""
     return DecodeError(f"a protobuf message has no whole field at byte {at} of {len(message)}")
 
 
 def read_varint(message: Buffer, at: int) -> tuple[int, int]:
-    """The varint at `at` and its end. Raises DecodeError if it is cut short or longer than 10 bytes."""
+    """Return the varint at `at` and its end. Raises DecodeError if it is cut short or longer than 10 bytes."""
     number, shift, place = 0, 0, at
     try:
         while (octet := message[place]) > 0x7F and shift < _MOST_SHIFTED:
@@ -98,9 +98,9 @@ def read_varint(message: Buffer, at: int) -> tuple[int, int]:
 
 
 def read_uint64s(packed: Buffer) -> Sequence[int]:
-    """The varints in `packed`. Raises DecodeError if the last one is cut short."""
+    """Return the varints in `packed`. Raises DecodeError if the last varint is cut short."""
     octets = bytes(packed)
-    if octets.isascii():  # every number is one byte, as dimensions of tensors often are
+    if octets.isascii():  # every number is one byte, as is common for tensor dimensions
         return octets
     numbers, at = [], 0
     while at < len(octets):
@@ -110,7 +110,7 @@ def read_uint64s(packed: Buffer) -> Sequence[int]:
 
 
 def read_int64s(packed: Buffer) -> Sequence[int]:
-    """The same as signed numbers of 64 bits."""
+    """Return the same as signed numbers of 64 bits."""
     octets = bytes(packed)
     if octets.isascii():
         return octets
@@ -119,7 +119,8 @@ def read_int64s(packed: Buffer) -> Sequence[int]:
 
 @lru_cache(1024)
 def varint(number: int) -> bytes:
-    """`number`, at least 0, as a varint. The cache saves 0.3 us for a size above 127, of which each tensor has one."""
+    """Return `number`, at least 0, as a varint. The cache saves 0.3 us for a size above 127, of which each tensor has
+    one."""
     octets = bytearray()
     while number > 0x7F:
         octets.append(number & 0x7F | 0x80)
@@ -129,22 +130,22 @@ def varint(number: int) -> bytes:
 
 
 def key(number: int) -> bytes:
-    """The key of the length-delimited field `number`."""
+    """Return the key of the length-delimited field `number`."""
     return varint(number << 3 | LENGTH)
 
 
 class Allowance:
-    """How many bytes a message may still have outside tensor data.
+    """The number of bytes that a message can still have outside tensor data.
 
-    It bounds memory and time: upb makes up to 40 bytes of one (an empty tensor takes two bytes on the wire), and each
-    field costs time here.
+    It limits memory and time: upb allocates up to 40 bytes for one byte (an encoded empty tensor takes two bytes), and
+    each field costs time in this module.
     """
 
     BYTES = 2 * 2**20
-    """Twice the default of `limits.config`: a `config` is the only parameter that is meant to be long."""
+    """Twice the default of `limits.config`: a `config` is the only parameter that can be long by design."""
     PER_FIELD = 32
     ALWAYS = 2 * (BYTES // (PER_FIELD + 2))
-    """Bytes of a message that is within it whatever is in it: a field takes at least two."""
+    """Size of a message up to which any content is within the allowance, in bytes: a field takes at least two."""
 
     __slots__ = ("left",)
 
@@ -158,7 +159,7 @@ class Allowance:
             raise self.spent()
 
     def spent(self) -> DecodeError:
-        """The error of a message that has more."""
+        """Return the error of a message that exceeds the allowance."""
         return DecodeError(f"more than {self.BYTES} bytes, or too many fields, outside tensor data")
 
 
@@ -170,7 +171,7 @@ def cut(
     Returns the message without them, and the fields in order: number and a view of the bytes of each.
 
     Raises:
-        DecodeError: malformed, or the rest is more than `allowance`.
+        DecodeError: malformed, or the rest exceeds `allowance`.
     """
     rest, taken = bytearray(), []
     for number, wire_type, start, value, end in fields(message):

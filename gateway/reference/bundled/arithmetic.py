@@ -67,7 +67,7 @@ double = build(
 
 
 def _add_sub(first: NDArray[Any], second: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Results outside the range of INT32 wrap around, as numpy's arithmetic does."""
+    """Return the sum and the difference. Results outside the range of INT32 wrap around, like in numpy."""
     if first.shape != second.shape:
         raise invalid_input(
             f"INPUT0 of model 'add_sub' is {list(first.shape)} and INPUT1 {list(second.shape)}; expected the same shape"

@@ -23,7 +23,7 @@ def _classify(scores: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _greatest_probability(scores: NDArray[Any]) -> NDArray[Any]:
-    """The softmax of each row's greatest score. Computed in FP64, where the difference of two FP32 numbers is
+    """Return the softmax of each row's greatest score. Computed in FP64, where the difference of two FP32 numbers is
     finite."""
     differences = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
     total: NDArray[Any] = np.exp(differences).sum(axis=1, keepdims=True)

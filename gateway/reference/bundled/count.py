@@ -12,7 +12,7 @@ from gateway.reference.declaration import specs
 from gateway.reference.model import Arguments, Config, Outputs, build
 
 MAX_RESPONSES = 100_000
-"""The most responses to one request."""
+"""Maximum number of responses to one request."""
 
 
 async def _count(arguments: Arguments, config: Config) -> AsyncGenerator[Outputs, None]:

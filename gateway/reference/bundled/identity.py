@@ -10,7 +10,7 @@ from gateway.reference.model import Arguments, Config, Outputs, build
 
 
 def _echo(arguments: Arguments, config: Config) -> Outputs:
-    # without the input's parameters, which concern the request only
+    # without the input's parameters, which concern only the request
     return tuple(
         Tensor(item.name, item.datatype, item.shape, item.data, item.content_type)
         for item in arguments

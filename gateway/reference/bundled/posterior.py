@@ -30,18 +30,18 @@ def _is_outside(theta: Doubles) -> NDArray[np.bool_]:
 
 
 def _supported(theta: Doubles) -> Doubles:
-    """`theta` with NaN in the rows outside of the support, so that no computation on them overflows."""
+    """Return `theta` with NaN in the rows outside of the support, so no computation on them overflows."""
     return np.where(_is_outside(theta)[:, None], np.nan, theta)
 
 
 def _slope(theta: Doubles) -> Doubles:
-    """The gradient of the log density, `[B, 2]`."""
+    """Return the gradient of the log density, `[B, 2]`."""
     x, y = _supported(theta).T
     return np.stack([(1 - x) / 10 + 20 * x * (y - x**2), -10 * (y - x**2)], axis=1)
 
 
 def _curvature(theta: Doubles, vec: Doubles) -> Doubles:
-    """The Hessian of the log density times `vec`, `[B, 2]`."""
+    """Return the Hessian of the log density times `vec`, `[B, 2]`."""
     x, y = _supported(theta).T
     xx, xy, yy = 20 * y - 60 * x**2 - 0.1, 20 * x, -10.0
     return np.stack([xx * vec[:, 0] + xy * vec[:, 1], xy * vec[:, 0] + yy * vec[:, 1]], axis=1)

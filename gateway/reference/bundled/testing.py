@@ -1,7 +1,7 @@
 """Models for tests.
 
-`slow`: returns `seconds` FP64 `[-1, 1]` as `slept` after that time (the greatest of all rows).
-`fail`: raises the error that `kind` INT32 `[-1, 1]`, a key of KINDS, stands for; for 0 it succeeds and returns `y`.
+`slow`: returns `seconds` FP64 `[-1, 1]` as `slept` after that time (the maximum of all rows). `fail`: raises the error
+for `kind` INT32 `[-1, 1]`, a key of KINDS; for 0 it succeeds and returns `y`.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ KINDS = {
     14: Reason.UNREACHABLE,
     15: Reason.DATA_LOSS,
     16: Reason.UNAUTHENTICATED,
-    # further reasons of a status: its code plus 100, 200, ...
+    # additional reasons of a status: its code plus 100, 200, ...
     108: Reason.OVERLOADED,
     113: Reason.INVALID_OUTPUT,
     114: Reason.NOT_READY,
     213: Reason.INTERNAL,
 }
-"""The values of `kind`, and the errors that they stand for."""
+"""The values of `kind`, and the errors that they select."""
 
 
 def _slow(arguments: Arguments, config: Config) -> Awaitable[Outputs]:

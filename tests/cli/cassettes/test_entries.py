@@ -152,9 +152,9 @@ def changed(**members: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", 'c:1: this is no cassette: expected a first line such as {"format": "gateway-cassette", "version": 1}'),
-        ("GIF89a\n", "c:1: this is no cassette"),
-        ('{"inputs": []}\n', "c:1: this is no cassette"),
+        ("", 'c:1: this is not a cassette: expected a first line such as {"format": "gateway-cassette", "version": 1}'),
+        ("GIF89a\n", "c:1: this is not a cassette"),
+        ('{"inputs": []}\n', "c:1: this is not a cassette"),
         ('{"format": "gateway-cassette", "version": 2}\n', "c:1: this is a cassette of version 2; this gateway reads"),
         (HEADER + "not JSON\n", "c:2: not JSON: "),
         (HEADER + "\n", "c:2: not JSON: "),
@@ -201,6 +201,6 @@ def test_members_that_a_later_gateway_adds_are_ignored() -> None:
 def test_nothing_is_appended_to_another_file(tmp_path: Path) -> None:
     path = tmp_path / "c"
     path.write_text("precious\n")
-    with pytest.raises(CassetteError, match="this is no cassette"):
+    with pytest.raises(CassetteError, match="this is not a cassette"):
         CassetteFile(path)
     assert path.read_text() == "precious\n"

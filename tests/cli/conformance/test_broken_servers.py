@@ -160,7 +160,7 @@ OVER_HTTP: list[tuple[str, Change, Verdict, str]] = [
         "graphpipe.infer.named",
         lambda *r: (200, b"no") if len(r[1]) > 40 else r[2:],
         FAIL,
-        "the reply is no InferResponse",
+        "the reply is not an InferResponse",
     ),
     ("graphpipe.error.shape", errors(400, b"wrong"), DEVIATES, "without an InferResponse with `errors`: b'wrong'"),
     ("graphpipe.error.name-count", lenient(infer_request([])), FAIL, "accepted with status 200"),

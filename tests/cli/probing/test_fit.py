@@ -109,7 +109,7 @@ async def server_with_a_batch_size(most: int) -> AsyncIterator[str]:
         (8, "rows: 8", ""),
         (8, "rows: 9", "makes batches of at most 8 rows for 'double', the model's max_batch_size, and not of 9"),
         (8, "rows: 9, models: [double]", "makes batches of at most 8 rows for 'double'"),
-        (0, "", "does nothing for 'double': the server does not tell a max_batch_size above 0"),
+        (0, "", "does nothing for 'double': the server reports no max_batch_size above 0"),
         (0, "models: [double]", ""),
     ],
 )
@@ -127,7 +127,7 @@ async def test_batches_that_gather_cannot_make_are_a_warning(most: int, keys: st
 @pytest.mark.parametrize(
     ("model", "keys", "why"),
     [
-        ("double", "", "the server does not tell a max_batch_size above 0"),
+        ("double", "", "the server reports no max_batch_size above 0"),
         ("upper", "", "not all of its tensors have a batch dimension"),
         ("upper", "models: [upper]", ""),
     ],

@@ -216,7 +216,7 @@ def test_a_server_that_asks_and_does_not_read_is_left() -> None:
     conversation.server(ping * 3000)
     assert not conversation.http2.is_closed
     conversation.server(ping * 1000)
-    assert conversation.http2.violation == "it does not read what it asks for"
+    assert conversation.http2.violation == "it does not read the responses to its frames"
 
 
 @given(st.lists(st.tuples(st.integers(0, 10), st.integers(0, 255), st.integers(0, 5), st.binary(max_size=20))))
