@@ -251,8 +251,10 @@ backends:
     protocol: grps-rest
     endpoints: ["d:1"]
     health: {probe: ready, interval: 1, timeout: 3, unhealthy: 4, healthy: 5, jitter: 0.6}
-  ejected: {protocol: v2-rest, endpoints: ["e:1"], health: {probe: none, ejection: {failures: 2, seconds: 3,
-  max_ejected_share: 1}}}
+  ejected:
+    protocol: v2-rest
+    endpoints: ["e:1"]
+    health: {probe: none, ejection: {failures: 2, seconds: 3, max_ejected_share: 1}}
 """
 
 

@@ -177,8 +177,7 @@ class Types:
 
         Raises:
             GraphError, UnknownSignatureError: as `of`. UnknownSignatureError also if nobody tells whether rows of a
-            batch are mixed, and
-                `derivatives` of the graph must know.
+                batch are mixed, and `derivatives` of the graph must know.
         """
         if self.graph.keys.derivatives is not None:
             self._check_told()
