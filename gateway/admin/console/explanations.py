@@ -1,4 +1,4 @@
-"""The meaning of errors' reasons and what to look at, for the page of the console. `make pages` writes the table of
+"""The meaning of errors' reasons and the next steps, for the page of the console. `make pages` writes the table of
 reasons in `docs/runbook.md` from these texts."""
 
 from gateway.core.errors import Reason
@@ -7,7 +7,7 @@ from gateway.core.frozen import frozen
 
 @frozen
 class ReasonExplanation:
-    """The meaning of a reason, and what to look at. `code` in backticks is the only markup."""
+    """The meaning of a reason, and the next steps. `code` in backticks is the only markup."""
 
     meaning: str
     look_at: str

@@ -1,4 +1,4 @@
-"""Why the reply to a request that was sent has no explanation."""
+"""The reason why the response to a sent request has no explanation."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,8 @@ from gateway.core.types import Headers
 
 
 def why_unexplained(prepared: Prepared, played: Played, guards: Mapping[str, Guard]) -> str:
-    """One sentence for people: which setting, key or permission is missing. `guards`: of the listeners with `auth`."""
+    """Return one sentence for people: the missing setting, key or permission. `guards`: the authentication of the
+    listeners with `auth`."""
     listener = prepared.config
     if not listener.allow_explain:
         return f"Listener {listener.name!r} explains no requests: its key `allow_explain` is false."
