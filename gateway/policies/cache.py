@@ -41,16 +41,16 @@ from gateway.policies.shared_server import SharedServer
 METRICS = (
     StateMetric(
         "gateway_cache_calls_total", "counter", ("place", "outcome"),
-        "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
+        "Calls of a policy `cache`, by outcome: hit (stored response), shared (with an equal call in flight) or miss.",
         {"hit": "hits", "shared": "shared", "miss": "misses"},
     ),
     StateMetric(
-        "gateway_cache_evictions_total", "counter", ("place",), "Answers that a cache dropped to make room for others.",
+        "gateway_cache_evictions_total", "counter", ("place",), "Responses that a cache evicted.",
         {"": "evicted"},
     ),
-    StateMetric("gateway_cache_answers", "gauge", ("place",), "Answers that a cache keeps.", {"": "answers"}),
+    StateMetric("gateway_cache_answers", "gauge", ("place",), "Responses stored in a cache.", {"": "answers"}),
     StateMetric(
-        "gateway_cache_bytes", "gauge", ("place",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
+        "gateway_cache_bytes", "gauge", ("place",), "Memory of stored responses, in bytes.", {"": "bytes"}
     ),
 )  # fmt: skip
 

@@ -69,14 +69,15 @@ _TEXT_BYTES = 8
 METRICS = (
     StateMetric(
         "gateway_gather_requests_total", "counter", ("backend", "outcome"),
-        "Requests that a policy `gather` saw: `joined` with others, or sent `alone`.",
+        "Requests of a policy `gather`, by outcome: `joined` with others, or sent `alone`.",
         {"joined": "joined", "alone": "alone"},
     ),
     StateMetric(
         "gateway_gather_batches_total", "counter", ("backend",), "Batches of several requests.", {"": "batches"}
     ),
     StateMetric(
-        "gateway_gather_rows_total", "counter", ("backend",), "Rows of these batches; by batches, their mean size.",
+        "gateway_gather_rows_total", "counter", ("backend",),
+        "Rows of batches of several requests; divided by the number of batches, the mean size.",
         {"": "rows"},
     ),
     StateMetric(

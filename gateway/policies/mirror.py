@@ -356,28 +356,28 @@ state = ShownStates(Mirror)
 METRICS = (
     StateMetric(
         "gateway_mirror_requests_total", "counter", ("route", "backend", "outcome"),
-        "Requests that a policy `mirror` chose, by what became of them: equal, different, failed or dropped.",
+        "Requests selected by a policy `mirror`, by outcome: equal, different, failed or dropped.",
         {outcome.value: outcome.value for outcome in MirrorOutcome},
     ),
     StateMetric(
         "gateway_mirror_differences_total", "counter", ("route", "backend", "kind"),
-        "Mirrored requests whose answers differ, by what differs: status, missing output, extra output, datatype, "
+        "Mirrored requests with different responses, by difference: status, missing output, extra output, datatype, "
         "shape or values. One request can count several times.",
         {"": "differences"},
     ),
     StateMetric(
         "gateway_mirror_failures_total", "counter", ("route", "backend", "reason"),
-        "Mirrored requests that the backend of the mirror did not answer, by reason.",
+        "Mirrored requests without a response of the mirror's backend, by reason.",
         {"": "failures"},
     ),
     StateMetric(
         "gateway_mirror_drops_total", "counter", ("route", "backend", "cause"),
-        "Requests that were not mirrored, by cause: the limit of calls or memory, or because the gateway was stopping.",
+        "Requests that were not mirrored, by cause: the limit of calls or memory, or a stop of the gateway.",
         {"": "drops"},
     ),
     StateMetric(
         "gateway_mirror_calls_in_flight", "gauge", ("route", "backend"),
-        "Mirrored calls that are not answered and compared.",
+        "Mirrored calls in flight, until the responses are compared.",
         {"": "in_flight"},
     ),
 )  # fmt: skip
