@@ -1,8 +1,8 @@
 """The signatures of a backend's models, fetched from the backend when first needed, and stored for a minute.
 
 A request whose tensors must be adapted needs the model's signature. The first such request fetches it, while others for
-the same model wait for it. It is dropped after SECONDS_KEPT, when the backend refuses a request for the model, or when
-one of its endpoints recovers (possibly with other models).
+the same model wait for it. The cache drops it after SECONDS_KEPT, when the backend refuses a request for the model, or
+when one of its endpoints recovers (possibly with other models).
 """
 
 import asyncio

@@ -1,13 +1,11 @@
 """The address of a server in the form that client users write: a URL whose scheme is the protocol.
 
-| address | meaning |
-|---|---|
-| `v2-rest://host:8000` | protocol, host and port; over HTTP also a path prefix for every request |
-| `v2-rest+tls://host:8000` | the same over TLS |
-| `json:mlflow://host:5000` | a JSON form: a built-in form, or a form given in the `form` of the server's `kind` |
-| `mip:///run/model.sock` | a unix socket (byte streams and gRPC) |
-| `https://host/prefix`, `grpcs://host:1`, `host:port` | any address that a backend accepts, with the protocol in `protocol=` |
-"""  # noqa: E501 - a table
+| address | meaning | |---|---| | `v2-rest://host:8000` | protocol, host and port; over HTTP also a path prefix for
+every request | | `v2-rest+tls://host:8000` | the same over TLS | | `json:mlflow://host:5000` | a JSON form: a built-in
+form, or a form given in the `form` of the server's `kind` | | `mip:///run/model.sock` | a unix socket (byte streams and
+gRPC) | | `https://host/prefix`, `grpcs://host:1`, `host:port` | any address that a backend accepts, with the protocol
+in `protocol=` |
+"""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

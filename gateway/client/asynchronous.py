@@ -178,8 +178,8 @@ class AsyncClient:
 
         - `points`: an array whose rows are the points, or any iterable. A generator is also possible; the client takes
           each point from it when it starts the point's call. A point is the first input of a call, like in `infer`, or
-          a mapping of inputs by name. Alternatively, `points` is a mapping of inputs by name, each with one row per
-          point.
+          a mapping of inputs by name. Alternatively, `points` is a mapping of inputs by name, where each input has one
+          row per point.
         - `most`: maximum number of concurrent calls, at most the client's own `max_in_flight`.
         - `retries`: maximum number of times that a point is sent again if the server asks to send it later, after the
           delay that the server names. A point is also sent again up to five times if there was no connection. The

@@ -7,9 +7,9 @@ A policy module has
 - `wrap(handler, settings)`: returns a Handler that wraps a Handler;
 - `wrap_stream(handler, settings)`: the same for a StreamHandler.
 
-Alternatively, `wrap` and `wrap_stream` both take a third argument: the PolicyContext (`context`). It has facts about
-the policy's place (its owner, whether calls can be repeated, the number of endpoints), and keeps state that several
-Handlers share.
+Alternatively, `wrap` and `wrap_stream` both take a third argument: the PolicyContext (`context`). The context has facts
+about the policy's place (its owner, whether calls can be repeated, the number of endpoints), and keeps state that
+several Handlers share.
 
 A policy with its own state also has (`places`)
 
@@ -30,8 +30,8 @@ A policy with its own state also has (`places`)
 - `other_backends = ("backend", ...)`: the keys that name additional backends. This policy is for routes only; their
   PolicyContext can reach those backends (`beside`);
 - `sees_one_try = True`: the policy must not be inside a policy that sends calls again;
-- `sees_fitted_requests = True`: the policy needs requests in the form that the model gets. It is for backends only,
-  whose PolicyContext has `models`;
+- `sees_fitted_requests = True`: the policy needs requests in the form that the model gets. This policy is for backends
+  only, whose PolicyContext has `models`;
 - `not_shared = True`: each of several `workers` would keep the policy's data for itself, which is an error.
 
 `gateway/assembly/registry.py` finds the modules; `timeout` is an example.

@@ -65,8 +65,8 @@ async def _unknown(model: str, version: str) -> Signature:
 class KnownModels:
     """Data about the models of a backend, and about the form of requests to them, for a policy of the backend.
 
-    - `signature`: the signature of a model and version, with the backend's names; without tensors if it is unknown. It
-      is stored for some time. Raises GatewayError like the backend.
+    - `signature`: the signature of a model and version, with the backend's names; without tensors if it is unknown. The
+      gateway stores it for some time. Raises GatewayError like the backend.
     - `rows`: how the tensors of a call hold the rows of a batch.
     - `have_config`: the backend's servers might report the configuration of a model (Operation.CONFIG).
     - `forward_headers`: names, in lower case, of the forwarded client headers.
@@ -114,7 +114,7 @@ class PolicyContext:
 
     def hidden_state(self, settings: object, make: Callable[[], T]) -> T:
         """Return the state of one item of the list that only its Handlers use. (For a state that `/status` shows see
-        ShownStates.) `make` makes it for the first Handler. It ends with this context.
+        ShownStates.) `make` makes it for the first Handler. The state ends with this context.
 
         A route has many Handlers (for each client protocol, for streams, ...), and `wrap` is called for each.
         `settings` identifies the item.

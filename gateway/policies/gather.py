@@ -1,17 +1,18 @@
 """The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching; requests that arrive while others are computed become
 one batch.
 
-The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait. They are
-sent as one batch when the calls in flight have ended, when the first waiting request has waited `wait` seconds, or when
-the waiting requests have `rows` rows, whichever comes first. A lone client therefore never waits.
+The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait. The
+gateway sends them as one batch when the calls in flight have ended, when the first waiting request has waited `wait`
+seconds, or when the waiting requests have `rows` rows, whichever comes first. A lone client therefore never waits.
 
 Requests are similar if everything that the backend gets is equal, except the rows (`joining.key_of`). The policy
-combines only inferences of models that take batches. It does not combine streams, requests of sequences, repeated
-attempts, and requests for models that are still unknown.
+combines only inferences of models that take batches. The policy does not combine streams, requests of sequences,
+repeated attempts, and requests for models that are still unknown.
 
-If a batch fails, the gateway sends its halves, then their halves, until it has found the failing requests; each of them
-gets its own error. This needs calls that can be repeated, and an error that a row could have caused. A Budget limits
-these calls. After that, the requests of the clients with failed requests are batched separately for SECONDS_APART.
+If a batch fails, the gateway sends its halves, then their halves, until it has found the failing requests, which get
+their own errors. The gateway does this only if the calls can be repeated, and a row could have caused the error. A
+Budget limits these calls. After that, the requests of the clients with failed requests are batched separately for
+SECONDS_APART.
 
 A server's error text for a batch can quote any of its rows, so principals that share a batch do not see it.
 """

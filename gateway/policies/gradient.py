@@ -6,7 +6,7 @@ current latency with the latency of the server when it is not busy, and lowers t
     gradient = TOLERANCE * usual / now, between 1/2 and 1
     limit = limit * gradient + sqrt(limit), smoothed
 
-The square root is the allowed queue; because of it, the limit can grow. This is the algorithm of Netflix's
+The square root is the allowed queue; because of it, the limit can grow. The algorithm is Netflix's
 concurrency-limits (`Gradient2Limit`), with one difference. There, the usual latency is an average over all calls. It
 follows the latency of a server that stays overloaded, and the limit grows without end. Here, it is the average over
 calls in times with few calls, which do not queue. If the server stays busy, the limit drops for a moment (a rest), and

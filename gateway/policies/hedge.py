@@ -1,9 +1,9 @@
 """The policy `hedge: {percentile: 95}`: a call that takes longer than most gets a second attempt at another endpoint.
 The gateway uses the first response and cancels the other attempt.
 
-The policy needs `safe: true` on the backend, because both endpoints might compute the call. It does not hedge a call if
-fewer than `LEAST_KNOWN` durations of the model are known, if no other endpoint is free, if the budget (`SHARE`) is used
-up, or if the call belongs to a sequence. It does not hedge streams and metadata queries.
+The policy needs `safe: true` on the backend, because both endpoints might compute the call. The policy does not hedge a
+call if fewer than `LEAST_KNOWN` durations of the model are known, if no other endpoint is free, if the budget (`SHARE`)
+is used up, or if the call belongs to a sequence. The policy does not hedge streams and metadata queries.
 """
 
 import asyncio

@@ -92,8 +92,8 @@ def bytes_of(request: Request) -> int:
 def join(requests: Sequence[Request], record: Record = UNRECORDED) -> Request:
     """Join requests with the same key into one: the rows of the first request, then the rows of the second, and so on.
 
-    The joined request has no id, and has the latest of the deadlines. It has a client only if all requests come from
-    the same client. `record` notes its result.
+    The joined request has no id, and has the latest of the deadlines. The joined request has a client only if all
+    requests come from the same client. `record` notes its result.
     """
     first = requests[0]
     client = first.client

@@ -128,8 +128,8 @@ def numbers(
 
 class ShownStates(Generic[S, T]):
     """The states of one policy, one for each entry of `policies:`, which `/status` shows. A state is closed when its
-    entry is no longer in effect. It is made when first needed, and kept as long as the entry's settings. (For a state
-    that only the Handlers use, see `hidden_state` of PolicyContext.)
+    entry is no longer in effect. The class makes a state when it is first needed, and keeps it with the entry's
+    settings. (For a state that only the Handlers use, see `hidden_state` of PolicyContext.)
 
     Entries are distinguished by identity: two entries with equal settings are two entries.
     """

@@ -80,7 +80,7 @@ class Retries:
 
     def wait_after(self, error: GatewayError, request: Request, attempt: int, now: float) -> float | None:
         """Return the seconds until the next attempt of `request`, after attempt number `attempt` (from 1) failed, or
-        None for no further attempt."""
+        None for no more attempts."""
         settings = self._settings
         if attempt >= settings.attempts or not self._is_retryable(error, request):
             return None
@@ -115,7 +115,7 @@ def _is_end_of_try(error: GatewayError, request: Request) -> bool:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """Return `handler` with further attempts if a stream fails before its first response.
+    """Return `handler` with more attempts if a stream fails before its first response.
 
     The stream raises:
         GatewayError: the error of the last attempt.
@@ -148,7 +148,7 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """Return `handler` with further attempts if a call fails.
+    """Return `handler` with more attempts if a call fails.
 
     The Handler raises:
         GatewayError: the error of the last attempt.

@@ -1,7 +1,7 @@
 """Token buckets of clients that several gateways share, stored in Redis or Valkey.
 
-Each request is one script on the server. It is atomic and uses the server's clock, so the gateways' clocks do not
-matter.
+Each request is one script on the server. The script is atomic and uses the server's clock, so the gateways' clocks do
+not matter.
 """
 
 from typing import Any

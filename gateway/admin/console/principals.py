@@ -57,8 +57,8 @@ class DescribedPrincipal(BaseModel):
 
     name: str
     entry: str | None
-    """Its name or the first glob in `principals` that matches it; null if no entry matches: it has no permissions
-    then."""
+    """Its name or the first glob in `principals` that matches it; null if no entry matches, so it has no
+    permissions."""
     sets: list[PermissionSet]
     """The sets of the entry."""
     limits: list[PrincipalLimit]

@@ -19,7 +19,7 @@ NO_ANSWER = frozenset(
         Status.UNAUTHENTICATED, Status.PERMISSION_DENIED,
     }
 )  # fmt: skip
-"""Errors that say nothing about the model: the call did not run, or its result is unknown."""
+"""Errors that do not depend on the model: the call did not run, or its result is unknown."""
 
 MOST_OUTPUTS = 16
 """Maximum number of differing outputs in a Difference."""
@@ -82,10 +82,10 @@ def compare(
 ) -> Difference | None:
     """Return the difference of `actual` from `expected`, or None if they are equal.
 
-    Errors are equal if their statuses are equal: each server has its own texts. Outputs are paired by name. They are
-    paired by position if `by_position` is set, or if a side has unnamed outputs or two outputs with the same name. For
-    each pair, the datatypes are compared, then the shapes, then the elements; the result has the values of the first
-    `shown` differing elements. Model names, versions, ids and parameters are not compared.
+    Errors are equal if their statuses are equal: each server has its own texts. Outputs are paired by name. The
+    positions are used instead if `by_position` is set, or if a side has unnamed outputs or two outputs with the same
+    name. For each pair, the datatypes are compared, then the shapes, then the elements; the result has the values of
+    the first `shown` differing elements. Model names, versions, ids and parameters are not compared.
     """
     if isinstance(expected, Response) and isinstance(actual, Response):
         return _compared(expected.outputs, actual.outputs, tolerance, shown, by_position=by_position)

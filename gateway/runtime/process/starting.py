@@ -40,7 +40,7 @@ def refuse_on_windows(command: list[str]) -> None:
 
 
 def leave_signals_to_the_parent() -> None:
-    """Ignore the signals that service managers send to all processes: the parent passes on what is intended for this
+    """Ignore the signals that service managers send to all processes: the parent passes on the signals for this
     process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -2,7 +2,7 @@
 
 A worker sends its calls itself. It queries the supervisor for the endpoint if the backend's slots are limited, if its
 servers have different models, or if the call belongs to a sequence. The supervisor has a Backend of the same name,
-whose queue, sequences, strategy, table of models and health decide (`owner`). The worker passes on what it learns about
+whose queue, sequences, strategy, table of models and health decide (`owner`). The worker passes on its findings about
 an endpoint (`RelayedEndpoint`).
 """
 

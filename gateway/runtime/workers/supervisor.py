@@ -229,7 +229,7 @@ class Supervisor:
 
     async def clear_caches(self, place: str) -> None:
         """Clear the caches of all workers: the caches at this place, or all if it is empty. A worker that does not
-        respond within STALLED_SECONDS is killed by then, and its cache ends with it."""
+        respond within STALLED_SECONDS is killed, and its cache ends with it."""
         if running := self._running():
             asked = [each.channel.ask("clear_caches", place) for each in running]
             await asyncio.wait(asked, timeout=STALLED_SECONDS)
@@ -245,7 +245,7 @@ class Supervisor:
 
     async def tell_drained(self) -> None:
         """Send the list of drained endpoints to all workers. A worker that does not respond within STALLED_SECONDS is
-        killed by then."""
+        killed."""
         self._told_drained = drained = self.drained
         if running := self._running():
             await asyncio.wait([each.channel.ask("drained", drained) for each in running], timeout=STALLED_SECONDS)

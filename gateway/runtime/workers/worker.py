@@ -117,7 +117,8 @@ class Worker:
         )  # fmt: skip
 
     async def _reload(self, written: bytes, generation: int) -> str:
-        """Change to another configuration. Return why it is not possible; nothing has changed then."""
+        """Change to another configuration. Return why it is not possible, in which case nothing has changed, or an
+        empty text."""
         config: Config = pickle.loads(written)
         before, backends = (self._limited, self._placed, self._generation), self.gateway.backends
         self._share(config, generation)

@@ -84,7 +84,7 @@ function group(reason, errors, explanation, of) {
     { class: "panel reason" },
     heading,
     explanation && html("p", {}, ...withCode(explanation.meaning)),
-    explanation && html("p", {}, html("strong", {}, "Look at: "), ...withCode(explanation.look_at)),
+    explanation && html("p", {}, html("strong", {}, "What to do: "), ...withCode(explanation.look_at)),
     plainTable({ label: `Errors: ${reason}`, headings: columns.map(([title]) => title), names: columns.map(([, , name]) => name), rows }),
   );
 }

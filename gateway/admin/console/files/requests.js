@@ -154,7 +154,7 @@ function description(request, explanation) {
     html("h2", { id: "request-title" }, request.id),
     html("p", {}, badge(request), ` ${request.code || ""} `, html("time", { datetime: request.at }, dateTime(request.at))),
     ...(request.reason ? [html("p", {}, html("strong", {}, request.reason), explanation ? ": " : "", ...withCode(explanation?.meaning ?? ""))] : []),
-    ...(explanation ? [html("p", {}, html("strong", {}, "Look at: "), ...withCode(explanation.look_at))] : []),
+    ...(explanation ? [html("p", {}, html("strong", {}, "What to do: "), ...withCode(explanation.look_at))] : []),
     html("h3", {}, "Its way"),
     html("ol", { class: "way-of-one" }, ...stages(request).map((parts) => html("li", {}, ...parts))),
     html("h3", {}, "Its time"),
