@@ -37,7 +37,7 @@ def add_clearing(app: "FastAPI", clear: Clear) -> None:
 
     @app.post(
         "/cache/clear",
-        summary="Forget the answers that caches keep",
+        summary="Clear caches",
         responses={404: {"description": "There is no `cache` at this place."}},
     )
     async def clear_caches(asked: CachesToClear | None = None) -> CachesCleared:

@@ -66,7 +66,7 @@ def add_draining(app: "FastAPI", drains: Drains) -> None:
 
     @app.post(
         "/drain",
-        summary="Drain an endpoint for maintenance, or let it serve again",
+        summary="Drain an endpoint for maintenance, or end the drain",
         responses={
             404: {"description": "There is no such backend or endpoint."},
             409: {"description": "The gateway starts the servers of this backend itself."},

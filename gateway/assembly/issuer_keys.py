@@ -116,7 +116,7 @@ class IssuerKeys:
                 self._lookup = None
 
     def _failed(self, text: str) -> None:
-        kept = "those from before are kept" if self.keys else "no token can be verified"
+        kept = "the previous keys are kept" if self.keys else "no token can be verified"
         issuer = self.config.issuer
         self._lines.write("failed", logging.WARNING, "issuer %s: its keys were not read, %s: %s", issuer, kept, text)
 

@@ -74,7 +74,7 @@ class WatchedKeys:
         try:
             self.keys = await asyncio.to_thread(read_keys, self.path)
         except KeyFileError as error:
-            log.error("keys of %s are not read, those from before are kept: %s", self.path, error)
+            log.error("keys of %s are not read, the previous keys are kept: %s", self.path, error)
             return False
         log.info("keys of %s: %d", self.path, len(self.keys.entries))
         return True

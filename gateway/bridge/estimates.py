@@ -151,8 +151,8 @@ class EstimatedDerivatives:
         """
         base = await self._signatures.model(key)
         if is_unknown(base):
-            text = f"nobody tells the inputs of model {request.model!r}, whose {request.operation.value} is computed by"
-            text = f"{text} finite differences; `signature` on the route must declare them"
+            text = f"the inputs of model {request.model!r}, whose {request.operation.value} is computed by"
+            text = f"{text} finite differences, are unknown; `signature` on the route must declare them"
             raise refusal(Reason.FAILED_PRECONDITION, text)
         if Operation.INFER not in (await self._signatures.described(key)).operations:
             raise unsupported(

@@ -76,7 +76,7 @@ class ModelMetadata:
             known = await self._signatures.model(key)
             if is_unknown(known) and not self._backend.traits.wire.points:
                 await self._signatures.check(key)
-                text = f"backend {self._backend.name!r} does not tell the inputs of model {request.model!r}"
+                text = f"backend {self._backend.name!r} does not report the inputs of model {request.model!r}"
                 raise refusal(Reason.FAILED_PRECONDITION, f"{text}; `signature` on the route must declare them")
             return self._as_vectors(self._renamed(request.model, known, self._settings))
         if self._unchanged:

@@ -209,13 +209,15 @@ class RouteSignatures:
         """
         models = self._backend.traits.models
         if not models.companions:
-            raise _lacks(key, operation, "its server has one model and no companions")
+            raise _lacks(key, operation, "its server has one model and no derivative models")
         if self.knows_names or await self.has_own(key, operation):
             return
         await self.check(key)
         companion, *_ = self._rewrite.companion(key, operation)
         text = f"backend {self._backend.name!r} does not show a model {companion!r}"
-        raise _lacks(key, operation, f"{text}; `translate: {{operations: ...}}` on the route can name the companion")
+        raise _lacks(
+            key, operation, f"{text}; `translate: {{operations: ...}}` on the route can name the derivative model"
+        )
 
     @property
     def knows_names(self) -> bool:

@@ -452,7 +452,7 @@ class AsyncClient:
     def _repr_html_(self) -> str:
         """Return the HTML that notebooks show. This sends nothing to the server."""
         seconds = "any time" if self.timeout is None else f"{self.timeout:g} s"
-        rows = [["wire form", self.protocol], ["address", self.address], ["time limit of a call", seconds]]
+        rows = [["protocol", self.protocol], ["address", self.address], ["time limit of a call", seconds]]
         if self._server is not None:
             rows.append(["calls at once", str(self._server.turns.most or "any number")])
         return html_table(["", "closed" if self._is_closed else "open"], rows, "client of a model server")

@@ -142,9 +142,9 @@ HINTS = {
     "; `flavor` on the backend saves the question": "",
     "; `forward_headers` on the backend passes those of clients on": "; `key` and `headers` of the client send them",
     "name one, or set `model` on the listener": (
-        "over this wire form a request names none, and `model` on the gateway's listener says which it is"
+        "requests of this protocol name no model; `model` on the gateway's listener selects it"
     ),
-    "; `translate: {operations: ...}` on the route can name the companion": "",
+    "; `translate: {operations: ...}` on the route can name the derivative model": "",
     "`translate.derivatives` on the route estimates it": (
         "a gateway estimates it, with `translate: {derivatives: {method: central}}` on the model's route"
     ),

@@ -157,17 +157,19 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
 def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
     drawn = _MadeOf[datetime, dict[str, Any]]()
 
-    @app.get("/api/topology", summary="What is configured, and what leads where", response_model=Topology)
+    @app.get("/api/topology", summary="Listeners, routes and backends, and their connections", response_model=Topology)
     async def read_topology(request: Request) -> Response:
         """Listeners, routes and backends, and their connections."""
         at = gateway.loaded_at
         found = partial(topology, gateway.config, dict(gateway.listeners), gateway.version, at, gateway.reloads)
         return _reply(request, await drawn.get(at, lambda: found().model_dump(mode="json")))
 
-    @app.get("/api/traffic", summary="Counts of requests, and what is in flight", response_model=traffic.Traffic)
+    @app.get("/api/traffic", summary="Counts of requests, and calls in flight", response_model=traffic.Traffic)
     async def read_traffic(
         request: Request,
-        since: Annotated[float, Query(description="The `gateway-time` of the reply before; 0 for all paths.")] = 0.0,
+        since: Annotated[
+            float, Query(description="The `gateway-time` of the previous response; 0 for all paths.")
+        ] = 0.0,
     ) -> Response:
         """Counts that only grow, and the current numbers of calls in flight and waiting."""
         counters, shedding = gateway.counters, gateway.shedding
@@ -215,12 +217,14 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
         id: Annotated[str, part_of(description="A part of the request id.")] = "",
         model: Annotated[str, part_of(description="A part of the model's name.")] = "",
         principal: Annotated[str, part_of(description="A part of the principal's name.")] = "",
-        status: Annotated[str, part_of(description="The name of a status, or `failed` for all but OK.")] = "",
+        status: Annotated[str, part_of(description="The name of a status, or `failed` for all except OK.")] = "",
         listener: Annotated[str, part_of(description="Its name.")] = "",
         route: Annotated[str, part_of(description="Its name.")] = "",
-        backend: Annotated[str, part_of(description="The name of the one that was asked last.")] = "",
-        exactly: Annotated[bool, Query(description="`model` and `principal` are whole names.")] = False,
-        most: Annotated[int, Query(ge=1, le=2 * MOST_RECENT, description="The most that are sent.")] = 200,
+        backend: Annotated[str, part_of(description="The name of the last called backend.")] = "",
+        exactly: Annotated[bool, Query(description="`model` and `principal` are complete names.")] = False,
+        most: Annotated[
+            int, Query(ge=1, le=2 * MOST_RECENT, description="Maximum number of requests in the response.")
+        ] = 200,
     ) -> Response:
         """The last thousand requests and the last thousand failed requests, with the data of the access log: without
         headers, keys and tensors. A request must meet all conditions; parts of names match in upper and lower case."""
@@ -229,7 +233,7 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
         search = Search(id, model, principal, status, listener, route, backend, exactly)
         return _reply(request, listed(gateway.recent_requests, search, most, time() - monotonic()))
 
-    @app.get("/api/summary", summary="The last requests of a part in figures", response_model=RequestSummary)
+    @app.get("/api/summary", summary="Statistics of the last requests of a part", response_model=RequestSummary)
     async def read_summary(
         request: Request,
         kind: Annotated[SummarisedPart, Query(description="Empty: all requests.")] = "",
@@ -277,10 +281,12 @@ def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
 
 
 def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
-    @app.get("/api/keys", summary="The API keys, without the keys themselves", response_model=ListedKeys)
+    @app.get("/api/keys", summary="The API keys, without secrets", response_model=ListedKeys)
     async def read_keys(
         request: Request,
-        text: Annotated[str, Query(max_length=LONGEST_NAME, description="Of an id, a principal or a note.")] = "",
+        text: Annotated[
+            str, Query(max_length=LONGEST_NAME, description="A part of an id, a principal or a note.")
+        ] = "",
     ) -> Response:
         """The API keys by their ids, with their expiry and their last use: all keys, or keys with this text."""
         file, credentials = gateway.access.file, gateway.access.credentials
@@ -288,9 +294,11 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
         found = await asyncio.to_thread(listed_keys, path, keys, dict(credentials.uses), text)
         return _reply(request, found.model_dump(mode="json"))
 
-    @app.get("/api/principal", summary="What a principal may do, without secrets", response_model=DescribedPrincipal)
+    @app.get(
+        "/api/principal", summary="The permissions of a principal, without secrets", response_model=DescribedPrincipal
+    )
     async def read_principal(
-        request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its whole name.")]
+        request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its complete name.")]
     ) -> Response:
         """A principal's permissions by the configuration, its rate limits with the remaining requests, its API keys by
         their ids, and the ways in which clients become this principal."""
@@ -298,7 +306,7 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
         found = await asyncio.to_thread(described_principal, name, gateway.config, gateway.access, states)
         return _reply(request, found.model_dump(mode="json"))
 
-    @app.get("/api/certificates", summary="The certificates, with their ends", response_model=ListedCertificates)
+    @app.get("/api/certificates", summary="The certificates, with their expiry", response_model=ListedCertificates)
     async def read_certificates(request: Request) -> Response:
         """The TLS files of listeners, ports and backends, and the expiry of the certificates in use."""
         found = ListedCertificates(certificates=gateway.status().certificates)
@@ -340,14 +348,14 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
             raise HTTPException(504, f"{asked} did not answer within {SIGNATURE_SECONDS:g} s") from None
         except GatewayError as error:
             raise HTTPException(404 if error.status is Status.NOT_FOUND else 502, error.message) from error
-        wanted = f"backend {backend!r}" if backend else f"model {model!r} that is made of others"
+        wanted = f"backend {backend!r}" if backend else f"model graph {model!r}"
         raise HTTPException(404, f"there is no {wanted}")
 
 
 def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:
     drawn = _MadeOf[Config, dict[str, Any]]()
 
-    @app.get("/api/graphs", summary="The pictures of models that are made of others", response_model=graphs.DrawnGraphs)
+    @app.get("/api/graphs", summary="The pictures of model graphs", response_model=graphs.DrawnGraphs)
     async def read_graphs(request: Request) -> Response:
         """For each model of `models`, the boxes of its steps, and the arrows of the tensors between them."""
         config = gateway.config
@@ -361,7 +369,7 @@ def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:
 
 
 def _add_placement(app: FastAPI, gateway: ShownGateway, clock: Callable[[], float]) -> None:
-    @app.get("/api/placement", summary="Which servers have which models", response_model=placement.PlacementTables)
+    @app.get("/api/placement", summary="The models of each server", response_model=placement.PlacementTables)
     async def read_placement(request: Request) -> Response:
         """For each backend with `placement`, its models by servers: the servers that hold a model, load it, or could
         not load it, and the number of its calls. Calls are counted since the start."""

@@ -88,7 +88,7 @@ def _asked(is_asked: bool) -> dict[str, Any]:
 
 _OF_REGISTRATION = {
     "401": {"description": "There is no token."},
-    "403": {"description": "The token is not that of the backend, or the backend does not allow it."},
+    "403": {"description": "The token does not belong to the backend, or the backend does not allow registration."},
     "404": {"description": "No backend allows servers to register, or there is no such lease."},
     "413": {"description": "The body is too large."},
     "422": {"description": "The body is wrong.", "content": {"application/json": {"schema": _DETAIL}}},

@@ -94,7 +94,9 @@ def add_api(app: FastAPI, gateway: DescribedGateway, clock: Callable[[], float])
         rows = () if config is None else over_http(gateway.rows(config))
         if config is None or not rows:
             known = ", ".join(each.name for each in gateway.config.listeners if over_http(gateway.rows(each)))
-            raise HTTPException(404, f"there is no listener {listener[:100]!r} over HTTP; those are {known or 'none'}")
+            raise HTTPException(
+                404, f"there is no listener {listener[:100]!r} over HTTP; HTTP listeners: {known or 'none'}"
+            )
         described = await _described(gateway, models, config, rows, model, version) if model else {}
         url = _url(gateway, config, request)
         auth = gateway.config.auth

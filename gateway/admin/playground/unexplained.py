@@ -54,5 +54,5 @@ def _why_refused(prepared: Prepared, guard: Guard, needed: tuple[Permission, ...
     kind = "permission" if len(missing) == 1 else "permissions"
     about = f"the {kind} {lacks} for model {model!r} on listener {listener!r}"
     if given:
-        return f"The key is that of the principal {principal.name!r}, which does not have {about}."
+        return f"The key belongs to the principal {principal.name!r}, which does not have {about}."
     return f"No key was given, and {principal.name!r}, the principal of clients without one, does not have {about}."

@@ -81,7 +81,7 @@ def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[A
     flavors = protocol.traits.servers.flavors
     if flavors is not None and not config.flavor:
         flavor = update["flavor"] = flavors.detect(None)
-        text = f"backend {name!r} is taken for flavor {flavor!r}; the gateway would ask the server which it is"
+        text = f"backend {name!r}: assumed flavor {flavor!r}; the gateway would query the server"
         notes.append(Assumption(name, text))
     if config.servers is not None:
         update["endpoints"] = (EndpointConfig(address=UNKNOWN_ENDPOINT),)

@@ -112,7 +112,7 @@ class GraphModel:
         inputs, values = self._inputs(request), self._wanted(request)
         last = {each.step if isinstance(each, Reference) else "" for each in values.values()}
         if len(last) != 1 or "" in last:
-            raise unsupported(f"model {self.graph.name!r} streams only if all outputs are those of one step")
+            raise unsupported(f"model {self.graph.name!r} streams only if all outputs belong to one step")
         step = self.graph.steps[last.pop()]
         with closing(self._begun(request, inputs, await self.signatures.types(request))) as sweep:
             await sweep.run(SweepPlan(self.graph, self.graph.needed(step.inputs.values())))

@@ -253,7 +253,7 @@ _ROWS_APART = "`derivatives` of the graph need each row of a batch by itself"
 
 
 def _untold(step: GraphStep) -> str:
-    text = f"nobody tells the inputs and outputs of model {step.model!r} of step {step.name!r}"
+    text = f"the inputs and outputs of model {step.model!r} of step {step.name!r} are unknown"
     return f"{text}; `signature` on its route declares them"
 
 

@@ -319,7 +319,7 @@ def test_a_model_that_is_made_of_others_is_tried(context: BrowserContext, tmp_pa
         outputs = page.get_by_role("region", name="Outputs")
         expect(outputs.locator("tbody tr")).to_have_text(["yFP64[1, 2][[6.0, 16.0]]", "bothFP64[1, 2][[9.0, 24.0]]"])
         page.get_by_role("tab", name="Explain").click()
-        expect(way).to_contain_text("models.fourfold: a model that is made of others")
+        expect(way).to_contain_text("models.fourfold: a model graph")
         expect(way).to_contain_text(re.compile(r"step first \(double\): .*\d ms.*step second \(double\): .*\d ms"))
         assert faults_in(page, OPPOSITES) == []
         page.get_by_role("tab", name="Snippets").click()

@@ -52,7 +52,7 @@ function policiesOf(topology, route, backend) {
 
 function matches(topology, route) {
   const found = topology?.routes.find((each) => each.name === route);
-  return found ? `matches (${conditions(found.match)})` : "a model that is made of others";
+  return found ? `matches (${conditions(found.match)})` : "a model graph";
 }
 
 const stepCount = (steps) => (steps.length === 1 ? "1 step" : `${steps.length} steps`);
