@@ -60,7 +60,7 @@ export function show(root, { attempt }) {
   table.controls.replaceChildren(...fields.values(), table.order, only, told); // the gateway searches, not the table
   root.append(
     html("h1", {}, "Requests"),
-    html("p", { class: "muted" }, "The last thousand requests, and the last thousand that failed, without their headers, keys and tensors."),
+    html("p", { class: "muted" }, "The last thousand requests, and the last thousand failed requests, without headers, keys and tensors."),
     table.controls,
     html("div", { class: "beside" }, table.element, about),
   );
@@ -127,7 +127,7 @@ export function show(root, { attempt }) {
 
   function tellGone(id) {
     one = { id };
-    about.replaceChildren(html("h2", { id: "request-title" }, id), html("p", {}, "This request is not kept any more. The access log has it under its id."));
+    about.replaceChildren(html("h2", { id: "request-title" }, id), html("p", {}, "This request is no longer stored. Search for its id in the access log."));
     about.hidden = false;
   }
 
