@@ -1,7 +1,7 @@
-"""Asks clients of the status API, and those that want the page of metrics, for credentials.
+"""Requires credentials from clients of the status API and of the metrics page.
 
-Servers that register (`/register`) are not asked: they have a token of their own, in the same header. Nor are browsers
-that load the page of the console, which has nothing of the gateway in it and asks for the key itself.
+There are two exceptions. Servers that register (`/register`) have their own token, in the same header. Browsers load
+the page of the console without a key: the page contains no data of the gateway, and asks the user for the key.
 """
 
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
-"""What says who a client is, and what to call with the issuer of a token whose key is unknown."""
+"""Authenticates a client; and the function to call with the issuer of a token whose key is unknown."""
 
 _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 
@@ -29,9 +29,9 @@ _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 class AccessCheck:
     """Passes requests of principals with the permission `admin` to `application`.
 
-    A request of a web page of another origin is refused: browsers send the password of Basic with requests of any web
-    page, too. `asked` says who clients are and waits for the keys of an issuer; while it is None nobody is
-    asked, and requests are answered as by HostCheck. A reload changes it.
+    It refuses a request from a web page of another origin, because browsers send Basic credentials with requests of any
+    web page. `asked` authenticates clients and waits for the keys of an issuer. While it is None, there is no
+    authentication, and requests are handled like in HostCheck. A reload changes it.
     """
 
     def __init__(self, application: ASGI, asked: Asked | None) -> None:
@@ -75,8 +75,8 @@ async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
 async def why_refused(
     asked: Asked, headers: Headers, identity: str, permission: Permission, port: str
 ) -> tuple[int, str] | None:
-    """The status and text for a client that has not `permission` at `port` (the name that permissions have for it);
-    None if it has. `identity` is that of its certificate."""
+    """Return the status and text for a client without `permission` at `port` (the port's name in permissions); None if
+    the client has the permission. `identity` is the identity in its certificate."""
     authenticator, wait_for_keys = asked
     try:
         try:

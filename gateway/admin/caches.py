@@ -1,4 +1,4 @@
-"""`POST /cache/clear` of the status API: lets the policies `cache` forget their answers."""
+"""`POST /cache/clear` of the status API: clears the policies `cache`."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
@@ -9,21 +9,20 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 Clear: TypeAlias = Callable[[str], Awaitable[list[str]]]
-"""Lets the caches at a place forget their answers, or all caches if it is empty. Returns the places of those that
-did."""
+"""Clears the caches at a place, or all caches if it is empty. Returns the places of the cleared caches."""
 
 
 class CachesToClear(BaseModel):
-    """Which caches are cleared."""
+    """The caches to clear."""
 
     model_config = ConfigDict(extra="forbid")
 
     place: str = ""
-    """A route's name or `backends.NAME`, as `/status` names the places of policies; empty for all caches."""
+    """A route's name or `backends.NAME`, like the places of policies in `/status`; empty for all caches."""
 
 
 class CachesCleared(BaseModel):
-    """The caches that have forgotten their answers."""
+    """The caches that were cleared."""
 
     places: list[str]
 
@@ -38,12 +37,12 @@ def add_clearing(app: "FastAPI", clear: Clear) -> None:
 
     @app.post(
         "/cache/clear",
-        summary="Forget the answers that caches keep",
+        summary="Clear caches",
         responses={404: {"description": "There is no `cache` at this place."}},
     )
     async def clear_caches(asked: CachesToClear | None = None) -> CachesCleared:
-        """Let the policies `cache` forget their answers: those at one place, or all. Calls in flight go on, and their
-        answers are not kept."""
+        """Clear the policies `cache`: the caches at one place, or all. Calls in flight continue, and their responses
+        are not stored."""
         place = "" if asked is None else asked.place
         places = await clear(place)
         if place and not places:

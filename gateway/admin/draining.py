@@ -1,4 +1,4 @@
-"""`POST /drain` of the status API: drains an endpoint for maintenance of its server, and lets it serve again."""
+"""`POST /drain` of the status API: drains an endpoint for maintenance of its server, or ends the drain."""
 
 import typing
 from typing import TYPE_CHECKING, Annotated
@@ -15,43 +15,44 @@ MOST_SECONDS = 86400.0
 
 
 class EndpointToDrain(BaseModel):
-    """The endpoint that is to be drained, or to serve again."""
+    """The endpoint to drain, or whose drain ends."""
 
     model_config = ConfigDict(extra="forbid")
 
     backend: Annotated[str, Field(max_length=LONGEST_NAME)]
     endpoint: Annotated[str, Field(max_length=LONGEST_NAME)]
-    """Its address, as `/status` shows it."""
+    """Its address, same as in `/status`."""
     seconds: Annotated[float, Field(ge=0, le=MOST_SECONDS, allow_inf_nan=False)] = 60.0
-    """How long sequences may go on there, and models may take to be loaded elsewhere. Calls in flight are not cut."""
+    """Maximum time to drain, in seconds. Open sequences continue on the endpoint during this time, and its models move
+    to other servers. Calls in flight are not interrupted."""
     undo: bool = False
-    """Let it serve again."""
+    """End the drain; the endpoint serves again."""
 
 
 class UnknownEndpointError(LookupError):
-    """There is no such backend, or it has no such endpoint; the text says which there are."""
+    """The backend or its endpoint does not exist; the text lists the existing ones."""
 
 
 class UndrainableError(ValueError):
-    """The endpoints of this backend cannot be drained; the text says why."""
+    """The endpoints of this backend cannot be drained; the text has the reason."""
 
 
 class Drains(typing.Protocol):
     """Drains endpoints."""
 
     async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
-        """Drain an endpoint: its calls go on, new ones do not come. Its sequences may go on for so many seconds.
+        """Drain an endpoint: its calls continue, and it gets no new ones. Its sequences can continue for `seconds`.
 
         Raises:
-            UnknownEndpointError: there is none at this address.
+            UnknownEndpointError: the backend has no endpoint at this address.
             UndrainableError: the gateway starts the servers of the backend.
         """
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:
-        """Let an endpoint serve again; nothing happens if it does.
+        """End the drain of an endpoint; without effect if it is not drained.
 
         Raises:
-            UnknownEndpointError: there is none at this address.
+            UnknownEndpointError: the backend has no endpoint at this address.
         """
 
 
@@ -65,15 +66,16 @@ def add_draining(app: "FastAPI", drains: Drains) -> None:
 
     @app.post(
         "/drain",
-        summary="Drain an endpoint for maintenance, or let it serve again",
+        summary="Drain an endpoint for maintenance, or end the drain",
         responses={
             404: {"description": "There is no such backend or endpoint."},
             409: {"description": "The gateway starts the servers of this backend itself."},
         },
     )
     async def drain_endpoint(asked: EndpointToDrain) -> EndpointStatus:
-        """Drain an endpoint: it gets no new calls, those that it has go on. `GET /status` shows when it is drained. It
-        stays so over a reload of the configuration, until it is undone or the gateway restarts."""
+        """Drain an endpoint: it gets no new calls, and its calls in flight continue. `GET /status` shows when it is
+        drained. It stays drained over a reload of the configuration, until the drain is undone or the gateway
+        restarts."""
         try:
             if asked.undo:
                 return await drains.undo(asked.backend, asked.endpoint)

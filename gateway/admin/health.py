@@ -1,8 +1,8 @@
-"""The health port: `/healthz` and `/readyz` for kubelet and load balancers, `/metrics` for Prometheus. Probes need
-no key; the metrics do if the configuration says so. It serves no other path.
+"""The health port: `/healthz` and `/readyz` for kubelet and load balancers, `/metrics` for Prometheus. Probes need no
+key; the metrics page needs one if the configuration requires it. The port has no other paths.
 
-A thread with its own event loop serves it, so that a probe does not fail while the main event loop is busy. The metrics
-are rendered in a third thread, so that no probe waits for them.
+A thread with its own event loop serves it, so a probe does not fail while the main event loop is busy. The metrics are
+rendered in a third thread, so no probe waits for them.
 """
 
 import asyncio
@@ -32,17 +32,19 @@ from gateway.transports.timeouts import PORT_TIMEOUTS, Timeouts
 _lines = LogLimit(logging.getLogger(__name__))
 
 STALLED_SECONDS = 30.0
-"""How long the main event loop may be blocked before `/healthz` fails. The limit is long because the restart that
-follows ends all calls."""
+"""Seconds for which the main event loop can be blocked before `/healthz` fails. The limit is long because the restart
+that follows ends all calls."""
 ANSWER_SECONDS = 0.5
-"""How long `/readyz` waits for the main event loop to check the backends. kubelet itself waits for 1 s by default."""
+"""Time limit of `/readyz` for the check of the backends in the main event loop, in seconds. kubelet itself waits for 1
+s by default."""
 COUNT_SECONDS = 1.0
-"""How long `/metrics` waits for the main event loop to count the requests that have ended. Prometheus waits for 10 s by
-default."""
+"""Time limit of `/metrics` for counting the completed requests in the main event loop, in seconds. Prometheus waits for
+10 s by default."""
 LAST_RESULT_SECONDS = 30.0
-"""How long the last result is used when a check does not finish in time."""
+"""Seconds for which the last result is used if a check does not finish in time."""
 MAX_CONNECTIONS = 64
-"""Open connections. One more takes the place of the oldest that waits for its client, so that no probe is refused."""
+"""Maximum number of open connections. A new connection above the limit replaces the oldest one that waits for its
+client, so no probe is refused."""
 
 _TICK = 1.0
 _LIMITS = Limits(message=1024, headers=8 * 2**10)
@@ -52,12 +54,14 @@ _TEXT = Headers([(b"content-type", b"text/plain; charset=utf-8")])
 class HealthServer:
     """Serves the health port.
 
-    `is_accepting` says whether the gateway accepts requests; it is called from the thread. `backends_ready` says
-    whether the backends are ready; it runs on the event loop that calls `start`. None: readiness does not depend on
-    backends. `metrics` is the page of `/metrics`; None: there is none. `count` counts what is not counted yet before
-    the page is rendered; it runs on the event loop that calls `start`. `asked` says who clients of that page are, and
-    waits for the keys of an issuer on the same loop; None: nobody is asked. `tls` is as in ListenerSettings, and is
-    called from the thread.
+    - `is_accepting` returns whether the gateway accepts requests; it is called from the thread.
+    - `backends_ready` returns whether the backends are ready; it runs on the event loop that calls `start`. None:
+      readiness does not depend on backends.
+    - `metrics` is the page of `/metrics`; None: no page. `count` counts the uncounted requests before the page is
+      rendered; it runs on the event loop that calls `start`.
+    - `asked` authenticates clients of that page, and waits for the keys of an issuer on the same loop; None: no
+      authentication.
+    - `tls` is the same as in ListenerSettings, and is called from the thread.
     """
 
     address: str
@@ -80,7 +84,7 @@ class HealthServer:
         self.metrics = metrics
         self._count = count
         self.asked = asked
-        """This, `metrics` and `backends_ready` may be changed while it serves."""
+        """`asked`, `metrics` and `backends_ready` can be changed while it serves."""
         self._scraping = asyncio.Lock()
         self._timeouts = timeouts
         self._main_loop: asyncio.AbstractEventLoop
@@ -91,7 +95,7 @@ class HealthServer:
         self._next_tick: asyncio.TimerHandle | None = None
         self._running_check: Future[None] | None = None
         self._last_result = False, self._last_tick
-        """The last result of `backends_ready`, and when it came."""
+        """The last result of `backends_ready`, and its time."""
 
     async def start(self, address: Address) -> None:
         """Bind and accept connections. Raises OSError if the address cannot be bound."""
@@ -107,7 +111,7 @@ class HealthServer:
             raise
 
     async def stop(self) -> None:
-        """Close the port and end the thread."""
+        """Close the port and stop the thread."""
         if self._next_tick is not None:
             self._next_tick.cancel()
         if self._thread is not None:
@@ -164,7 +168,7 @@ class HealthServer:
         return _NO_METRICS if self.metrics is None else self._scrape(self.metrics, message)
 
     async def _metrics(self, asked: Asked, message: Message) -> Message:
-        """The metrics for those who may have them."""
+        """Return the metrics, or an error for clients without the permission."""
         authenticator, wait_for_keys = asked
 
         async def lookup(issuer: str) -> None:
@@ -183,7 +187,8 @@ class HealthServer:
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE))) if status == 401 else reply
 
     async def _scrape(self, page: MetricsPage, message: Message) -> Message:
-        """The metrics. One page at a time is rendered, so that scrapes take little from the main event loop."""
+        """Return the metrics. Only one page at a time is rendered, so scrapes take little time from the main event
+        loop."""
 
         async def count() -> None:
             if self._count is not None and (counted := self._count()) is not None:
@@ -195,8 +200,8 @@ class HealthServer:
             return await asyncio.to_thread(page.reply, message)
 
     async def _check_backends(self, backends_ready: Callable[[], Awaitable[bool]]) -> Message:
-        """The reply of `/readyz`. At most one check runs at a time. A check that takes too long goes on, so that a
-        later probe gets its result."""
+        """Return the response of `/readyz`. At most one check runs at a time. A check that takes too long continues, so
+        a later probe gets its result."""
 
         async def check() -> None:
             self._last_result = await backends_ready(), monotonic()

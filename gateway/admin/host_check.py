@@ -1,8 +1,8 @@
-"""Refuses what web pages of others make a browser send to the status API.
+"""Refuses requests to the status API that other web pages make a browser send.
 
-A page whose host name resolves to 127.0.0.1 (DNS rebinding) could read replies: so a port on loopback answers only if
-the Host is loopback. A page of another origin, also one of this machine at another port, could make a browser send a
-POST, whose reply it would not need to read: so the origin that a browser names must be that of the request.
+A page whose host name resolves to 127.0.0.1 (DNS rebinding) could read responses. Therefore a port on loopback accepts
+only a loopback Host. A page of another origin, including another port of this machine, could make a browser send a POST
+without reading the response. Therefore the origin that a browser sends must be the origin of the request.
 """
 
 import re
@@ -18,12 +18,12 @@ _OWN_SITES = frozenset({b"same-origin", b"none"})
 ASGI: TypeAlias = Callable[..., Awaitable[None]]
 """An application."""
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
-"""As in ASGI, the names in lower case."""
+"""Same as in ASGI; the names are in lower case."""
 
 
 class HostCheck:
-    """Passes requests to `application` if their Host is loopback, and they are not of a page of another origin. Answers
-    others 421 and 403."""
+    """Passes requests to `application` if their Host is loopback and they do not come from a page of another origin.
+    The responses to other requests are 421 and 403."""
 
     def __init__(self, application: ASGI) -> None:
         self._application = application
@@ -52,12 +52,13 @@ async def _refuse(send: Any, status: int, why: str) -> None:
 
 
 def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
-    """Why a request is that of a web page of another origin; empty if it is not. What is no browser names no origin.
-    `scheme` is that of the request, which its page has, too; empty if a proxy may have changed it.
+    """Return why a request comes from a web page of another origin; empty if it does not. Clients that are not browsers
+    send no origin. `scheme` is the scheme of the request, which its page must have as well; empty if a proxy might have
+    changed it.
 
-    An Origin must be the request's own Host (RFC 6454, section 7). Of methods other than GET and HEAD, Fetch Metadata
-    (Sec-Fetch-Site) must not say otherwise, which browsers send even where they leave out the Origin. A GET changes
-    nothing here, and may come from a link.
+    An Origin must be the request's own Host (RFC 6454, section 7). For methods other than GET and HEAD, Fetch Metadata
+    (Sec-Fetch-Site) must not contradict that; browsers send it even without an Origin. A GET changes nothing here, and
+    can come from a link.
     """
     found = dict(headers)
     origin = found.get(b"origin")
@@ -71,7 +72,7 @@ def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> s
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host`, with or without a port, is `localhost` or a loopback address."""
+    """Return True if `host`, with or without a port, is `localhost` or a loopback address."""
     found = _HOST.fullmatch(host)
     if found is None:
         return False

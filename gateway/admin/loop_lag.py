@@ -1,4 +1,4 @@
-"""How late the event loop is: whether something keeps it from its work."""
+"""The delay of the event loop: shows whether something blocks it."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,9 +10,9 @@ WINDOW_SECONDS = 15.0
 
 
 class LoopLag:
-    """Measures by how much a timer of the event loop is late, ten times a second.
+    """Measures the delay of a timer of the event loop, ten times a second.
 
-    `longest` may be read from any thread. The others are called on the loop.
+    `longest` can be read from any thread. Call the other methods on the loop.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -20,16 +20,16 @@ class LoopLag:
         self._due = inf
         self._window_ends = clock() + WINDOW_SECONDS
         self._longest = self._longest_before = 0.0
-        """In this window of WINDOW_SECONDS, and in the one before."""
+        """The maximum in this window of WINDOW_SECONDS, and in the previous window."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def longest(self) -> float:
-        """The most seconds by which the loop was late, in the last WINDOW_SECONDS to twice that, or is late now."""
+        """The maximum delay of the loop, in seconds, in the last WINDOW_SECONDS to twice that, or its current delay."""
         return max(self._longest, self._longest_before, self._clock() - self._due)
 
     def start(self) -> None:
-        """Begin to measure the loop that runs."""
+        """Start to measure the running loop."""
         loop = asyncio.get_running_loop()
 
         def tick() -> None:
@@ -43,7 +43,7 @@ class LoopLag:
         wait()
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer, self._due = None, inf

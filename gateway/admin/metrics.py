@@ -1,8 +1,8 @@
-"""The metrics page, `/metrics` on the health port: what requests did (`RequestMetrics`), the gateway's state at the
-moment of the scrape (`StateMetrics`), and the process.
+"""The metrics page, `/metrics` on the health port: counts of requests (`RequestMetrics`), the gateway's state at the
+time of the scrape (`StateMetrics`), and the process.
 
-It is rendered in a thread of its own. What it reads of the running gateway are single values, and copies of collections
-that the interpreter makes in one step; it waits for nothing that the event loop does.
+A separate thread renders the page. It reads single values of the running gateway, and copies of collections that the
+interpreter makes in one step; it does not wait for the event loop.
 """
 
 import platform
@@ -47,69 +47,75 @@ from gateway.transports.shedding import Shedding
 BUILD = Family("gateway_build_info", "gauge", ("version", "python"), "Always 1; the versions are in the labels.")
 READY = Family("gateway_ready", "gauge", (), "1 while the gateway accepts requests, 0 while it starts or stops.")
 RELOADS = Family(
-    "gateway_configuration_reloads_total", "counter", (), "How often the configuration has changed since the start."
+    "gateway_configuration_reloads_total", "counter", (), "Number of configuration changes since the start."
 )
 RELOAD_SUCCESSFUL = Family(
     "gateway_configuration_last_reload_successful",
     "gauge",
     (),
-    "0 if the last attempt to read the configuration again failed, and the one before is still in use; else 1.",
+    "0 if the last reload failed, and the previous configuration is still in use; otherwise 1.",
 )
 LOADED = Family(
     "gateway_configuration_loaded_timestamp_seconds",
     "gauge",
     (),
-    "Unix time at which the configuration in use was read and found valid.",
+    "Unix time at which the configuration in use was read and validated.",
 )
 IN_FLIGHT = Family(
-    "gateway_requests_in_flight", "gauge", ("listener",), "Requests that have begun to arrive and are not answered yet."
+    "gateway_requests_in_flight", "gauge", ("listener",), "Requests that have begun to arrive and have no response yet."
 )
-CONNECTIONS = Family("gateway_connections_open", "gauge", ("listener",), "Open connections of clients.")
+CONNECTIONS = Family("gateway_connections_open", "gauge", ("listener",), "Open client connections.")
 CONNECTIONS_LIMIT = Family(
-    "gateway_connections_limit", "gauge", (), "The most connections of clients on all listeners together."
+    "gateway_connections_limit", "gauge", (), "Maximum number of client connections on all listeners together."
 )
 CONNECTIONS_REFUSED = Family(
     "gateway_connections_refused_total",
     "counter",
     ("listener",),
-    "Connections that were refused because of a limit or because the gateway was overloaded.",
+    "Connections that the gateway refused because of a limit or an overload.",
 )
 CONNECTIONS_UNRECOGNISED = Family(
     "gateway_connections_unrecognised_total",
     "counter",
     ("listener",),
-    "Connections to an address of several transports that began like none of its protocols.",
+    "Connections to an address with several transports whose first bytes matched no protocol.",
 )
 CALLS = Family(
-    "gateway_backend_calls_in_flight", "gauge", ("backend",), "Calls that were sent to endpoints and not answered yet."
+    "gateway_backend_calls_in_flight",
+    "gauge",
+    ("backend",),
+    "Calls that were sent to endpoints and have no response yet.",
 )
 SLOTS = Family(
-    "gateway_backend_slots", "gauge", ("backend",), "The most calls in flight, where `max_in_flight` limits them."
+    "gateway_backend_slots", "gauge", ("backend",), "Maximum number of calls in flight, if `max_in_flight` is set."
 )
 QUEUE_LENGTH = Family("gateway_queue_length", "gauge", ("backend",), "Calls that wait for a free slot.")
 QUEUE_LIMIT = Family(
     "gateway_queue_limit",
     "gauge",
     ("backend",),
-    "The most calls that may wait, where `max_in_flight` limits the calls.",
+    "Maximum number of waiting calls, if `max_in_flight` is set.",
 )
 ENDPOINTS = Family(
     "gateway_endpoints", "gauge", ("backend", "state"), "Endpoints by state: unknown, up, degraded or down."
 )
 ENDPOINT_UP = Family(
-    "gateway_endpoint_up", "gauge", ("backend", "endpoint"), "0 while the endpoint is down and gets no calls, else 1."
+    "gateway_endpoint_up",
+    "gauge",
+    ("backend", "endpoint"),
+    "0 while the endpoint is down and gets no calls, otherwise 1.",
 )
 DRAIN = Family(
     "gateway_endpoint_drain",
     "gauge",
     ("backend", "endpoint"),
-    "0 while the endpoint serves, 1 while it is drained and has calls yet, 2 when it is drained and has none.",
+    "0 while the endpoint serves, 1 while it drains and still has calls, 2 when it is drained.",
 )
 EJECTIONS = Family(
     "gateway_endpoint_ejections_total",
     "counter",
     ("backend", "endpoint"),
-    "How often the endpoint got no calls for a time because calls to it failed.",
+    "Number of times that the endpoint was ejected (got no calls for some time) because calls to it failed.",
 )
 PLACED = Family(
     "gateway_placed_models",
@@ -137,27 +143,27 @@ SERVER_FAILURES = Family(
     "gateway_server_failures_total",
     "counter",
     ("backend",),
-    "Model servers that did not start in time, or whose jobs ended by themselves.",
+    "Model servers that did not start in time, or whose jobs ended unexpectedly.",
 )
-MEMORY = Family("gateway_memory_in_flight_bytes", "gauge", (), "Bytes that message bodies of 16 KiB and more hold.")
-MEMORY_LIMIT = Family("gateway_memory_limit_bytes", "gauge", (), "The most bytes that they may hold (`limits.memory`).")
+MEMORY = Family("gateway_memory_in_flight_bytes", "gauge", (), "Bytes of message bodies of 16 KiB and more.")
+MEMORY_LIMIT = Family("gateway_memory_limit_bytes", "gauge", (), "Maximum bytes of message bodies (`limits.memory`).")
 LAG = Family(
     "gateway_event_loop_lag_seconds",
     "gauge",
     (),
-    "By how much the event loop was late at most, in the last 15 to 30 seconds.",
+    "Maximum delay of the event loop in the last 15 to 30 seconds, in seconds.",
 )
 SHEDDING = Family(
     "gateway_shedding_level",
     "gauge",
     (),
-    "What is refused because the gateway is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all.",
+    "Load shedding: 0 the gateway refuses nothing, 1 new connections, 2 also large requests, 3 everything.",
 )
 SHED = Family(
     "gateway_shed_total",
     "counter",
     (),
-    "Connections and requests that were refused because the gateway was overloaded.",
+    "Connections and requests that the gateway refused because of an overload.",
 )
 
 OF_POLICIES = tuple(
@@ -167,25 +173,25 @@ OF_POLICIES = tuple(
 )
 """The metrics that policies declare."""
 TRACES_SENT = Family(
-    "gateway_traces_sent_total", "counter", (), "Sampled requests whose spans the collector took (`tracing`)."
+    "gateway_traces_sent_total", "counter", (), "Sampled requests whose spans the collector accepted (`tracing`)."
 )
 TRACES_DROPPED = Family(
     "gateway_traces_dropped_total",
     "counter",
     (),
-    "Sampled requests whose spans were lost: too many waited, or the collector did not take them.",
+    "Sampled requests whose spans were lost: too many were waiting, or the collector did not accept them.",
 )
 PAYLOADS_SENT = Family(
     "gateway_payload_log_sent_total",
     "counter",
     (),
-    "Requests and replies that the file or the receiver of the payload log took (`log.payloads`).",
+    "Requests and responses that the file or the receiver of the payload log accepted (`log.payloads`).",
 )
 PAYLOADS_DROPPED = Family(
     "gateway_payload_log_dropped_total",
     "counter",
     (),
-    "Requests and replies that the payload log lost: too many bytes waited, or they were not taken.",
+    "Requests and responses that the payload log lost: too many bytes were waiting, or they were not accepted.",
 )
 
 _OF_STEP = ("graph", "step")
@@ -193,23 +199,26 @@ OF_STEPS = {
     CALLS_COUNTED: Family(
         "gateway_graph_step_calls_total", "counter", _OF_STEP, "Calls of models by the steps of `models`."
     ),
-    ERRORS: Family("gateway_graph_step_errors_total", "counter", _OF_STEP, "Those of these calls that failed."),
+    ERRORS: Family(
+        "gateway_graph_step_errors_total", "counter", _OF_STEP, "Failed calls of models by the steps of `models`."
+    ),
     CANCELLED: Family(
         "gateway_graph_step_cancelled_total", "counter", _OF_STEP,
-        "Those of these calls that ended early, since the client left or another step failed.",
+        "Calls of models by the steps of `models` that ended early, because the client left or another step failed.",
     ),
     FALLBACKS: Family(
-        "gateway_graph_step_fallbacks_total", "counter", _OF_STEP, "How often a step asked a model of its `fallback`."
+        "gateway_graph_step_fallbacks_total", "counter", _OF_STEP, "Calls of models in the `fallback` of a step."
     ),
     SECONDS: Family(
-        "gateway_graph_step_seconds_total", "counter", _OF_STEP, "Seconds that these calls took together."
+        "gateway_graph_step_seconds_total", "counter", _OF_STEP,
+        "Total duration of the calls of models by the steps of `models`, in seconds.",
     ),
 }  # fmt: skip
-"""By what is counted."""
+"""By the counted event."""
 
 WORKERS = Family("gateway_workers", "gauge", (), "Processes that serve clients.")
 WORKER_RESTARTS = Family(
-    "gateway_worker_restarts_total", "counter", (), "How often a worker has ended and was started again."
+    "gateway_worker_restarts_total", "counter", (), "Number of times that a worker ended and was started again."
 )
 
 _PLACE_STATES = (ReplicaState.HELD, ReplicaState.LOADING, ReplicaState.UNLOADING, ReplicaState.FAILED)
@@ -260,20 +269,20 @@ class Running(typing.Protocol):
 
     @property
     def traces(self) -> TraceCounts:
-        """Counts of sampled requests, by what became of their spans."""
+        """Counts of sampled requests, by the outcome of their spans."""
 
     @property
     def payload_log(self) -> PayloadLogCounts:
-        """Counts of requests and replies in the payload log."""
+        """Counts of requests and responses in the payload log."""
 
     @property
     def has_reload_failed(self) -> bool:
-        """Whether the last attempt to read the configuration again failed."""
+        """True if the last attempt to read the configuration again failed."""
 
 
 class StateMetrics(Collector):
-    """The state of a gateway, read when it is collected. `load`: what its processes hold. `workers`: how many run, and
-    how often one was started again; None for a gateway of one process."""
+    """The state of a gateway, read at collection. `load`: the memory and event loop delay of its processes. `workers`:
+    the number of running workers, and of restarts; None for a gateway with one process."""
 
     def __init__(
         self, running: Running, load: Callable[[], ProcessLoad], workers: Callable[[], tuple[int, int]] | None = None
@@ -283,11 +292,11 @@ class StateMetrics(Collector):
         self._workers = workers
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry need not collect the metrics to learn their names."""
+        """Return nothing: the registry does not need to collect the metrics for their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics with their values now."""
+        """Yield the metrics with their current values."""
         yield from _listeners(list(self._running.listeners.items()))
         yield from _backends(list(self._running.backends.items()))
         of_policies = self._running.policy_numbers
@@ -389,15 +398,15 @@ class MetricsPage:
         GCCollector(registry=self._registry)
 
     def reply(self, asked: Message) -> Message:
-        """The reply to a scrape. Takes milliseconds, and seconds where there are very many label values; may be called
-        on any thread. The listener compresses it for clients that accept gzip."""
+        """Return the response to a scrape, in milliseconds, or in seconds with very many label values. Can be
+        called on any thread. The listener compresses it for clients that accept gzip."""
         encode, content_type = choose_encoder(asked.headers.get("accept"))
         fields = Headers([(b"content-type", content_type.encode())])
         return Message(status=200, headers=fields, parts=tuple(self._parts(encode)))
 
     def _parts(self, encode: Callable[[Collector], bytes]) -> Iterator[bytes]:
-        """The page, each metric encoded by itself. Of a metric that comes in several parts, the comments of the first
-        one are kept."""
+        """Yield the page, one metric at a time. If a metric comes in several parts, only the first part has
+        comments."""
         name, end = "", b""
         for metric in self._registry.collect():
             text = encode(_Only(metric))
@@ -415,18 +424,19 @@ _COMMENTS = re.compile(rb"\A(?:#[^\n]*\n)+")
 
 
 class _Only(Collector):
-    """One metric, as a registry."""
+    """A registry with one metric."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
 
     def collect(self) -> Iterable[Metric]:
-        """The metric."""
+        """Return the metric."""
         return (self._metric,)
 
 
 class Metrics:
-    """The metrics of a gateway over all its configurations. `renew` applies one; `stop` ends the measurements."""
+    """The metrics of a gateway over all its configurations. `renew` applies a configuration; `stop` ends the
+    measurements."""
 
     def __init__(self, running: Running, part: GatewayPart = WHOLE) -> None:
         self.lag = LoopLag()
@@ -438,16 +448,16 @@ class Metrics:
         return ProcessLoad(PROCESS_MEMORY.used, self.lag.longest)
 
     def reader(self, config: Config) -> Reader | None:
-        """The reader of request counts; None if the configuration has no page that shows it."""
+        """Return the reader of request counts; None if no page of the configuration shows them."""
         return self.requests.count if _has_page(config) else None
 
     def page(self, config: Config) -> MetricsPage | None:
-        """The page of the health port; None if there is none."""
+        """Return the page of the health port; None if the configuration has no page."""
         return self._page if _has_page(config) else None
 
     def renew(self, config: Config) -> None:
-        """Apply a configuration. Counts go on, unless the buckets have changed; those of listeners, routes, backends
-        and models that are gone end."""
+        """Apply a configuration. Counts continue, unless the buckets have changed. Counts of removed listeners, routes,
+        backends and models end."""
         self.requests.models.renew(config.metrics.models, _named_models(config))
         self.requests.renew(config.metrics.buckets)
         routes = {*(each.name for each in config.routes), *(f"{OF_GRAPHS}{name}" for name in config.models)}
@@ -457,7 +467,7 @@ class Metrics:
             self.lag.start()
 
     def stop(self) -> None:
-        """Measure the event loop no more."""
+        """Stop measuring the event loop."""
         self.lag.stop()
 
 
@@ -466,7 +476,7 @@ def _has_page(config: Config) -> bool:
 
 
 def _named_models(config: Config) -> Iterator[str]:
-    """The models that routes or listeners name exactly."""
+    """Yield the models that routes or listeners name exactly."""
     yield from (each.model for each in config.listeners if each.model)
     for route in config.routes:
         if (model := route.match.model) is not None and not wildcards(model):

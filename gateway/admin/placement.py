@@ -17,7 +17,7 @@ LONGEST_NAME = 1024
 
 
 class ModelToPlace(BaseModel):
-    """A model that is to be loaded or unloaded."""
+    """A model to load or unload."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -26,11 +26,11 @@ class ModelToPlace(BaseModel):
     model: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
     """Its name in the backend."""
     endpoint: Annotated[str, Field(max_length=LONGEST_NAME)]
-    """The address of the server, as `/status` shows it."""
+    """The address of the server, same as in `/status`."""
 
 
 class ModelPlaced(BaseModel):
-    """It is done."""
+    """The model was loaded or unloaded."""
 
     state: Literal["held", "gone"]
 
@@ -40,7 +40,7 @@ class PlacingGateway(Protocol):
 
     @property
     def backends(self) -> Mapping[str, Backend]:
-        """By name."""
+        """The backends by name."""
 
 
 def add_placing(app: "FastAPI", gateway: PlacingGateway) -> None:
@@ -62,8 +62,8 @@ def add_placing(app: "FastAPI", gateway: PlacingGateway) -> None:
         },
     )
     async def place_model(asked: ModelToPlace) -> ModelPlaced:
-        """Load a model on one server, or unload it there, and wait until that is done. The least recently used models
-        without calls make room for it, as far as `max_models` and `memory` demand it."""
+        """Load a model on one server, or unload it there, and wait until that is done. If `most` or `memory` require
+        it, the least recently used models without calls are unloaded first."""
         backend = gateway.backends.get(asked.backend)
         if backend is None:
             raise HTTPException(404, f"there is no backend {asked.backend!r}")

@@ -1,4 +1,4 @@
-"""`/register` at the status API's port: model servers register themselves at backends that allow it."""
+"""`/register` on the status API's port: model servers register themselves at backends that allow it."""
 
 import logging
 from collections.abc import Mapping
@@ -19,23 +19,23 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """How long the lease is to last; at most, and by default, as long as the backend's `register: {seconds}`."""
+    """Requested duration of the lease; the maximum, and the default, is the backend's `register: {seconds}`."""
 
 
 class Registration(_Body):
-    """A server that wants the calls of a backend."""
+    """A server that registers for a backend's calls."""
 
     backend: str
     address: str
-    """As in the backend's `endpoints`."""
+    """Same as in the backend's `endpoints`."""
 
 
 class Renewal(_Body):
-    """A lease that is to go on."""
+    """The renewal of a lease."""
 
 
 class GrantedLease(BaseModel):
-    """A lease. The server is removed `seconds` after its last call, unless it ends the lease before."""
+    """A lease. The server is removed `seconds` after its last renewal, unless it ends the lease first."""
 
     lease: str
     address: str
@@ -49,7 +49,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
     """Add `POST /register`, which grants or renews a lease, and `PUT` and `DELETE /register/LEASE`, which renew and end
     one. `registrations` has the backends that allow it, by name.
 
-    A request without a token is answered 401, one with a wrong token or for a backend that does not allow it 403.
+    A request without a token gets 401. A wrong token, or a backend that does not allow registration, gets 403.
     """
 
     @app.post("/register", summary="Register a model server", openapi_extra=_body(Registration))
@@ -60,7 +60,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         wanted = await _read(request, Registration)
         try:
             await allowed(request, token, wanted.backend).check(wanted.address)
-            # Looked up again: the configuration may have been reloaded meanwhile.
+            # Looked up again: in the meantime, a reload might have changed the configuration.
             return _granted(allowed(request, token, wanted.backend).take(wanted.address, wanted.seconds))
         except ValueError as error:
             raise HTTPException(422, f"address: {error}") from error
@@ -79,14 +79,14 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         return Response(status_code=204)
 
     def allowed(request: Request, token: str, name: str) -> Registrations:
-        """The backend `name`, if `token` is for it."""
+        """Return the backend `name`, if `token` is for it."""
         backend = registrations.get(name)
         if backend is None or not backend.allows(token):
             raise _forbidden(request)
         return backend
 
     def owner(request: Request, token: str, lease: str) -> Registrations:
-        """The backend that has `lease`, among those that `token` is for."""
+        """Return the backend that has `lease`, among the backends that `token` is for."""
         allowed = [backend for backend in registrations.values() if backend.allows(token)]
         if not allowed:
             raise _forbidden(request)
@@ -97,7 +97,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
 
 
 def _body(model: type[BaseModel]) -> dict[str, object]:
-    """The description of the body for OpenAPI, since the routes read it themselves, with a bound."""
+    """Return the description of the body for OpenAPI, with a bound, because the routes read the body themselves."""
     return {"requestBody": {"content": {"application/json": {"schema": model.model_json_schema()}}, "required": True}}
 
 

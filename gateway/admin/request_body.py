@@ -1,4 +1,4 @@
-"""Bounds the bodies of requests to the status API, and reads them."""
+"""Limits the bodies of requests to the status API, and reads them."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from starlette.requests import ClientDisconnect
 from gateway.admin.host_check import ASGI
 
 MOST_BODY = 4096
-"""The most bytes of a request's body."""
+"""Maximum size of a request's body, in bytes."""
 MOST_FORM = 4 * 2**20
-"""The most bytes of a form of the playground."""
+"""Maximum size of a form of the playground, in bytes."""
 PLAYGROUND = "/api/playground"
 
 
 class BoundedBodies:
-    """Passes requests to `application`, of whose bodies it receives no more than the bound."""
+    """Passes requests to `application`, and receives at most the allowed bytes of their bodies."""
 
     def __init__(self, app: ASGI) -> None:
         self._application = app
@@ -37,10 +37,11 @@ class BoundedBodies:
 
 
 async def read_body(request: Request) -> bytes:
-    """The body of `request`.
+    """Return the body of `request`.
 
     Raises:
-        HTTPException: it is larger than BoundedBodies allows, or its client left before its end and gets no answer.
+        HTTPException: it is larger than BoundedBodies allows, or its client disconnected before its end and gets no
+            response.
     """
     try:
         return await request.body()

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from gateway.admin.access import AccessCheck
 
 MAX_CONNECTIONS = 64
-"""Open connections. One more takes the place of the oldest that waits for its client; if all wait for the gateway, it
-is answered 503."""
+"""Maximum number of open connections. A new connection above the limit replaces the oldest one that waits for its
+client; if all wait for the gateway, the new one gets 503."""
 CONNECTION_SECONDS = 30.0
-"""The longest that a connection may stay open."""
+"""Maximum duration of a connection, in seconds."""
 
 
 _uvicorn_log = logging.getLogger("uvicorn.error")
@@ -41,9 +41,9 @@ _TOO_MANY = (
 
 
 class _ShortConnection(HttpToolsProtocol):
-    """One of `admitted`, which is closed after PORT_TIMEOUTS.first_byte seconds without a byte, and in any case after
-    CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for the rest of an incomplete
-    one."""
+    """A connection in `admitted`, which is closed after PORT_TIMEOUTS.first_byte seconds without a byte, and always
+    after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for the rest of an
+    incomplete one."""
 
     unanswered = 0
 
@@ -74,22 +74,22 @@ class _ShortConnection(HttpToolsProtocol):
 
     @property
     def awaits_client(self) -> bool:
-        """Whether the client has still to send a request, or to read the reply."""
+        """True if the gateway waits for the client to send a request, or to read the response."""
         request: RequestResponseCycle | None = self.cycle
         return request is None or request.response_complete or request.more_body or self.flow.write_paused
 
     def drain(self) -> None:
-        """Close after the last reply."""
+        """Close after the last response."""
         self.shutdown()
 
     def terminate(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self.connections.discard(self)
         self.transport.abort()
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that installs no signal handlers, since the gateway has its own."""
+    """A uvicorn server that installs no signal handlers, because the gateway has its own."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -105,11 +105,11 @@ class _Server(uvicorn.Server):
 
 
 GATHERED = ("/status", "/api/traffic", "/api/errors", "/api/requests", "/api/keys")
-"""The paths that tell what was counted."""
+"""The paths that report counts."""
 
 
 def gathering(application: ASGI, gather: Callable[[], Awaitable[None]]) -> ASGI:
-    """`application`, which awaits `gather` before it tells what was counted."""
+    """Return `application`, which awaits `gather` before it reports counts."""
 
     async def gathered(scope: Any, receive: Any, send: Any) -> None:
         if scope.get("path") in GATHERED:
@@ -120,8 +120,8 @@ def gathering(application: ASGI, gather: Callable[[], Awaitable[None]]) -> ASGI:
 
 
 class AdminServer:
-    """Serves one application. `access` is the part of it that asks for credentials, if there is one. `tls` is as in
-    ListenerSettings."""
+    """Serves one application. `access` is the part of it that requires credentials, if it has one. `tls` is the same as
+    in ListenerSettings."""
 
     address: str
     """`host:port`; set by `start`."""
@@ -148,9 +148,9 @@ class AdminServer:
             access_log=False,
             lifespan="off",
             server_header=False,
-            # No page of another origin gets a reply as the content of a script or an image either.
+            # A page of another origin gets no response as the content of a script or an image either.
             headers=[("Cross-Origin-Resource-Policy", "same-origin")],
-            # of requests whose clients have left, too; uvicorn counts the request's own and refuses at the limit
+            # includes requests whose clients have left; uvicorn counts the request's own and refuses at the limit
             limit_concurrency=MAX_CONNECTIONS + 1,
         )
         self._server = _Server(config)
@@ -168,7 +168,7 @@ class AdminServer:
         await self._server.accepting.wait()
 
     async def stop(self) -> None:
-        """Close the port without waiting for open connections: their requests are answered at once."""
+        """Close the port without waiting for open connections: their requests get a response immediately."""
         if self._task is not None:
             self._server.should_exit = self._server.force_exit = True
             await self._task

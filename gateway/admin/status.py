@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class LastError(BaseModel):
-    """Why a call to an endpoint, or a probe, failed. The text is the gateway's own and contains nothing of a call's
-    request or reply."""
+    """The cause of a failed call or probe of an endpoint. The gateway writes the text; it contains nothing of a call's
+    request or response."""
 
     text: str
     at: datetime
@@ -30,15 +30,15 @@ class DrainStatus(BaseModel):
     """The drain of an endpoint for maintenance of its server."""
 
     state: Literal["draining", "drained"]
-    """`draining`: it gets no new calls, and has some yet. `drained`: it has none, its server can be stopped."""
+    """`draining`: it gets no new calls, and still has some. `drained`: it has no calls; you can stop its server."""
     since: datetime
     """In UTC."""
     sequences: int
-    """Sequences of clients that may go on there, and have not ended."""
+    """Number of open client sequences that can continue there."""
     is_moving: bool
-    """Its models are being loaded elsewhere; until then it gets calls."""
+    """Its models are being loaded on other servers; until that is done, it gets calls."""
     failed_moves: list[str]
-    """The models that could not be loaded elsewhere, each with the reason."""
+    """The models that could not be loaded on other servers, with the reasons."""
 
 
 class EndpointStatus(BaseModel):
@@ -46,18 +46,18 @@ class EndpointStatus(BaseModel):
 
     address: str
     in_flight: int
-    """Calls that were sent and not yet answered, including those whose clients have disconnected."""
+    """Calls that were sent and have no response yet, including calls of disconnected clients."""
     state: Literal["unknown", "up", "degraded", "down"]
-    """`unknown` until the first answer to a call or a probe. `degraded`: the last calls or probes failed, and it is
+    """`unknown` until the first response to a call or a probe. `degraded`: the last calls or probes failed, and it is
     still used. `down`: it gets no calls while its backend has other endpoints that work."""
     last_error: LastError | None
     """The last failure, even if later calls succeeded."""
     ejected_until: datetime | None
-    """After this time one call is sent as a trial, and an answer to it makes the endpoint up. None while it is not
+    """After this time, the gateway sends one trial call; a response to it makes the endpoint up. None while it is not
     down, or down because probes fail."""
     load: float | None = None
-    """What the server said last of its load, which `balance: least_load` compares, in a unit that is the same for all
-    servers of the backend. None if it has not said anything lately, or is balanced otherwise."""
+    """The last load that the server reported, which `balance: least_load` compares, in a unit that is the same for all
+    servers of the backend. None without a recent report, or with another strategy."""
     drain: DrainStatus | None = None
     """Null while it serves."""
 
@@ -66,13 +66,13 @@ class TracingStatus(BaseModel):
     """Tracing."""
 
     sent: int
-    """Requests whose spans the collector took."""
+    """Requests whose spans the collector accepted."""
     dropped: int
-    """Recorded requests whose spans were lost: too many were waiting, or the collector did not take them."""
+    """Recorded requests whose spans were lost: too many were waiting, or the collector did not accept them."""
 
 
 MOST_CLIENTS = 20
-"""The most clients that the status of a queue names."""
+"""Maximum number of clients in the status of a queue."""
 
 
 class ClientWaiting(BaseModel):
@@ -87,13 +87,13 @@ class QueueStatus(BaseModel):
     """The queue of a backend whose endpoints have a limit of calls in flight."""
 
     length: int
-    """The most calls that may wait."""
+    """Maximum number of waiting calls."""
     timeout: float | None
-    """The seconds that each may wait; null means any time."""
+    """Maximum wait of a call, in seconds; null means no limit."""
     estimated_wait: float | None
-    """Seconds that a call would wait that joined now, behind all others: the mean time for which recent calls held
-    their slot, times its place, divided by the number of slots. 0 while a slot is free, null before the first call has
-    ended."""
+    """Estimated wait of a call that joins now at the end of the queue, in seconds: the mean time that recent calls held
+    their slot, times its position, divided by the number of slots. 0 while a slot is free, null before the first call
+    has ended."""
     clients: list[ClientWaiting]
     """The clients with the most waiting calls, at most MOST_CLIENTS."""
 
@@ -104,38 +104,38 @@ class ServerStatus(BaseModel):
     name: str
     """The name of the job."""
     id: str
-    """The engine's id of the job; empty until it has taken it."""
+    """The engine's id of the job; empty until the engine has accepted it."""
     state: Literal["starting", "serving", "draining", "ending"]
     job: str
-    """What the engine says of the job: `waiting`, `running` and so on."""
+    """The state of the job that the engine reports: `waiting`, `running` and so on."""
     reason: str
-    """Why it is so, if that is known."""
+    """The reason for the state, if it is known."""
     address: str
     """Empty until the server has announced itself."""
     since: datetime
     """When the job was submitted, in UTC."""
     calls: int
-    """The calls that it was given."""
+    """Number of calls that it got."""
 
 
 class BackendStatus(BaseModel):
-    """A backend: its endpoints, and how many calls wait for one."""
+    """A backend: its endpoints, and the number of waiting calls."""
 
     protocol: str
     max_in_flight: int
-    """The most calls in flight to each endpoint; 0 means no limit."""
+    """Maximum number of calls in flight to each endpoint; 0 means no limit."""
     waiting: int
     requests: dict[str, int] = {}
-    """Requests of clients since the start by their status, each at the backend that was asked last."""
+    """Client requests since the start by their status, counted at the last called backend."""
     queue: QueueStatus | None
-    """Null if any number of calls can be in flight, so that none waits."""
+    """Null if the number of calls in flight has no limit, so no call waits."""
     endpoints: list[EndpointStatus]
     servers: list[ServerStatus] | None = None
-    """The servers whose jobs are not over; null if the gateway starts none for this backend."""
+    """The servers whose jobs have not ended; null if the gateway starts no servers for this backend."""
 
 
 class ListenerStatus(BaseModel):
-    """A listener: its address, and the protocols that clients may speak there."""
+    """A listener: its address, and its client protocols."""
 
     address: str
     protocols: list[str]
@@ -150,24 +150,24 @@ class SheddingStatus(BaseModel):
     """Load shedding."""
 
     since: datetime | None
-    """Since when new work is refused, in UTC; null while nothing is."""
+    """The time since which new work is refused, in UTC; null while nothing is refused."""
     refused: int
-    """Connections and requests that were refused since the start."""
+    """Number of connections and requests refused since the start."""
 
 
 class PolicyStatus(BaseModel):
-    """The state of a policy: which models a `circuit_breaker` refuses, how many calls a `concurrency_limit` counts,
-    how many requests a `rate_limit` refused, what differs in the answers to a `mirror`."""
+    """The state of a policy: the models that a `circuit_breaker` refuses, the calls that a `concurrency_limit` counts,
+    the requests that a `rate_limit` refused, the differences that a `mirror` found."""
 
     place: str
-    """Where it is configured: a route's name, or `backends.NAME`."""
+    """Its place in the configuration: a route's name, or `backends.NAME`."""
     policy: str
     state: dict[str, Any]
-    """As the page of the policy says."""
+    """Described on the page of the policy."""
 
 
 class LoadError(BaseModel):
-    """Why the configuration could not be read again: every error on a line of its own, and apart in `errors`."""
+    """The errors of a failed reload: one per line, and as a list in `errors`."""
 
     text: str
     at: datetime
@@ -179,28 +179,28 @@ class ConfigurationStatus(BaseModel):
     """The configuration that is in use."""
 
     loaded_at: datetime
-    """When it was read and found valid, in UTC."""
+    """The time when it was read and validated, in UTC."""
     reloads: int
-    """How often it has changed since the start."""
+    """Number of changes since the start."""
     last_error: LoadError | None
-    """Why the last attempt to read it again failed; `null` if it succeeded."""
+    """The cause of a failure of the last reload; `null` if it succeeded."""
 
 
 class CertificateStatus(BaseModel):
     """The TLS files of listeners, ports and backends with equal settings."""
 
     used_by: list[str]
-    """Where they are used."""
+    """The places that use them."""
     certificate: str | None
-    """The file of the certificate; null for a backend that is shown none."""
+    """The file of the certificate; null for a backend without a client certificate."""
     expires: datetime | None
-    """When the certificate that is in use expires, in UTC."""
+    """The expiry of the certificate in use, in UTC."""
     error: str | None
-    """Why the files as they are now cannot be used; null if they are used."""
+    """The reason why the current files cannot be used; null if they are used."""
 
 
 class GatewayStatus(BaseModel):
-    """The whole gateway."""
+    """The complete gateway."""
 
     version: str
     ready: bool
@@ -210,20 +210,20 @@ class GatewayStatus(BaseModel):
     listeners: dict[str, ListenerStatus]
     backends: dict[str, BackendStatus]
     policies: list[PolicyStatus] = []
-    """Those that keep a state."""
+    """The policies with a state."""
     last_errors: list[RequestError] = []
-    """The last requests that ended with an error, the newest first."""
+    """The last requests that ended with an error, newest first."""
     tracing: TracingStatus | None = None
     """Null without `tracing`."""
     certificates: list[CertificateStatus] = []
-    """All that is used for TLS."""
+    """All TLS files in use."""
 
 
 class Reloaded(BaseModel):
     """The configuration was read again."""
 
     changes: list[str]
-    """What has changed, and what differs but needs a restart; empty if the file says what is in use."""
+    """The changes, and the differences that need a restart; empty if the file matches the configuration in use."""
 
 
 class ConfigurationError(BaseModel):
@@ -233,13 +233,13 @@ class ConfigurationError(BaseModel):
     file: str | None = None
     line: int | None = None
     column: int | None = None
-    """The place, counted from 1; `null` for what is not in the file, such as an address that cannot be bound."""
+    """The place, counted from 1; `null` for an error outside of the file, such as an address that cannot be bound."""
     location: list[str | int] = []
-    """The keys and indexes that lead to the place, such as `routes`, 1, `backend`; empty if that is not known."""
+    """The keys and indexes that lead to the place, such as `routes`, 1, `backend`; empty if that is unknown."""
 
 
 class NotReloaded(BaseModel):
-    """The configuration cannot be used. The one before is kept, unchanged."""
+    """The configuration cannot be used. The previous configuration is kept, unchanged."""
 
     errors: list[ConfigurationError]
 
@@ -249,7 +249,7 @@ Reload: TypeAlias = Callable[[], Awaitable[Reloaded | NotReloaded]]
 
 
 def backend_status(backend: Backend, requests: Mapping[str, int]) -> BackendStatus:
-    """The status of `backend`. `requests`: those of clients that it answered, by their status."""
+    """Return the status of `backend`. `requests`: its client requests, by their status."""
     return BackendStatus(
         protocol=backend.protocol.name,
         max_in_flight=backend.max_in_flight,
@@ -262,7 +262,7 @@ def backend_status(backend: Backend, requests: Mapping[str, int]) -> BackendStat
 
 
 def endpoint_status(backend: Backend, endpoint: Endpoint) -> EndpointStatus:
-    """The status of an endpoint of `backend`."""
+    """Return the status of an endpoint of `backend`."""
     last, drain = endpoint.health.last, endpoint.drain
     return EndpointStatus(
         address=endpoint.address,
@@ -322,9 +322,9 @@ def application(
     reload: Reload | None = None,
     configuration: Callable[[], object] | None = None,
 ) -> "FastAPI":
-    """An application with `GET /status`, with `POST /reload` if there is a `reload`, with `GET /config` if there is a
-    `configuration`, and with its OpenAPI description at `/openapi.json`."""
-    # Imported here, since it takes a fifth of a second: commands without an admin port do not wait for it.
+    """Return an application with `GET /status`, with `POST /reload` if there is a `reload`, with `GET /config` if there
+    is a `configuration`, and with its OpenAPI description at `/openapi.json`."""
+    # Imported here, because it takes a fifth of a second: commands without an admin port do not wait for it.
     from fastapi import FastAPI
 
     from gateway.admin.request_body import BoundedBodies
@@ -347,7 +347,7 @@ def application(
 def _add_configuration(app: "FastAPI", configuration: Callable[[], object]) -> None:
     @app.get("/config", summary="The configuration in use")
     async def effective() -> dict[str, Any]:
-        """The configuration that is in use, with every default; secrets are shown as `***`."""
+        """The configuration in use, with every default; secrets are shown as `***`."""
         found = configuration()
         assert isinstance(found, dict)
         return found
@@ -366,7 +366,7 @@ def _add_reload(app: "FastAPI", reload: Reload) -> None:
         responses={422: {"model": NotReloaded, "description": "The configuration has errors; nothing has changed."}},
     )
     async def read_again(response: Response) -> Reloaded | NotReloaded:
-        """Read the configuration again, and change to it if it has no errors."""
+        """Read the configuration again, and apply it if it has no errors."""
         found = await reload()
         if isinstance(found, NotReloaded):
             response.status_code = 422

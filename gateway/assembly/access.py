@@ -11,7 +11,7 @@ from gateway.observing.line_file import STANDARD
 from gateway.observing.writer import LineWriter
 
 _Settings: TypeAlias = tuple[AccessConfig, str]
-"""What an access log is made with: `log.access`, and `log.format`."""
+"""The settings of an access log: `log.access`, and `log.format`."""
 
 
 class AccessLogs:
@@ -21,7 +21,7 @@ class AccessLogs:
         self._logs: dict[_Settings, AccessLog] = {}
 
     def get(self, config: LogConfig) -> AccessLog | None:
-        """The access log with these settings, which is opened if it is not yet; None if there is to be none.
+        """Return the access log with these settings, and open it if necessary; None if the settings disable it.
 
         Raises:
             OSError: its file cannot be opened.
@@ -36,12 +36,12 @@ class AccessLogs:
         return self._logs[settings]
 
     def reopen(self) -> None:
-        """Open files again, which a program that rotates logs may have renamed."""
+        """Open files again, because a program that rotates logs might have renamed them."""
         for each in self._logs.values():
             each.writer.reopen()
 
     async def close(self, kept: LogConfig | None = None) -> None:
-        """Write what waits, and close all logs but the one that is kept."""
+        """Write waiting lines, and close all logs except the log with the settings `kept`."""
         kept_settings = None if kept is None else _settings(kept)
         closing = [self._logs.pop(each) for each in list(self._logs) if each != kept_settings]
         for each in closing:
@@ -50,7 +50,7 @@ class AccessLogs:
 
 
 def is_on(config: LogConfig) -> bool:
-    """Whether there is an access log."""
+    """Return True if there is an access log."""
     access = config.access
     if access.when != "auto":
         return access.when == "always"

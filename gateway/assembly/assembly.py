@@ -1,4 +1,4 @@
-"""The gateway of one Config, put together of its parts. Nothing here opens a socket."""
+"""The gateway of one Config, assembled from its parts. This module opens no sockets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -30,9 +30,9 @@ from gateway.routing.router import Router
 class Assembly:
     """The gateway of one Config: its backends and its Routers.
 
-    At a reload a second one is made in the same `environment` and takes over from the `previous` one, which is closed
-    after its last request. Thousands of routes take seconds to build: with `in_steps` there are no Routers until the
-    steps of `build_routes` were done, so that requests can be answered in between.
+    A reload makes a second Assembly in the same `environment`. The second one takes over from the `previous` one, which
+    is closed after its last request. Thousands of routes take seconds to build. With `in_steps`, the Routers are
+    missing until the steps of `build_routes` are done, so the gateway can handle requests between the steps.
     """
 
     def __init__(
@@ -48,19 +48,21 @@ class Assembly:
         self.authentication: Authentication = Authentication(
             config, clock, None if previous is None else previous.authentication
         )
-        """Finds out who clients are."""
+        """Authenticates clients."""
         self.activities: Mapping[str, Activity] = _activities(config, environment, previous)
-        """The calls of each backend, by its name; counted for the scaler only. Those of the previous Assembly go on."""
+        """The calls of each backend, by its name; counted only for the scaler. The counts of the previous Assembly
+        continue."""
         self._backends = Backends(config, environment)
         self.policing = Policing(config, environment, self.backends)
         """The policies of backends and routes."""
         self._sides = BackendSides(config, self.backends, self.policing, self.activities, clock)
         self.statistics: Mapping[str, ListenerStatistics] = _statistics(config, environment, previous)
-        """The statistics of listeners with a metrics page, by name. Those of the previous Assembly go on."""
+        """The statistics of listeners with a metrics page, by name. The statistics of the previous Assembly
+        continue."""
         switchable = frozenset(each.name for each in config.listeners if each.allow_offline)
         routed = dict.fromkeys(name for each in config.routes for name in each.called_backends)
         self.readiness = BackendReadiness({name: self.backends[name].is_ready for name in routed}, clock)
-        """Whether the backends that routes name are ready."""
+        """The readiness of the backends that routes name."""
         self.listener_readiness = Readiness(
             environment.is_ready, switchable, partial(self.readiness.why_not, config.ready)
         )
@@ -72,15 +74,15 @@ class Assembly:
             for _ in self.build_routes():
                 pass
         self.discovery = self._backends.discovery()
-        """Adds and removes endpoints of backends; nothing runs before its `start`."""
+        """Adds and removes endpoints of backends; it does nothing before its `start`."""
 
     def build_routes(self) -> Iterator[None]:
-        """Make the Routers, one route in each step: thousands take longer than the event loop may be kept."""
+        """Make the Routers, one route in each step: thousands of routes would block the event loop for too long."""
         return self._routers.build()
 
     @property
     def probers(self) -> Sequence[Prober]:
-        """The Probers of the backends that are probed."""
+        """Return the Probers of the backends with probes."""
         return self._backends.probers
 
     @property
@@ -119,11 +121,11 @@ class Assembly:
         return self._sides.all
 
     def start(self) -> None:
-        """Become the current Assembly: take over from the previous one, whose background tasks end, and start those of
-        this one."""
+        """Become the current Assembly: take over from the previous one, stop its background tasks, and start the tasks
+        of this one."""
         previous, self._previous = self._previous, None
         self._backends.pool.take_over()
-        # Before the previous one stops: the keys that both use are kept up to date throughout.
+        # Before the previous one stops: keys that both use stay up to date.
         self.authentication.access.begin()
         if previous is not None:
             previous.stop()
@@ -143,7 +145,7 @@ class Assembly:
             reading.start()
 
     def stop(self) -> None:
-        """End the background tasks. Requests in flight go on."""
+        """Stop the background tasks. Requests in flight continue."""
         self.authentication.access.end()
         self.discovery.stop()
         self.placed.stop()
@@ -151,23 +153,23 @@ class Assembly:
             each.cancel()
 
     async def end(self, seconds: float = inf) -> None:
-        """End the background tasks, and what policies keep open. No request may be in flight; calls that policies make
-        beside requests have `seconds` to end."""
+        """Stop the background tasks, and close the policies' connections. There must be no requests in flight; calls
+        that policies make outside of requests have `seconds` to end."""
         self.stop()
         for each in (*self.probers, *self._backends.load_readings):
             await each.stop()
         await self.policing.close(seconds)
 
     async def close(self) -> None:
-        """Leave the endpoints, and return when those that no other Assembly uses are closed. It has no requests in
-        flight but abandoned ones, whose servers still compute: their connections are closed after them."""
+        """Release the endpoints, and return when endpoints that no other Assembly uses are closed. Only abandoned
+        requests can be in flight, whose servers still compute; their connections are closed after them."""
         await self.end()
         for backend in self.backends.values():
             backend.close()
         await self._backends.pool.close()
 
     async def close_unused_connectors(self) -> None:
-        """Close the Connectors that this Assembly replaced, or that it made without ever taking over."""
+        """Close the Connectors that this Assembly replaced, or that it made without taking over."""
         await self._backends.pool.close_unused_connectors()
 
 

@@ -26,8 +26,8 @@ from gateway.servers.discovery.source import Found
 
 
 class Backends:
-    """The backends by name (`all`), with the Probers of those that are probed, and what reads the loads of those that
-    are balanced by it (`load_readings`)."""
+    """The backends by name (`all`), with the Probers of backends with probes, and the load readings of backends that
+    are balanced by load (`load_readings`)."""
 
     def __init__(self, config: Config, environment: Environment) -> None:
         self._config = config
@@ -49,15 +49,15 @@ class Backends:
 
     @property
     def pool(self) -> EndpointPool:
-        """The endpoints of all."""
+        """Return the endpoints of all backends."""
         return self._pool
 
     def _has(self, endpoint: Endpoint) -> bool:
-        """Whether a backend has this endpoint."""
+        """Return True if a backend has this endpoint."""
         return any(endpoint in backend.endpoints for backend in self.all.values())
 
     def _spoken(self, config: BackendConfig) -> Protocol:
-        """The protocol of a backend, with its settings."""
+        """Return the protocol of a backend, with its settings."""
         return self._environment.protocols[config.protocol].with_settings(config.settings)
 
     def _backend(self, name: str, config: BackendConfig) -> Backend:
@@ -77,7 +77,7 @@ class Backends:
         return Backend(sender, self._slots(config, local, sender))
 
     def _slots(self, config: BackendConfig, local: LocalSlots, sender: Sender) -> Slots:
-        """Who gives the slots of a backend in this process."""
+        """Return the Slots that control the slots of a backend in this process."""
         if (shared := self._environment.host.part.slots) is not None:
             return shared(local, sender.protocol)
         if config.servers is not None:
@@ -88,7 +88,7 @@ class Backends:
         return placed_slots(local, sender, config.placement, names, new_choice)
 
     def _choice(self, name: str, config: BackendConfig) -> EndpointChoice:
-        """A choice among endpoints of the backend, by its `balance` and their weights."""
+        """Return a choice among endpoints of the backend, by its `balance` and their weights."""
         clock = self._environment.clock
         loads = self._loads.get(name) or reported_loads(config, clock)
         if loads is not None:
@@ -97,7 +97,7 @@ class Backends:
         return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).max_ejected_share)
 
     def discovery(self) -> Discovery:
-        """Adds and removes endpoints of backends; nothing runs before its `start`."""
+        """Return an object that adds and removes endpoints of backends; it does nothing before its `start`."""
         discovery = Discovery(self._environment.clock, self._environment.host.own_addresses)
         for name, each in self._config.backends.items():
             if each.discovery is not None:
@@ -108,7 +108,7 @@ class Backends:
         return discovery
 
     def served(self) -> dict[str, tuple[Backend, StartedSlots, Wiring, Target]]:
-        """The backends whose servers the gateway starts, with what their fleets need."""
+        """Return the backends with servers that the gateway starts, and the data that it needs to start them."""
         found = {}
         for name, slots in started(self.all).items():
             config, backend = self._config.backends[name], self.all[name]
@@ -134,7 +134,7 @@ class Backends:
 
 
 def _probes(config: BackendConfig, protocol: Protocol) -> Probes | None:
-    """How the backend is probed; None if it is not."""
+    """Return the probes of the backend; None if it has none."""
     keys = config.health
     if keys is None or keys.probe == "none":
         return None

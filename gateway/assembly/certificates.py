@@ -1,5 +1,5 @@
-"""The certificates of listeners, ports and backends: read again when their files change, without a restart and without
-closing connections. A change that cannot be used is logged, and what was read before is kept."""
+"""The certificates of listeners, ports and backends. The gateway reads them again when their files change, without a
+restart and without closing connections. If it cannot use a change, it logs that and keeps using the previous files."""
 
 import asyncio
 import logging
@@ -24,11 +24,11 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 WARNED = (timedelta(days=30), timedelta(days=7), timedelta())
-"""A warning is logged when a certificate has so much time left."""
+"""The gateway logs a warning when this time is left until a certificate expires."""
 
 
 class Material:
-    """The parts of TLS at one place: files, and the context for the next handshake.
+    """The TLS settings of one place: files, and the context for the next handshake.
 
     Raises:
         CertificateError: a file cannot be used.
@@ -37,7 +37,7 @@ class Material:
     def __init__(self, files: TlsFiles, make: Callable[[], ssl.SSLContext]) -> None:
         self.files = files
         self.error: str | None = None
-        """Why the files as they are now are not used; None if they are."""
+        """The reason why the current files are not used; None if they are."""
         self.used_by: tuple[str, ...] = ()
         self._make = make
         self._warned = 0
@@ -46,11 +46,11 @@ class Material:
         self.watched = Watched(found)
 
     def context(self) -> ssl.SSLContext:
-        """For the next handshake."""
+        """Return the context for the next handshake."""
         return self._context
 
     def read_again(self) -> None:
-        """Use the files as they are now, if they can be used."""
+        """Use the current files, if they are valid."""
         self.watched.loaded(look(self.files.paths))
         places = ", ".join(self.used_by)
         try:
@@ -86,7 +86,7 @@ class Material:
 
 
 class Certificates:
-    """All that is in use. Equal settings have one Material, also beyond a reload."""
+    """All TLS settings in use. Equal settings share one Material, also across a reload."""
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._clock = clock
@@ -95,8 +95,8 @@ class Certificates:
     def server(
         self, settings: ListenerTlsConfig, alpn: tuple[str, ...], place: str = ""
     ) -> Callable[[], ssl.SSLContext]:
-        """The context of a listener's next handshake. Of `alpn` the first one that the client offers is agreed on.
-        `place` names the listener until `take_over` does.
+        """Return the context of a listener's next handshake. The first protocol of `alpn` that the client offers is
+        selected. `place` names the listener until `take_over` does.
 
         Raises:
             CertificateError: a file cannot be used.
@@ -107,14 +107,15 @@ class Certificates:
         return material.context
 
     def client(self, settings: BackendTlsConfig, alpn: str = "") -> ClientTls:
-        """TLS towards the endpoints of a backend. Raises as `server`."""
+        """Return the TLS settings for the endpoints of a backend. Raises the same errors as `server`."""
         names = (alpn,) if alpn else ()
         make = partial(client_context, settings.files, verify=settings.verify, alpn=names)
         context = self._material((settings, names), settings.files, make).context
         return ClientTls(context, settings.server_name or "")
 
     def prepare(self, config: Config) -> None:
-        """Read what `config` names and the configuration before did not. Raises as `server`."""
+        """Read the files that `config` names and the previous configuration did not. Raises the same errors as
+        `server`."""
         for _, settings, alpn in _places(config):
             if isinstance(settings, BackendTlsConfig):
                 self.client(settings, *alpn)
@@ -122,7 +123,7 @@ class Certificates:
                 self.server(settings, alpn)
 
     def take_over(self, config: Config) -> None:
-        """`config` is in use now: forget what it does not name."""
+        """Drop files that `config`, the new configuration, does not name."""
         places: dict[Hashable, list[str]] = {}
         for place, settings, alpn in _places(config):
             places.setdefault((settings, alpn), []).append(place)
@@ -132,7 +133,7 @@ class Certificates:
             each.warn(self._clock())
 
     async def watch(self, settings: Callable[[], ReloadConfig]) -> NoReturn:
-        """Read files again when they have changed, if the configuration says so, and warn of certificates that
+        """Read changed files again, if the configuration enables it, and log warnings about certificates that
         expire."""
         while True:
             await asyncio.sleep(settings().interval)
@@ -143,7 +144,7 @@ class Certificates:
                     each.warn(self._clock())
 
     def read_changed(self) -> None:
-        """Read the files again that have changed."""
+        """Read the changed files again."""
         for each in self._materials.values():
             with log_and_continue(f"reading the certificates of {', '.join(each.used_by)} again"):
                 if each.watched.differs(look(each.files.paths)):
@@ -161,24 +162,24 @@ class Certificates:
 
 
 def alpn(*protocols: Protocol) -> tuple[str, ...]:
-    """The ALPN names that both sides announce over TLS, by the transports of the protocols. HTTP/1.1 comes before
-    HTTP/2: most clients of HTTP offer both, and those of gRPC only HTTP/2."""
+    """Return the ALPN names that both sides announce over TLS, by the transports of the protocols. HTTP/1.1 comes
+    before HTTP/2: most HTTP clients offer both, and gRPC clients offer only HTTP/2."""
     names = {registry.transport(protocol.transport).ALPN for protocol in protocols}
     return tuple(sorted(names - {""}, reverse=True))  # http/1.1, h2
 
 
 def port_alpn(port: str = "") -> tuple[str, ...]:
-    """As `alpn`, of a port beside the listeners: HTTP/2 for the scaler, HTTP/1.1 for the others."""
+    """Like `alpn`, for a port that is not a listener: HTTP/2 for the scaler, HTTP/1.1 for the others."""
     return (registry.transport("grpc" if port == "scaler" else "http").ALPN,)
 
 
 def certificate_files(config: Config) -> frozenset[Path]:
-    """The files of all certificates, keys and CAs for TLS."""
+    """Return the files of all certificates, keys and CAs for TLS."""
     return frozenset(path for _, settings, _ in _places(config) for path in settings.files.paths)
 
 
 def _places(config: Config) -> Iterator[tuple[str, ListenerTlsConfig | BackendTlsConfig, tuple[str, ...]]]:
-    """Where TLS is used: the place in the configuration, its settings, and its ALPN."""
+    """Yield the places of TLS: the place in the configuration, its settings, and its ALPN."""
     protocols = spoken(config)
     for listener in config.listeners:
         if listener.tls is not None:

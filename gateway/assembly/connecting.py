@@ -9,8 +9,8 @@ from gateway.transports.tls import ClientTls
 
 
 def parse_address(address: str, protocol: Protocol) -> Hashable:
-    """`address` in the form that is equal for equal addresses of the protocol's transport. Raises ValueError if it is
-    not valid."""
+    """Return `address` in the form that is equal for equal addresses of the protocol's transport. Raise ValueError if
+    it is not valid."""
     parsed: Hashable = registry.transport(protocol.transport).parse_address(address)
     return parsed
 
@@ -24,9 +24,9 @@ def connect(
     *,
     headers: FixedFields = (),
 ) -> Connector:
-    """A Connector to the server at `address`, or if `ip` is not empty at this one of its host's addresses. It sends the
-    `headers` with every message; byte streams have none. Raises ValueError if `address` is not valid for the protocol's
-    transport."""
+    """Return a Connector to the server at `address`, or, if `ip` is not empty, at this IP address of its host. It sends
+    the `headers` with every message; byte streams have no headers. Raise ValueError if `address` is not valid for the
+    protocol's transport."""
     transport = registry.transport(protocol.transport)
     connector: Connector = transport.Connector(
         address,
@@ -41,7 +41,7 @@ def connect(
 
 
 def _framing(carrier: TransportBinding) -> dict[str, object]:
-    """The Connector's arguments that tell where a message ends. Only byte streams need them."""
+    """Return the Connector's arguments about the end of a message. Only byte streams need them."""
     match carrier:
         case StreamForm():
             return {"framing": carrier.framing}

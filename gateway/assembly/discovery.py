@@ -1,4 +1,4 @@
-"""Keeps the endpoints of backends with `discovery` equal to what is found."""
+"""Keeps the endpoints of backends with `discovery` equal to the discovered endpoints."""
 
 import asyncio
 import logging
@@ -20,18 +20,18 @@ from gateway.servers.discovery.source import MOST_ADDRESSES, CheckAddress, Found
 from gateway.servers.discovery.srv import SrvRecords
 
 log = logging.getLogger(__name__)
-_lines = LogLimit(log, lines=60)  # jobs on HPC systems come and go often, and each line says who serves
+_lines = LogLimit(log, lines=60)  # jobs on HPC systems start and end often, and each line names a server
 
 MOST_SHOWN = 10
-"""Endpoints that one log line names."""
+"""Maximum number of endpoints in a log line."""
 
 ParseAddress = Callable[[str], Any]
-"""Makes the place of an address, with `host` and `port`, equal for all ways to write it. Raises ValueError."""
+"""Makes the place of an address, with `host` and `port`, equal for all spellings. Raises ValueError."""
 
 
 class Discovery:
-    """The Watchers of all backends, and where servers register. Nothing runs before `start`. `own_addresses` are the
-    gateway's, which no server has."""
+    """The Watchers of all backends, and the registrations of servers. Nothing runs before `start`. `own_addresses` are
+    the gateway's, which no server can have."""
 
     def __init__(self, clock: Callable[[], float], own_addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class Discovery:
         self._watchers: list[Watcher] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.registrations: dict[str, Registrations] = {}
-        """By the name of the backend; only those that allow it."""
+        """Registrations by the name of the backend; only for backends that allow it."""
 
     def add(
         self, name: str, config: BackendConfig, endpoints: "DiscoveredEndpoints", parse_address: ParseAddress
@@ -66,12 +66,12 @@ class Discovery:
 
     @property
     def is_used(self) -> bool:
-        """Whether a backend has `discovery`."""
+        """True if a backend has `discovery`."""
         return bool(self._watchers or self.registrations)
 
     def inherit(self, other: "Discovery") -> None:
-        """Begin with what `other`, of the configuration before, has found, and with its leases. To be called before
-        `start`."""
+        """Start with the addresses that `other`, of the previous configuration, has found, and with its leases. Call it
+        before `start`."""
         for watcher in self._watchers:
             watcher.inherit(other._watchers)
         self.inherit_leases(other)
@@ -83,12 +83,12 @@ class Discovery:
                 registrations.inherit(other.registrations[name])
 
     async def start(self) -> None:
-        """Look everything up once, then again and again in the background."""
+        """Look everything up once, then periodically in the background."""
         await asyncio.gather(*(watcher.look() for watcher in self._watchers))
         self._tasks = [spawn(watcher.run()) for watcher in self._watchers]
 
     def stop(self) -> None:
-        """Change nothing any more."""
+        """Make no more changes."""
         for task in self._tasks:
             task.cancel()
         for registrations in self.registrations.values():
@@ -96,11 +96,11 @@ class Discovery:
 
 
 class DiscoveredEndpoints:
-    """The endpoints of one backend that were found, by any number of sources: at most MOST_ADDRESSES, of which those
-    that it has already come first. Those that it has from the start stay.
+    """The discovered endpoints of one backend, from any number of sources: at most MOST_ADDRESSES, existing endpoints
+    first. The fixed endpoints stay.
 
-    `endpoint` makes the Endpoint of an address, or returns the one that exists. `release` is called with those that the
-    backend no longer has.
+    `endpoint` makes the Endpoint of an address, or returns the existing one. `release` is called with endpoints that
+    the backend no longer has.
     """
 
     def __init__(
@@ -113,10 +113,10 @@ class DiscoveredEndpoints:
         self._found: dict[int, frozenset[Found]] = {}
         self._used: frozenset[Found] = frozenset()
         self._left_out = False
-        """There are more than MOST_ADDRESSES, and it was told."""
+        """True if there are more than MOST_ADDRESSES, and that was logged."""
 
     def updater(self) -> Callable[[frozenset[Found]], None]:
-        """A function for one source, to be called with all addresses that it knows."""
+        """Return a function for one source, to be called with all addresses that the source knows."""
         number = len(self._found)
         self._found[number] = frozenset()
 
@@ -133,7 +133,7 @@ class DiscoveredEndpoints:
         return update
 
     def _update(self) -> None:
-        """Add and remove endpoints. What is new comes first, so that waiting calls are not left without any."""
+        """Add and remove endpoints. Additions come first, so waiting calls always have an endpoint."""
         found = frozenset().union(*self._found.values())
         addresses = sorted(found, key=lambda each: (each not in self._used, str(each)))[:MOST_ADDRESSES]
         wanted = dict.fromkeys([*self._fixed, *map(self._endpoint, sorted(addresses, key=str))])
@@ -152,7 +152,7 @@ class DiscoveredEndpoints:
             self._release(each)
 
     def _tell_left_out(self, *, are_left_out: bool) -> None:
-        """Log once that there are more addresses than a backend gets."""
+        """Log once that there are more addresses than a backend can have."""
         if are_left_out and not self._left_out:
             text = "backend %r: discovery has found more than %d addresses; those beyond are left out"
             log.warning(text, self._backend.name, MOST_ADDRESSES)
@@ -168,7 +168,7 @@ class DiscoveredEndpoints:
 
 
 def fixed_addresses(addresses: Iterable[str], discovery: DiscoveryConfig | None, parse: ParseAddress) -> list[str]:
-    """The `endpoints` of a backend that never change: all, or with `dns` those without a host name."""
+    """Return the `endpoints` of a backend that never change: all, or, with `dns`, the addresses without a host name."""
     if discovery is None or discovery.dns is None:
         return list(addresses)
     return [address for address in addresses if not _has_name(parse(address))]
@@ -199,10 +199,11 @@ def _has_name(place: Any) -> bool:
 
 
 class EndpointCloser:
-    """Closes endpoints that no backend has any more, each after its last call.
+    """Closes endpoints that no backend uses, after their last calls.
 
-    `endpoints` are all that there are, by their keys; those that are given up are removed from it. `has` says whether a
-    backend has an endpoint. `release` gives up those with some keys, and returns when they are closed, or in use again.
+    `endpoints` are all endpoints, by their keys; released endpoints are removed from it. `has` returns whether a
+    backend has an endpoint. `release` releases the endpoints with some keys, and returns when they are closed, or in
+    use again.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class EndpointCloser:
         self._give_up = release
 
     def release(self, endpoint: Endpoint) -> None:
-        """Close `endpoint` after its last call, unless a backend has it (again) by then."""
+        """Close `endpoint` after its last call, unless a backend uses it again at that time."""
         key = next((key for key, each in self._endpoints.items() if each is endpoint), None)
         if key is not None and not self._has(endpoint):
             del self._endpoints[key]

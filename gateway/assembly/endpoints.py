@@ -1,5 +1,5 @@
-"""The endpoints that several Assemblies share: at a reload the new one takes over those that stay, with their health,
-their calls in flight and their connections."""
+"""The endpoints that several Assemblies share: at a reload, the new Assembly takes over endpoints that stay, with their
+health, their calls in flight and their connections."""
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
@@ -11,19 +11,20 @@ from gateway.core.transport import Connector
 from gateway.routing.endpoint import Endpoint, PassthroughConnector
 
 EndpointKey: TypeAlias = tuple[str, Hashable]
-"""The name of a protocol, and a place that is equal for all ways to write an address."""
+"""The name of a protocol, and a place that is equal for all spellings of an address."""
 
 
 @frozen
 class Replies:
-    """How Connectors read replies: within `limits`, streams as `framing` says, which a form may change."""
+    """The way in which Connectors read responses: within `limits`, and for streams by `framing`, which a form can
+    change."""
 
     limits: Limits
     framing: StreamFraming | None = None
 
 
 class SharedEndpoint:
-    """An endpoint, the number of Assemblies that use it, and how its Connectors read replies."""
+    """An endpoint, the number of Assemblies that use it, and the way in which its Connectors read responses."""
 
     __slots__ = ("endpoint", "replies", "users")
 
@@ -34,13 +35,13 @@ class SharedEndpoint:
 
 
 class SharedEndpoints:
-    """All endpoints in use. One that no Assembly uses any more is closed after its last call."""
+    """All endpoints in use. When the last Assembly releases an endpoint, it is closed after its last call."""
 
     def __init__(self) -> None:
         self._shared: dict[EndpointKey, SharedEndpoint] = {}
 
     def use(self, key: EndpointKey, replies: Replies, make: Callable[[], Endpoint]) -> SharedEndpoint:
-        """The endpoint at this place for one more Assembly; made if there is none."""
+        """Return the endpoint at this place for one more Assembly; make it if it does not exist."""
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = SharedEndpoint(make(), replies)
@@ -48,7 +49,8 @@ class SharedEndpoints:
         return shared
 
     async def release(self, keys: Iterable[EndpointKey]) -> None:
-        """Count one Assembly less for each of these. Returns when those that are not used any more are closed."""
+        """Remove one Assembly from the count of each endpoint. Return when the endpoints without an Assembly are
+        closed."""
         keys = tuple(keys)
         for key in keys:
             self._shared[key].users -= 1
@@ -59,25 +61,25 @@ class SharedEndpoints:
         if shared is None or shared.users:  # another Assembly has closed it already, or uses it
             return
         await shared.endpoint.idle()
-        # A later Assembly may have taken it up again meanwhile, or have closed it.
+        # In the meantime, a later Assembly might use it again, or have closed it.
         if not shared.users and self._shared.get(key) is shared:
             del self._shared[key]
             await shared.endpoint.close()
 
     def addresses(self) -> list[str]:
-        """The addresses of all, including those that are drained."""
+        """Return the addresses of all endpoints, including drained ones."""
         return [shared.endpoint.address for shared in self._shared.values()]
 
     async def close(self) -> None:
-        """Close all at once."""
+        """Close all endpoints immediately."""
         while self._shared:
             _, shared = self._shared.popitem()
             await shared.endpoint.close()
 
 
 class ChangedConnectors:
-    """The Connectors of endpoints that stay and whose replies are read in another way: made with an Assembly, in use
-    from its takeover on."""
+    """The Connectors of endpoints that stay, but whose responses are read in another way: made with an Assembly, and
+    used from its takeover on."""
 
     def __init__(self) -> None:
         self._made: list[tuple[SharedEndpoint, Replies, Connector, Connector | None]] = []
@@ -90,7 +92,7 @@ class ChangedConnectors:
         self._made.append((shared, replies, connector, passthrough))
 
     def take_over(self) -> None:
-        """Use them for every call that begins from now on."""
+        """Use the Connectors for every call that begins from now on."""
         for shared, replies, connector, passthrough in self._made:
             endpoint = shared.endpoint
             self._unused.append(endpoint.connector)
@@ -102,7 +104,7 @@ class ChangedConnectors:
         self._made.clear()
 
     async def close_unused(self) -> None:
-        """Close those that were replaced, and those that were made for an Assembly that never took over."""
+        """Close the replaced Connectors, and Connectors made for an Assembly that never took over."""
         unused, self._unused = self._unused, []
         for _, _, connector, passthrough in self._made:
             unused += [connector, *([passthrough] if passthrough is not None else [])]

@@ -1,4 +1,4 @@
-"""The environment that an Assembly is made in: all that a Config does not say."""
+"""The environment of an Assembly: everything that is not in the Config."""
 
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -16,13 +16,13 @@ from gateway.core.transport import Connector, FixedFields
 from gateway.core.types import ServerInfo
 
 ParseAddress = Callable[[str, Protocol], Hashable]
-"""The place of an endpoint, equal for all ways to write it."""
+"""Returns the place of an endpoint, equal for all spellings."""
 IsReady = Callable[[], bool]
 
 
 class Connect(typing.Protocol):
-    """Makes a Connector to an address, and if `ip` is not empty to this one of its host's IP addresses. It sends the
-    `headers` with every message."""
+    """Makes a Connector to an address, or, if `ip` is not empty, to this IP address of its host. It sends the `headers`
+    with every message."""
 
     def __call__(
         self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
@@ -35,28 +35,28 @@ ConnectOverTls = Callable[[BackendTlsConfig], Connect]
 
 @dataclass(frozen=True)
 class Connections:
-    """The way from addresses to Connectors. Without `over_tls`, backends with `tls` are connected like others."""
+    """The way from addresses to Connectors. Without `over_tls`, backends with `tls` are connected without TLS."""
 
     parse_address: ParseAddress
     connect: Connect
     over_tls: ConnectOverTls | None = None
 
     def of(self, config: BackendConfig) -> Connect:
-        """The Connect for the servers of this backend."""
+        """Return the Connect for the servers of this backend."""
         connect = self.connect
         if config.tls is not None and self.over_tls is not None:
             connect = self.over_tls(config.tls)
         return partial(connect, headers=config.sent_headers) if config.headers else connect
 
     def parser(self, protocol: Protocol) -> Callable[[str], Hashable]:
-        """`parse_address` for one protocol."""
+        """Return `parse_address` for one protocol."""
         return lambda address: self.parse_address(address, protocol)
 
 
 @dataclass(frozen=True)
 class Host:
-    """The process that Assemblies follow each other in. `fleets` are the servers that it starts; None if it starts
-    none. `own_addresses` are those that the gateway has bound."""
+    """The process in which Assemblies replace each other. `fleets` are the servers that it starts, or None.
+    `own_addresses` are the addresses that the gateway has bound."""
 
     shared: SharedEndpoints = field(default_factory=SharedEndpoints)
     part: GatewayPart = WHOLE
@@ -66,8 +66,8 @@ class Host:
 
 @dataclass(frozen=True)
 class Environment:
-    """The protocols and policies that are installed, the clock in seconds, what the gateway says of itself, and whether
-    it is ready. Configurations may have forms as further protocols."""
+    """The installed protocols and policies, the clock in seconds, the gateway's name and version, and its readiness.
+    Configurations can add forms as protocols."""
 
     protocols: Mapping[str, Protocol]
     policies: Mapping[str, PolicyModule]

@@ -1,5 +1,5 @@
-"""`errors: {detail: brief}`: errors without the names and addresses of backends, and without the models that the steps
-of graphs call. The log has the whole texts."""
+"""`errors: {detail: brief}`: errors without the names and addresses of backends, and without the models in the steps of
+graphs. The log has the complete texts."""
 
 import logging
 import re
@@ -16,7 +16,7 @@ from gateway.core.web_replies import REDIRECTS
 log = logging.getLogger(__name__)
 
 UNREACHABLE = "the model's server cannot be reached"
-"""In place of the reason why connecting failed, which can contain host names, ports and certificates."""
+"""Replaces the reason for a failed connection, which can contain host names, ports and certificates."""
 BACKEND = "a model server"
 ADDRESS = "its address"
 
@@ -24,8 +24,8 @@ _Shorten = Callable[[str], str]
 
 
 class ErrorRedaction:
-    """Makes the protocols of listeners with `detail: brief`. `addresses` returns those that discovery found, which can
-    change at any time."""
+    """Makes the protocols of listeners with `detail: brief`. `addresses` returns the addresses that discovery found,
+    which can change at any time."""
 
     def __init__(self, config: Config, addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._config = config
@@ -42,7 +42,7 @@ class ErrorRedaction:
         return self._replace_names(text)
 
     def protocol(self, protocol: Protocol, listener: str) -> Protocol:
-        """`protocol` with brief errors."""
+        """Return `protocol` with brief errors."""
         encode_error, encode_response = protocol.encode_error, protocol.encode_response
 
         def encode_brief_error(error: GatewayError, request: Request | None, message: Message) -> Message:
@@ -88,8 +88,8 @@ class ErrorRedaction:
 
 
 def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
-    """A function that replaces the names of backends (after the word "backend") and their addresses in a text: as they
-    are configured or `found`, and as host and port."""
+    """Return a function that replaces the names of backends (after the word "backend") and their addresses in a text.
+    Addresses are matched in their configured or `found` form, and as host and port."""
     addresses = found | {address for backend in config.backends.values() for address in backend.addresses}
     addresses |= {place for address in addresses for place in _hosts_and_paths(address)}
     alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))
@@ -113,7 +113,7 @@ def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
 
 
 def _steps(text: str) -> str:
-    """The names of the steps that an error begins with: of a graph in a graph there are several."""
+    """Return the names of the steps at the start of an error: there are several for a graph in a graph."""
     found = _STEPS.match(text)
     return "" if found is None else "".join(f"{each}: " for each in _STEP.findall(found[0]))
 
@@ -121,18 +121,19 @@ def _steps(text: str) -> str:
 _STEP = re.compile(r"(step '[A-Za-z_][A-Za-z0-9_-]*') \(model (?:'[^']*'|\"[^\"]*\")\): ")
 _STEPS = re.compile(f"(?:{_STEP.pattern})+")
 _IN_STEP = re.compile(r"\bstep '|: steps\.")
-"""Where an error is about a step of a graph."""
+"""Matches errors about a step of a graph."""
 
 
 def _models_of_steps(config: Config) -> frozenset[str]:
-    """The models that steps call. Clients need not know them, and may have no permission to call them."""
+    """Return the models that steps call. Clients do not need to know them, and might have no permission to call
+    them."""
     steps = (step for graph in config.models.values() for step in graph.steps.values())
     return frozenset(model for step in steps for model in (step.model, *step.fallback)) - config.models.keys()
 
 
 def _hosts_and_paths(address: str) -> set[str]:
-    """The address without its scheme, and without its path too: `host:port`; of a unix socket its path. A bare host
-    name is not among them."""
+    """Return the address without its scheme, and also without its path: `host:port`, or the path of a unix socket. A
+    host name without a port is left out."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

@@ -1,7 +1,7 @@
-"""Forms (JSON over HTTP, described by data) as protocols: the ready ones of the package, and those that a configuration
+"""Forms (JSON over HTTP, described by data) as protocols: the package's built-in forms, and forms that a configuration
 declares.
 
-A form is compiled once for the same text, so that a reload which leaves it unchanged leaves its protocol the same.
+A form is compiled once for the same text, so a reload that leaves it unchanged keeps its protocol.
 """
 
 import json
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from gateway.config.keys import Config
 
 PREFIX = "json:"
-"""The beginning of the names of protocols that are forms."""
+"""The prefix of the names of protocols that are forms."""
 
 
 def form(name: str, document: Mapping[str, Any]) -> Protocol:
-    """The protocol `json:NAME` of a form that is described by `document`, the data of its YAML.
+    """Return the protocol `json:NAME` of a form described by `document`, the data of its YAML.
 
     Raises:
         FormError: the description is wrong; it has the place in the document.
@@ -42,7 +42,7 @@ def _compiled(name: str, document: str) -> Protocol:
 
 
 class WithReadyForms(Mapping[str, Protocol]):
-    """`own` protocols by name, then the ready forms, `json:FORM`, each of which is read when it is asked for."""
+    """`own` protocols by name, then the built-in forms, `json:FORM`, which are read when first needed."""
 
     def __init__(self, own: Mapping[str, Protocol]) -> None:
         self._own = own
@@ -67,17 +67,17 @@ class WithReadyForms(Mapping[str, Protocol]):
 
 
 READY: Mapping[str, Protocol] = WithReadyForms({})
-"""The ready forms alone."""
+"""The built-in forms alone."""
 
 
 def described_form(config: "Config", protocol: str) -> Mapping[str, Any] | None:
-    """The description of the form with a protocol's name `json:FORM`, if `config` declares it."""
+    """Return the description of the form with a protocol's name `json:FORM`, if `config` declares it."""
     declared = config.forms.get(protocol.removeprefix(PREFIX)) if protocol.startswith(PREFIX) else None
     return None if declared is None else declared.document()
 
 
 def tells_readiness(config: "Config", protocol: str) -> bool:
-    """Whether `protocol` is a form that says how its servers tell that they are ready."""
+    """Return True if `protocol` is a form that describes how its servers report readiness."""
     if not protocol.startswith(PREFIX):
         return False
     document = described_form(config, protocol) or files.document(protocol.removeprefix(PREFIX))
@@ -85,13 +85,13 @@ def tells_readiness(config: "Config", protocol: str) -> bool:
 
 
 def declared_forms(config: "Config") -> dict[str, Protocol]:
-    """The protocols of the forms that `config` declares, by their names `json:FORM`."""
+    """Return the protocols of the forms that `config` declares, by their names `json:FORM`."""
     return {PREFIX + name: form(name, each.document()) for name, each in config.forms.items()}
 
 
 def with_forms(protocols: Mapping[str, Protocol], config: "Config") -> dict[str, Protocol]:
-    """`protocols`, with the forms that `config` declares, and the ready ones that it names. Those that are among
-    `protocols` stay."""
+    """Return `protocols`, with the forms that `config` declares, and the built-in forms that it names. Forms that are
+    among `protocols` already stay."""
     declared = declared_forms(config)
     named = {name for each in config.listeners for name in each.protocols}
     named.update(each.protocol for each in config.backends.values())
@@ -102,16 +102,16 @@ def with_forms(protocols: Mapping[str, Protocol], config: "Config") -> dict[str,
 
 
 def spoken(config: "Config") -> dict[str, Protocol]:
-    """All protocols of a configuration: the installed ones, and its forms."""
+    """Return all protocols of a configuration: the installed ones, and its forms."""
     return with_forms(registry.protocols(), config)
 
 
 def known(declared: Mapping[str, Protocol] | None = None) -> Mapping[str, Protocol]:
-    """All protocols that can be named where there is no configuration: the installed ones, `declared` forms by their
-    names `json:FORM`, and every ready form."""
+    """Return all protocols that can be named without a configuration: the installed ones, `declared` forms by their
+    names `json:FORM`, and every built-in form."""
     return WithReadyForms({**registry.protocols(), **(declared or {})})
 
 
 def transports(protocols: Mapping[str, Protocol]) -> dict[str, str]:
-    """The transport of each of `protocols`. No ready form is read for it: all of them are over HTTP."""
+    """Return the transport of each of `protocols`. No built-in form is read for that: all of them use HTTP."""
     return {name: HttpForm.transport if name.startswith(PREFIX) else protocols[name].transport for name in protocols}

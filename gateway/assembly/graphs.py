@@ -1,4 +1,4 @@
-"""Graphs as the rest of the gateway sees them: models of a backend of their own, at the end of a route of their own."""
+"""Graphs for the rest of the gateway: each graph is a model of its own backend, at the end of its own route."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -33,21 +33,21 @@ class GraphRoutes:
             each.name for each in config.routes if all(config.backends[name].safe for name in each.called_backends)
         )
         self.models: dict[str, GraphModel] = {}
-        """By the names of the graphs."""
+        """The models by the names of the graphs."""
         for name, graph in config.models.items():
             calls = StepCalls(select, lambda destination: destination.route in safe, config.limits.calls_per_request)
             self.models[name] = GraphModel(graph, calls, PROCESS_MEMORY.of_client, clock)
         self._signatures = {name: SignatureCache(each, GRAPH_TRAITS, clock) for name, each in self.models.items()}
 
     def forget(self) -> None:
-        """Ask for the signatures of all steps again: a server has recovered, and may have other models."""
+        """Query the signatures of all steps again: a server has recovered, and might have other models."""
         for model in self.models.values():
             model.signatures.forget()
         for signatures in self._signatures.values():
             signatures.drop_all()
 
     def adopt(self, previous: "GraphRoutes") -> None:
-        """After a reload: go on with the counts of steps that are still there."""
+        """After a reload: keep the counts of steps that still exist."""
         for name, model in self.models.items():
             before = previous.models.get(name)
             if before is not None:
@@ -55,7 +55,7 @@ class GraphRoutes:
                 model.calls.counts = kept
 
     def routes(self, clients: Iterable[Protocol]) -> Iterator[Route]:
-        """A Route to each graph, for all of these protocols."""
+        """Yield a Route to each graph, for all of these protocols."""
         by_name = {each.name: each for each in clients}
         for name, model in self.models.items():
             settings = RouteSettings(derivatives=model.graph.keys.derivatives)
@@ -73,7 +73,7 @@ class GraphRoutes:
         return route(Conditions(model=side.name), bridges, destination)
 
     def listed(self, clients: Iterable[Protocol]) -> Iterator[Listed]:
-        """The graphs as they matter for lists of models."""
+        """Yield the graphs in the form for lists of models."""
         protocols = frozenset(each.name for each in clients)
         for name, model in self.models.items():
             signatures = self._signatures[name]

@@ -1,4 +1,4 @@
-"""Requests in flight: how many there are, and the end of the last one."""
+"""Requests in flight: their number, and the end of the last one."""
 
 import asyncio
 
@@ -23,5 +23,5 @@ class RequestsInFlight:
             self._none.set()
 
     async def all_ended(self) -> None:
-        """Return when there is none."""
+        """Return when the number is 0."""
         await self._none.wait()

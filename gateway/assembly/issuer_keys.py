@@ -1,4 +1,4 @@
-"""The public keys of an issuer of tokens: fetched over HTTP or read from a file, kept, and looked up again."""
+"""The public keys of a token issuer: fetched over HTTP or read from a file, stored, and refreshed."""
 
 import asyncio
 import json
@@ -26,22 +26,22 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 FETCH_SECONDS = 5.0
-"""The longest that looking up the keys may take, and that a request waits for it."""
+"""Time limit of a lookup of the keys, and of a request's wait for it, in seconds."""
 
 LEAST_SECONDS = 10.0
-"""Between two lookups: clients can send tokens with unknown keys at will."""
+"""Minimum seconds between two lookups: clients can send any number of tokens with unknown keys."""
 
 MAX_BYTES = 2**20
-"""Bytes of a JWKS or a discovery document."""
+"""Maximum size of a JWKS or a discovery document, in bytes."""
 
 _HEADERS = Headers(((b"accept", b"application/json"),))
 
 
 class IssuerKeys:
-    """The keys of one issuer. Configurations with the same settings use the same keys: a reload disturbs no lookup.
+    """The keys of one issuer. Configurations with the same settings use the same keys: a reload interrupts no lookup.
 
-    They are empty until the first lookup, which begins with the first use. They are looked up again until the last use
-    ends.
+    The keys are empty until the first lookup, which begins with the first use. The class refreshes them until the last
+    use ends.
     """
 
     def __init__(self, config: TokensConfig, clock: Callable[[], float]) -> None:
@@ -51,18 +51,18 @@ class IssuerKeys:
         self._looked_at = -LEAST_SECONDS
         self._lookup: asyncio.Task[None] | None = None
         self._uses: dict[object, Callable[[], None]] = {}
-        """Who uses the keys, and what is called when they have changed."""
+        """The users of the keys, and the functions to call when the keys have changed."""
         self._refreshing: asyncio.Task[None] | None = None
         self._lines = LogLimit(log)
 
     def begin_use(self, user: object, changed: Callable[[], None]) -> None:
-        """Look the keys up again and again from now on, and call `changed` when they have changed."""
+        """Refresh the keys from now on, and call `changed` when they have changed."""
         self._uses[user] = changed
         if self._refreshing is None:
             self._refreshing = spawn(self._refresh())
 
     def end_use(self, user: object) -> None:
-        """`user`, which need not have begun, uses the keys no more."""
+        """End the use by `user`, if it has begun."""
         self._uses.pop(user, None)
         if self._uses:
             return
@@ -77,7 +77,7 @@ class IssuerKeys:
             await asyncio.sleep(self.config.refresh if self.keys else min(self.config.refresh, LEAST_SECONDS))
 
     def lookup(self) -> "asyncio.Task[None] | None":
-        """A lookup that is under way, or that is begun now; None if the last one was a short time ago."""
+        """Return a running lookup, or start one; None if the last lookup was a short time ago."""
         if self._lookup is None and self._clock() - self._looked_at < LEAST_SECONDS:
             return None
         return self._begin_lookup()
@@ -116,7 +116,7 @@ class IssuerKeys:
                 self._lookup = None
 
     def _failed(self, text: str) -> None:
-        kept = "those from before are kept" if self.keys else "no token can be verified"
+        kept = "the previous keys are kept" if self.keys else "no token can be verified"
         issuer = self.config.issuer
         self._lines.write("failed", logging.WARNING, "issuer %s: its keys were not read, %s: %s", issuer, kept, text)
 
@@ -129,7 +129,7 @@ class IssuerKeys:
         return await self._fetch(place)
 
     async def _discovered(self) -> str:
-        """The URL of the JWKS, by OpenID Connect Discovery 1.0, section 4."""
+        """Return the URL of the JWKS, by OpenID Connect Discovery 1.0, section 4."""
         issuer = self.config.issuer
         content = await self._fetch(issuer.rstrip("/") + "/.well-known/openid-configuration")
         try:
@@ -137,7 +137,7 @@ class IssuerKeys:
         except (ValueError, RecursionError):
             raise KeySetError("its openid-configuration is not JSON") from None
         document = document if isinstance(document, dict) else {}
-        # section 4.3: the issuer MUST be the one that was asked
+        # section 4.3: the issuer MUST be the one that was queried
         if document.get("issuer") != issuer:
             raise KeySetError("its openid-configuration is of another issuer")
         place = document.get("jwks_uri")

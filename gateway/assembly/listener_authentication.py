@@ -1,7 +1,7 @@
-"""Joins credentials to listeners: who a client is, is found out before its message is decoded.
+"""Listener authentication: the gateway authenticates a client before it decodes the client's message.
 
-The file of keys is read again when it changes; the keys of an issuer are looked up beside requests. At a reload what is
-the same is taken over.
+The gateway reads a changed file of keys again, and fetches the keys of an issuer outside of requests. A reload keeps
+everything that is unchanged.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _lines = LogLimit(log)
 
 
 class Access:
-    """Who may do what in one configuration. `previous` is what the configuration before had."""
+    """The permissions of one configuration. `previous` belongs to the previous configuration."""
 
     def __init__(self, config: Config, clock: Callable[[], float], previous: "Access | None" = None) -> None:
         auth = config.auth
@@ -56,7 +56,7 @@ class Access:
         self._use_keys()
 
     def authenticator(self, config: ListenerAuthConfig | AdminAuthConfig | HealthAuthConfig) -> Authenticator:
-        """Finds out who the clients of a listener, of the status API, or of the health port are."""
+        """Return the Authenticator for clients of a listener, of the status API, or of the health port."""
         ways = config.accept or self._ways
         anonymous = config.anonymous if isinstance(config, ListenerAuthConfig) else None
         return Authenticator(
@@ -65,17 +65,17 @@ class Access:
         )  # fmt: skip
 
     def begin(self) -> None:
-        """Keep keys up to date. What is taken over from the configuration before goes on if this is called before its
-        `end`."""
+        """Keep keys up to date. Call it before the `end` of the previous configuration to keep the keys that both
+        use."""
         for issuer in self.issuers.values():
             issuer.begin_use(self, self.credentials.changed)
         if self.file is not None:
             self.file.begin_use(self, self._interval, self._use_keys)
-            if self.file.keys is not self._keys:  # they were read again since this was made
+            if self.file.keys is not self._keys:  # they were read again since this object was made
                 self._use_keys()
 
     def end(self) -> None:
-        """Keep keys up to date no more; without effect if `begin` was not called."""
+        """Stop keeping keys up to date; without effect if `begin` was not called."""
         for issuer in self.issuers.values():
             issuer.end_use(self)
         if self.file is not None:
@@ -92,10 +92,10 @@ class Access:
                 log.warning("keys of principals that have no permissions in `principals`: %s", shown)
 
     async def wait_for_keys(self, name: str) -> None:
-        """Return when the keys of this issuer have been looked up.
+        """Return when the keys of this issuer have been fetched.
 
         Raises:
-            GatewayError: UNAUTHENTICATED, they were looked up a short time ago; UNAVAILABLE, they are not known.
+            GatewayError: UNAUTHENTICATED, they were fetched a short time ago; UNAVAILABLE, they are unknown.
         """
         issuer = self.issuers[name]
         lookup = issuer.lookup()
@@ -108,13 +108,13 @@ class Access:
 
 
 def keys_not_known() -> GatewayError:
-    """The error for tokens while the keys of their issuer are not known."""
+    """Return the error for tokens while the keys of their issuer are unknown."""
     text = "the keys of the tokens' issuer are not known yet; try again later"
     return refusal(Reason.NOT_READY, text, retry_after=1.0)
 
 
 def unknown_key() -> GatewayError:
-    """The error for a token that is signed by a key that the issuer does not have."""
+    """Return the error for a token that is signed by a key that the issuer does not have."""
     return refusal(Reason.UNAUTHENTICATED, "the token is not accepted: its issuer has no such key")
 
 
@@ -169,7 +169,7 @@ class ListenerAuthentication:
         self._authenticator = authenticator
 
     def exchanges(self, inner: Exchanges) -> Exchanges:
-        """`inner`, for clients that it knows; but for streams, of which `refused` looks at each message."""
+        """Return `inner` for authenticated clients. For streams, `refused` checks each message instead."""
 
         def answered(message: Message, protocol: Protocol) -> EventualReply:
             try:
@@ -187,8 +187,8 @@ class ListenerAuthentication:
         return replace(inner, exchange=answered, refuse=refuse, admit=self._admit)
 
     async def refused(self, message: Message, protocol: Protocol) -> Message | None:
-        """The reply to a message of a client that it does not know; None if it does. A token whose key is unknown waits
-        until the issuer's keys were looked up."""
+        """Return the response to a message of an unauthenticated client; None if the client is authenticated. A message
+        with a token whose key is unknown waits until the issuer's keys have been fetched."""
         try:
             try:
                 self._identify(message, protocol)
@@ -203,11 +203,11 @@ class ListenerAuthentication:
 
     @property
     def key_header(self) -> bytes:
-        """The name of the header that holds a key, beside Authorization."""
+        """Return the name of the header for a key, in addition to Authorization."""
         return self._access.credentials.header
 
     def principal(self, headers: Headers) -> Principal:
-        """Who a client with these headers and without a certificate is.
+        """Return the principal of a client with these headers and without a certificate.
 
         Raises:
             GatewayError: UNAUTHENTICATED.
@@ -244,7 +244,8 @@ class ListenerAuthentication:
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """The reply for an error of the listener itself; over HTTP one with status 401 says what is expected."""
+    """Return the response for an error of the listener itself; over HTTP, a response with status 401 names the expected
+    credentials."""
     reply = exchange.refuse(error, protocol, message)
     if error.status is Status.UNAUTHENTICATED and isinstance(protocol.carrier, HttpForm):
         return replace(reply, headers=Headers((*reply.headers.raw, CHALLENGE)))

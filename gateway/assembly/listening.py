@@ -1,4 +1,4 @@
-"""Listeners: starting one at an address, and the error for an address that cannot be bound."""
+"""Listeners: the start of a listener at an address, and the error for an address that cannot be bound."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ class BindError(Exception):
 async def listen(
     settings: ListenerSettings, rows: Sequence[tuple[Protocol, str]], exchanges: Exchanges, address: Address
 ) -> Listener:
-    """Start a Listener. `rows` has each protocol with the path prefix it is served below; those of several transports
-    share the address."""
+    """Start a Listener. `rows` has each protocol with its path prefix; protocols of several transports share the
+    address."""
     listener: Listener
     if len(parts(rows)) == 1:
         listener = registry.transport(rows[0][0].transport).Listener(settings, rows, exchanges)
@@ -39,7 +39,7 @@ def shared(
     exchanges: Exchanges,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
 ) -> SharedListener:
-    """A Listener for protocols of several transports, not started."""
+    """Return a Listener for protocols of several transports, not started."""
     connections, own = ListenerConnections.of(settings), parts(rows)
     inner = settings_of_parts(settings, own)
     options = {"timeouts": timeouts, "connections": connections}
@@ -51,7 +51,7 @@ def shared(
 
 
 def exchanges(settings: ListenerSettings, select: Select) -> Exchanges:
-    """The Exchanges of a Listener whose requests always go to the Destinations that `select` finds."""
+    """Return the Exchanges of a Listener whose requests always go to the Destinations that `select` finds."""
     return Exchanges(
         lambda message, protocol: answer(message, protocol, settings, select),
         lambda messages, protocol: answer_stream(messages, protocol, settings, select),

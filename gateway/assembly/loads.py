@@ -1,4 +1,4 @@
-"""How the loads of a backend's servers are read, for `balance: least_load`."""
+"""Readers of the loads of a backend's servers, for `balance: least_load`."""
 
 import typing
 from collections.abc import Callable
@@ -22,22 +22,23 @@ class LoadReading(typing.Protocol):
     """Reads the loads of one backend's servers."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
 
     def cancel(self) -> None:
-        """Read no more."""
+        """Stop reading."""
 
     async def stop(self) -> None:
-        """As `cancel`, and return when nothing of it is left."""
+        """Like `cancel`, and return when all its tasks have ended."""
 
 
 def reported_loads(config: BackendConfig, clock: Callable[[], float]) -> ReportedLoads | None:
-    """The loads that the strategy of a backend compares; None if it compares none."""
+    """Return the loads that the strategy of a backend compares, or None."""
     return ReportedLoads((config.load or DEFAULT_LOAD).stale, clock) if config.balance == LEAST_LOAD else None
 
 
 def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
-    """The headers of each request to the backend's servers that ask for a load report. gRPC servers send it unasked."""
+    """Return the headers that request a load report, for every request to the backend's servers. gRPC servers send the
+    report without a request."""
     is_asked = config.balance == LEAST_LOAD and config.load is not None and config.load.kind == "orca"
     return (orca.REQUEST_HEADER,) if is_asked and protocol.transport == "http" else ()
 
@@ -45,7 +46,7 @@ def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes,
 def load_reading(
     backend: Backend, config: BackendConfig, loads: ReportedLoads, clock: Callable[[], float]
 ) -> LoadReading:
-    """The reading of the loads of `backend` into `loads`."""
+    """Return a reader of the loads of `backend` into `loads`."""
     load = config.load or DEFAULT_LOAD
     if load.kind == "orca":
         over_grpc = backend.protocol.transport == "grpc"
@@ -63,7 +64,7 @@ def load_reading(
 
 
 def page_at(url: str) -> Page:
-    """The page at `url`. Raises ValueError if that is no URL."""
+    """Return the page at `url`. Raise ValueError if it is not a URL."""
     parts = urlsplit(url)
     connector = registry.transport("http").Connector(
         f"{parts.scheme}://{parts.netloc}", connection_per_call=False, limits=Limits(message=MOST_BYTES)
@@ -72,14 +73,13 @@ def page_at(url: str) -> Page:
 
 
 def url_of(pattern: str, endpoint: str) -> str:
-    """The URL of the page of the server at the address `endpoint`."""
+    """Return the URL of the page of the server at the address `endpoint`."""
     host, port = _host_and_port(endpoint)
     return pattern.replace(HOST, host).replace(PORT, port)
 
 
 def _host_and_port(address: str) -> tuple[str, str]:
-    """The host, in brackets if it is an IPv6 address, and the port; a unix socket has none of this machine's names but
-    `localhost`."""
+    """Return the host, in brackets if it is an IPv6 address, and the port; `localhost` for a unix socket."""
     if address.startswith("unix:"):
         return "localhost", ""
     parts = urlsplit(address if "://" in address else f"//{address}")

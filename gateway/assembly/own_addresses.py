@@ -1,4 +1,4 @@
-"""The gateway's own addresses: no server that comes by itself may have one of them."""
+"""The gateway's own addresses: no server found by discovery can have one of them."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
 
 
 async def resolved(host: str) -> frozenset[Ip]:
-    """The addresses that a host name has now; none if the resolver knows none within RESOLVING_SECONDS."""
+    """Return the current addresses of a host name; empty if the resolver finds none within RESOLVING_SECONDS."""
     try:
         async with asyncio.timeout(RESOLVING_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -24,9 +24,9 @@ async def resolved(host: str) -> frozenset[Ip]:
 
 
 def why_own(place: Any, own: Iterable[str], named: frozenset[Ip] = frozenset()) -> str:
-    """Why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself; empty if it is not.
-    `own` are the addresses that it has bound, and `named` those that the place's host name is known to have. Other
-    names than those of this machine are not looked up."""
+    """Return why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself; empty if it is
+    not. `own` are the addresses that the gateway has bound, and `named` the known addresses of the place's host name.
+    Only names of this machine are looked up."""
     for address in own:
         if _is_at(place, address, named):
             return f"it is the gateway's own address {address}"
@@ -48,8 +48,8 @@ def _is_at(place: Any, own: str, named: frozenset[Ip]) -> bool:
 
 
 def _named(host: str) -> frozenset[Ip]:
-    """The addresses of this machine that a host stands for; any other name stands for none. Connections to 0.0.0.0
-    and :: go to loopback."""
+    """Return the addresses of this machine for a host; empty for any other name. Connections to 0.0.0.0 and :: go to
+    loopback."""
     if host.rstrip(".").lower() in ("localhost", socket.gethostname().lower()):
         return LOOPBACK
     try:
@@ -61,7 +61,7 @@ def _named(host: str) -> frozenset[Ip]:
 
 
 def _plain(text: str) -> Ip:
-    """An address that the C library has written, as connections to it go."""
+    """Return an address that the C library has written, in the form that connections use."""
     found = ip_address(text)
     if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
@@ -69,7 +69,7 @@ def _plain(text: str) -> Ip:
 
 
 def _is_local(address: Ip) -> bool:
-    """Whether this machine has the address: nothing else can be bound."""
+    """Return True if this machine has the address: only its own addresses can be bound."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

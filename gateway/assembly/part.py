@@ -1,5 +1,5 @@
-"""Which part of a gateway a process is. With one worker the process is the whole gateway. With several, one process
-owns the backends' state and serves the ports beside the listeners, and each worker serves the listeners."""
+"""The part of a gateway that a process runs. With one worker, the process is the complete gateway. With several, one
+process owns the backends' state and serves the ports that are not listeners, and each worker serves the listeners."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from gateway.routing.slots import LocalSlots, Slots
 
 @frozen
 class ProcessLoad:
-    """The load of processes: the bytes of message bodies, and the seconds by which an event loop was late at most."""
+    """The load of processes: the bytes of message bodies, and the maximum delay of an event loop in seconds."""
 
     memory: int
     lag: float
@@ -30,42 +30,43 @@ class GatewayPart:
     serves: bool = True
     """It binds the listeners."""
     has_references: bool = True
-    """It runs the reference servers of the configuration."""
+    """It runs the sample servers of the configuration (`reference`)."""
     has_ports: bool = True
     """It binds the health port and the status API."""
     probes: bool = True
     """It probes the endpoints of backends."""
     slots: Callable[[LocalSlots, Protocol], Slots] | None = None
-    """Makes the Slots of a backend of this protocol that another part gives, of what this process knows of its
-    endpoints; None: this part gives them."""
+    """Makes the Slots of a backend of this protocol that another part controls, from local data about its endpoints;
+    None: this part controls them."""
     endpoint: Callable[..., Endpoint] = Endpoint
     """Makes the endpoints, with the arguments of the class."""
     prepare: Callable[[Any], None] | None = None
-    """Called with each Assembly that is made."""
+    """Called with each new Assembly."""
     is_ready: Callable[[], bool] = _always
-    """Whether the other parts are ready."""
+    """Returns True if the other parts are ready."""
     gather: Callable[[], Awaitable[None]] | None = None
-    """Fetches what the other parts have counted, before somebody is told."""
+    """Fetches the counts of the other parts before they are reported."""
     load: Callable[[], ProcessLoad] | None = None
     """The load of all processes together; None: of this one."""
     workers: Callable[[], tuple[int, int]] | None = None
-    """How many workers run, and how often one was started again."""
+    """The number of running workers, and the number of restarts."""
     process: Any = None
-    """A Collector of Prometheus in place of that for this process."""
+    """A Prometheus Collector instead of the one for this process."""
     policies: Callable[[], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
     """Place, name and state of the policies of the other parts."""
     principal_states: Callable[[str], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
-    """Place, policy, and what it keeps about one principal, of the policies whose state all parts share."""
+    """Place, policy, and the state of one principal, of the policies whose state all parts share."""
     policy_numbers: Callable[[], Numbers] | None = None
     """The numbers of the policies' metrics, with the counts of processes that have ended."""
     clear_caches: Callable[[str], Awaitable[None]] | None = None
-    """Lets the caches of the other parts forget their answers: those at this place, or all if it is empty."""
+    """Clears the caches of the other parts: the caches at this place, or all if it is empty."""
     tell_drained: Callable[[], Awaitable[None]] | None = None
-    """Has the other parts send no more calls to the endpoints that this part has drained, and calls again to others."""
+    """Makes the other parts send no more calls to the endpoints that this part has drained, and send calls again to
+    other endpoints."""
     has_calls: Callable[[str, str], Awaitable[bool]] | None = None
-    """Whether one of the other parts has calls in flight to the endpoint with this protocol and address."""
+    """Returns True if one of the other parts has calls in flight to the endpoint with this protocol and address."""
     shedding: Callable[[], Any] | None = None
-    """Refuses work for the other parts, as a Shedding; None: this process does."""
+    """Refuses work for the other parts, like a Shedding; None: this process does."""
 
 
 WHOLE = GatewayPart()

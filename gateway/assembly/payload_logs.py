@@ -1,5 +1,5 @@
-"""The payload logs of a gateway: one for each setting of `log.payloads` that requests in flight began with; and which
-calls of an Assembly they have."""
+"""The payload logs of a gateway: one for each setting of `log.payloads` that requests in flight began with; and the
+calls of an Assembly that they contain."""
 
 from collections.abc import Callable, Sequence
 from random import random
@@ -31,23 +31,23 @@ from gateway.observing.payload_log.queue import EntryQueue, PayloadLogCounts, Si
 from gateway.observing.payload_log.receiver import EventReceiver, PayloadReceiver
 
 SECONDS_FOR_LAST_ENTRIES = 5.0
-"""How long the file or the receiver has for what is left when a payload log ends."""
+"""Seconds that the file or the receiver has for the remaining entries when a payload log ends."""
 _LONGEST_ANSWER = Limits(message=2**20)
-"""Nothing in the answers of a receiver is used."""
+"""The gateway ignores the content of a receiver's responses."""
 
 
 class PayloadLogs:
-    """Payload logs by their settings. `counts`: those of all of them together."""
+    """Payload logs by their settings. `counts`: the counts of all logs together."""
 
     def __init__(self, certificates: Certificates) -> None:
         self.counts = PayloadLogCounts()
         self._certificates = certificates
         self._logs: list[tuple[PayloadLogConfig, PayloadLog]] = []
         self._closing: list[PayloadLog] = []
-        """Those that no configuration uses any more, and that are not closed yet."""
+        """Logs that no configuration uses, and that are not closed yet."""
 
     def get(self, config: PayloadLogConfig | None) -> PayloadLog | None:
-        """The payload log with these settings, which is begun if it is not yet; None if there is to be none.
+        """Return the payload log with these settings, and start it if necessary; None if the settings disable it.
 
         Raises:
             OSError: its file cannot be opened.
@@ -79,12 +79,12 @@ class PayloadLogs:
         return connector
 
     def reopen(self) -> None:
-        """Open files again, which a program that rotates logs may have renamed."""
+        """Open files again, because a program that rotates logs might have renamed them."""
         for _, each in self._logs:
             each.queue.reopen()
 
     async def close(self, kept: PayloadLogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
-        """Close all but the one with the settings `kept`; what waits has so many seconds to be taken."""
+        """Close all logs except the log with the settings `kept`; waiting entries have `seconds` to be written."""
         self._closing += [each for config, each in self._logs if config != kept]
         self._logs = [(config, each) for config, each in self._logs if config == kept]
         closing = list(self._closing)
@@ -94,11 +94,11 @@ class PayloadLogs:
 
 
 LogCalls: TypeAlias = Callable[[Select, Assembly], Select]
-"""Makes the Select of an Assembly one by which calls are logged."""
+"""Makes the Select of an Assembly one that logs calls."""
 
 
 def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembly) -> Select:
-    """`select`, by which a share of the calls on the routes that `config` names goes to `log`."""
+    """Return `select` with logging: a share of the calls on the routes that `config` names goes to `log`."""
     share, logged = log.share, _logged_routes(config)
     names: dict[str, TensorNames] = {}
     """By the names of routes."""
@@ -118,7 +118,7 @@ def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembl
 
 
 def _logged_routes(config: Config) -> frozenset[str] | None:
-    """The names of the routes that are logged, those to graphs among them; None for all."""
+    """Return the names of the logged routes, including routes to graphs; None for all."""
     settings = config.log.payloads
     if settings is None or settings.routes is None:
         return None
@@ -127,7 +127,7 @@ def _logged_routes(config: Config) -> frozenset[str] | None:
 
 def _names(destination: Destination, assembly: Assembly) -> TensorNames:
     settings = destination.translate
-    if not isinstance(settings, RouteSettings):  # a graph, whose names are those of its clients
+    if not isinstance(settings, RouteSettings):  # a graph, which has the clients' names
         return TensorNames()
     rename = settings.rename
     find = _RouteTensors(settings, assembly.backend_sides[destination.backend])
@@ -142,7 +142,7 @@ def _others(renamings: Sequence[Renaming]) -> OtherNames:
 
 
 class _RouteTensors:
-    """Finds the tensors of a route's models, as its Bridge knows them (`bridge.names`)."""
+    """Finds the tensors of a route's models, with the names that its Bridge uses (`bridge.names`)."""
 
     def __init__(self, settings: RouteSettings, backend: BackendSide) -> None:
         self._settings = settings
@@ -150,7 +150,7 @@ class _RouteTensors:
         self._signatures = RouteSignatures(self._rewrite)
 
     async def __call__(self, request: Request) -> KnownTensors:
-        """The tensors of the model that `request` names."""
+        """Return the tensors of the model that `request` names."""
         settings = self._settings
         signature = await self._signatures.model(self._rewrite.key(request))
         inputs, outputs = inputs_of(signature, settings), all_outputs(signature, settings)

@@ -1,4 +1,4 @@
-"""The placed backends of a Config: what each needs to know which of its servers has which model."""
+"""The placed backends of a Config: the data that they need about the models of their servers."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ from gateway.routing.sending import Sender
 from gateway.routing.slots import LocalSlots
 
 FIRST_SECONDS = 5.0
-"""How long a start or a reload waits for the servers of placed backends to tell what they have."""
+"""Seconds that a start or a reload waits for the servers of placed backends to report their models."""
 
 
 class Placed:
@@ -36,8 +36,8 @@ class Placed:
         self._is_started = False
 
     async def first_round(self, before: "Placed | None" = None) -> None:
-        """Ask all servers what they have, and wait some seconds for the answers. Those that a backend of the same name
-        `before` has asked are not asked again."""
+        """Query all servers for their models, and wait some seconds for the responses. Servers that the backend of the
+        same name in `before` has queried are not queried again."""
         asking = []
         for name, each in self.all.items():
             earlier = None if before is None else before.all.get(name)
@@ -47,20 +47,20 @@ class Placed:
             await asyncio.wait(asking, timeout=FIRST_SECONDS)
 
     def start(self) -> None:
-        """Keep up to date what is known of the servers, and load what is asked for."""
+        """Keep the data about the servers up to date, and load requested models."""
         self._is_started = True
         for each in self.all.values():
             each.start()
 
     def stop(self) -> None:
-        """End the background tasks. Nothing happens the second time: another Assembly may have taken over since."""
+        """Stop the background tasks. A second call does nothing: another Assembly might have taken over."""
         if self._is_started:
             self._is_started = False
             for each in self.all.values():
                 each.stop()
 
     async def close(self) -> None:
-        """Give up the loads that run: the gateway ends."""
+        """Cancel the running loads: the gateway stops."""
         for each in self.all.values():
             if each.loader is not None:
                 await each.loader.close()
@@ -73,8 +73,8 @@ def placed_slots(
     names: Iterable[str],
     new_choice: Callable[[], EndpointChoice],
 ) -> PlacedSlots:
-    """The slots of a placed backend, with its table and what keeps that up to date. `names` are the models that routes
-    name."""
+    """Return the slots of a placed backend, with its table and the task that refreshes it. `names` are the models that
+    routes name."""
     protocol, clock = sender.protocol, local.clock
     inventory = Inventory(protocol, sender.target_of, tuple(names))
     placements = Placements(local.name, new_choice, clock)
@@ -91,7 +91,7 @@ def placed_slots(
 
 
 def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
-    """How gateways agree who loads a model."""
+    """Return how gateways coordinate the loading of models."""
     if keys is None:
         return LocalCoordinator()
     from redis.asyncio import Redis
@@ -101,7 +101,7 @@ def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
 
 
 def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
-    """How models are loaded. A copy takes `max_in_flight` calls, if that limits them."""
+    """Return the settings for loading models. A copy takes `max_in_flight` calls, if that limits them."""
     settings = LoadSettings(
         keys.max_models, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle,
         timeout=keys.timeout, pinned=keys.pinned, min_stay=keys.min_stay, share=keys.share,
@@ -110,7 +110,7 @@ def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
 
 
 def named_models(config: Config, backend: str) -> list[str]:
-    """The models of a backend that routes name exactly, as the backend names them."""
+    """Return the models of a backend that routes name exactly, by the backend's names."""
     routes = [each for each in config.routes if backend in each.backends]
     found = (model for each in routes if isinstance(model := rewritten(each) or each.match.model, str))
     return list(dict.fromkeys(model for model in found if not wildcards(model)))

@@ -29,33 +29,33 @@ class Policing:
         self.of_backends = {name: self._of_backend(name) for name in config.backends}
         """The context of each backend's policies."""
         self.states = list(self._states())
-        """Of each policy that keeps a state: where it stands (a route's name, or `backends.NAME`), the policy's name,
-        and the state."""
+        """For each policy with a state: its place (a route's name, or `backends.NAME`), the policy's name, and the
+        state."""
 
     def around(self, handler: Handler, policies: Sequence[PolicyConfig], context: PolicyContext) -> Handler:
-        """`handler` within these policies, the first one outermost."""
+        """Return `handler` within these policies, the first one outermost."""
         return with_policies(handler, policies, self._environment.policies, context)
 
     def around_stream(
         self, handler: StreamHandler, policies: Sequence[PolicyConfig], context: PolicyContext
     ) -> StreamHandler:
-        """As `around`, for streams."""
+        """Like `around`, for streams."""
         return stream_with_policies(handler, policies, self._environment.policies, context)
 
     def of_route(self, config: RouteConfig) -> PolicyContext:
-        """The context of a route's policies. Its calls may be repeated if every backend that may get them allows it."""
+        """Return the context of a route's policies. Its calls can be repeated if every possible backend allows it."""
         name, safe = config.main_backend, all(self._config.backends[each].safe for each in config.called_backends)
         names = [name, *(each for each in config.called_backends if each != name)]
         reach = replace(reach_of_messages(self._config, names, self._environment.protocols), is_unfitted=True)
         return self._context(f"the route to backend {name!r}", names, safe, reach)
 
     def _of_backend(self, name: str) -> PolicyContext:
-        """The context of policies around calls to the backend `name`."""
+        """Return the context of policies around calls to the backend `name`."""
         reach = reach_of_messages(self._config, [name], self._environment.protocols)
         return self._context(f"backend {name!r}", [name], self._config.backends[name].safe, reach)
 
     def _context(self, owner: str, names: Sequence[str], safe: bool, reach: MessageReach) -> PolicyContext:
-        """The context of policies around calls to these backends, of which the first gets most."""
+        """Return the context of policies around calls to these backends; the first one gets most calls."""
         backends = [self._backends[name] for name in names]
 
         def on_new_models(watcher: Callable[[], None]) -> None:
@@ -79,7 +79,8 @@ class Policing:
                 yield place, name, state
 
     def adopt(self, previous: "Policing") -> None:
-        """After a reload: give each state what the state of the same policy at the same place had counted and kept."""
+        """After a reload: give each state the counts and data of the previous state of the same policy at the same
+        place."""
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
                 if place_before == place and type(before) is type(state):
@@ -87,8 +88,8 @@ class Policing:
                     state.take_over(before, is_unchanged=is_unchanged)
 
     def _place_config(self, place: str) -> object:
-        """The configuration that answers at the place of a list of policies depend on: the backend's configuration, or
-        the route's with those of its backends; with the forms that the backends speak."""
+        """Return the configuration that the responses at the place of a list of policies depend on: the configuration
+        of the backend, or of the route and its backends; with the forms that the backends use."""
         route = self._routes.get(place)
         if route is None:
             return self._backend_config(place.removeprefix(OF_BACKENDS))
@@ -100,9 +101,9 @@ class Policing:
 
     @property
     def caches(self) -> list[tuple[str, PolicyState]]:
-        """The places and states of all policies that keep answers."""
+        """Return the places and states of all policies that store responses."""
         return [(place, state) for place, _, state in self.states if state.keeps_answers]
 
     async def close(self, seconds: float) -> None:
-        """End what policies keep open; calls that they make beside requests have `seconds` to end."""
+        """Close the policies' connections; calls that they make outside of requests have `seconds` to end."""
         await all_surviving("closing a policy", (state.close(seconds) for _, _, state in self.states))

@@ -14,7 +14,7 @@ from gateway.servers.discovery.source import Found
 
 
 class EndpointPool:
-    """Endpoints by their places. `is_used` says whether a backend has an endpoint."""
+    """Endpoints by their places. `is_used` returns whether a backend has an endpoint."""
 
     def __init__(self, config: Config, environment: Environment, is_used: Callable[[Endpoint], bool]) -> None:
         self._connections, self._clock = environment.connections, environment.clock
@@ -27,10 +27,10 @@ class EndpointPool:
         self.weights: dict[str, dict[Hashable, float]] = {
             name: {at.address: at.weight for at in each.endpoints} for name, each in config.backends.items()
         }
-        """For each backend the weights of its endpoints, and of its addresses as they are written."""
+        """For each backend, the weights of its endpoints, and of its addresses in their written form."""
 
     def endpoint(self, found: Found, name: str, protocol: Protocol, config: BackendConfig) -> Endpoint:
-        """The Endpoint at this place, shared by all backends of the protocol that name it."""
+        """Return the Endpoint at this place, shared by all backends of the protocol that name it."""
         place = self._connections.parse_address(found.address, protocol)
         own = (found.ip, config.tls, config.sent_headers)
         key = protocol.name, (place, *own) if any(own) else place
@@ -63,7 +63,7 @@ class EndpointPool:
         return endpoint
 
     def release(self, name: str, endpoint: Endpoint) -> None:
-        """Close an endpoint that the backend `name` no longer has, unless another one has it."""
+        """Close an endpoint that the backend `name` no longer has, unless another backend has it."""
         self.weights[name].pop(endpoint, None)
         self._closer.release(endpoint)
 
@@ -76,14 +76,14 @@ class EndpointPool:
         await self._changed_connectors.close_unused()
 
     async def close(self) -> None:
-        """Leave all endpoints, and return when those that no other Assembly uses are closed."""
+        """Release all endpoints, and return when endpoints that no other Assembly uses are closed."""
         keys = tuple(self.endpoints)
-        self.endpoints.clear()  # whoever removes one later does not give it up again
+        self.endpoints.clear()  # a later removal does not release an endpoint again
         await self._shared.release(keys)
 
 
 def ejection(config: BackendConfig) -> Ejection:
-    """When endpoints of the backend are left out because of failures."""
+    """Return the rules for ejecting endpoints of the backend because of failures."""
     if config.health is None:
         return Ejection()
     keys = config.health.ejection

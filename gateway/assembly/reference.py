@@ -1,4 +1,4 @@
-"""A reference server: Python models served to clients of one protocol."""
+"""A sample server: Python models served to clients of one protocol (`reference`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -29,10 +29,10 @@ from gateway.routing.readiness import Readiness
 from gateway.routing.router import Router
 
 REFERENCE = "reference"
-"""The name of a reference server's listener and backend."""
+"""The name of a sample server's listener and backend."""
 
 IN_PROCESS = Traits(wire=Wire(derivatives=True, streams=True), models=Models(versions=bool, fixed_sizes=True))
-"""The traits of the reference models: named, typed and batched tensors, derivatives as operations, any version."""
+"""The traits of the sample models: named, typed and batched tensors, derivatives as operations, any version."""
 
 
 async def serve_reference(
@@ -41,8 +41,8 @@ async def serve_reference(
     certificates: Certificates | None = None,
     protocols: Mapping[str, Protocol] | None = None,
 ) -> Listener:
-    """Serve reference models over one protocol. `certificates` reads the files of `tls` again when they change; without
-    it they are read once. `protocols`: by default all that can be named without a configuration.
+    """Serve sample models over one protocol. `certificates` reads changed files of `tls` again; if it is None, they are
+    read once. `protocols`: by default, all that can be named without a configuration.
 
     Raises:
         BindError: the address cannot be bound.
@@ -54,14 +54,14 @@ async def serve_reference(
     check(models, protocol)
     statistics = ListenerStatistics(clock) if protocol.http.pages else None
     router = reference_router(models, protocol, clock, statistics)
-    # A request that names no model is for the only model, or for the first one if the protocol lets clients omit the
+    # A request without a model name is for the only model, or for the first one if the protocol lets clients omit the
     # name.
     has_default = len(models) == 1 or protocol.traits.models.may_be_named
     tls = None
     if config.tls is not None:
         tls = (certificates or Certificates()).server(config.tls, alpn(protocol), f"reference {config.protocol!r}")
     settings = ListenerSettings(REFERENCE, model=models[0].name if has_default else "", tls=tls)
-    # At `/` a single model answers; with several, the reply there lists their paths.
+    # At `/` a single model responds; with several, the response there lists their paths.
     rows = patterns.rows([(protocol, "")], models[0].name, (), pages=statistics is not None)
     handlers = exchanges(settings, router.select)
     with binding(f"reference {config.protocol!r}", config.bind):
@@ -76,8 +76,8 @@ def reference_router(
     clock: Callable[[], float],
     statistics: ListenerStatistics | None = None,
 ) -> Router:
-    """The Router: one route for each model, and one for unknown models, whose error names the known ones. `statistics`
-    are shown on its metrics page, if it has one."""
+    """Return the Router: one route for each model, and one for unknown models, whose error names the known ones.
+    `statistics` are shown on its metrics page, if it has one."""
     path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
     handler = reference_handler(models, points=client.traits.wire.points, path=path)
     stream = reference_stream_handler(models, points=client.traits.wire.points)
@@ -90,6 +90,6 @@ def reference_router(
     async def listed(request: Request) -> Answer:
         return await handler(request)
 
-    # Clients may take a reference server offline, as they may the real servers.
+    # Clients can take a sample server offline, like a real server.
     own = server_operations(INFO, Readiness(lambda: True, {REFERENCE}), {REFERENCE: statistics} if statistics else {})
     return Router(routes, {**own, Operation.MODELS: Destination(listed)}, joined_versions([client]))

@@ -1,6 +1,6 @@
 """Finds the installed protocols, policies and transports by scanning their packages.
 
-There is no list to add a new one to: a file in the right folder is enough.
+To add one, put a file in the right folder; there is no list of them.
 """
 
 import inspect
@@ -36,51 +36,52 @@ class IncompletePolicyError(ValueError):
 class PolicyModule(typing.Protocol):
     """The module of a policy: the model of its keys in YAML, and the functions that apply it."""
 
-    # As `config.catalog.Policy`, which is not imported: with pydantic it takes half a second.
+    # Same as `config.catalog.Policy`, which is not imported: with pydantic, that takes half a second.
     @property
     def Settings(self) -> "type[BaseModel]": ...  # noqa: N802 - a class in the module
 
     def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
-        """A Handler that applies the policy to `handler`. `context` is given if the module `wants_context`."""
+        """Return a Handler that applies the policy to `handler`. `context` is given if the module `wants_context`."""
 
     def wrap_stream(self, handler: StreamHandler, settings: Any, *context: "PolicyContext") -> StreamHandler:
-        """A StreamHandler that applies the policy to `handler`."""
+        """Return a StreamHandler that applies the policy to `handler`."""
 
 
 class StatefulPolicyModule(PolicyModule, typing.Protocol):
-    """The module of a policy that keeps a state for each place where it is configured."""
+    """The module of a policy that has a state for each place where it is configured."""
 
     def state(self, settings: Any) -> "PolicyState":
-        """The state of the place with these settings."""
+        """Return the state of the place with these settings."""
 
 
 def wants_context(policy: PolicyModule) -> bool:
-    """Whether `wrap` and `wrap_stream` of this policy take a PolicyContext as their third argument."""
+    """Return True if `wrap` and `wrap_stream` of this policy take a PolicyContext as their third argument."""
     return len(inspect.signature(policy.wrap).parameters) > 2
 
 
 @cache
 def protocols() -> Mapping[str, Protocol]:
-    """Every protocol by name. Raises ValueError if two have the same name."""
+    """Return every protocol by name. Raise ValueError if two have the same name."""
     return scan_protocols(gateway.protocols)
 
 
 @cache
 def policies() -> Mapping[str, PolicyModule]:
-    """Every policy by the name of its module."""
+    """Return every policy by the name of its module."""
     return scan_policies(gateway.policies)
 
 
 @cache
 def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
-    """By the name of their policy the metrics that policies read from their states."""
+    """Return the metrics that policies read from their states, by the name of the policy."""
     return {name: module.METRICS for name, module in policies().items() if hasattr(module, "METRICS")}
 
 
 @cache
 def descriptions() -> Mapping[str, DescribeOperation]:
-    """By wire form what describes its paths for OpenAPI documents: `describe` in the module `openapi` of its protocol.
-    The modules are imported on first use. Wire forms that are made of data bring a `describer` of their own."""
+    """Return the functions that describe a protocol's paths for OpenAPI documents, by protocol: `describe` in the
+    module `openapi` of the protocol. The modules are imported on first use. Protocols that are made from data have
+    their own `describer`."""
     found: dict[str, DescribeOperation] = {}
     for module in _modules(gateway.protocols):
         if module.PROTOCOLS and any(each.name == "openapi" for each in iter_modules(module.__path__)):
@@ -91,10 +92,10 @@ def descriptions() -> Mapping[str, DescribeOperation]:
 
 @cache
 def transport(name: str) -> ModuleType:
-    """The package of the transport `name`. It is imported on first use, so that unused transports cost nothing.
+    """Return the package of the transport `name`. The import happens on first use, so unused transports cost nothing.
 
     Raises:
-        LookupError: there is no such transport.
+        LookupError: the transport does not exist.
     """
     known = sorted(found.name for found in iter_modules(gateway.transports.__path__) if found.ispkg)
     if name not in known:
@@ -103,8 +104,8 @@ def transport(name: str) -> ModuleType:
 
 
 def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
-    """The protocols listed in `PROTOCOLS` of each module of `package`, by name. Raises ValueError if two have the same
-    name."""
+    """Return the protocols listed in `PROTOCOLS` of each module of `package`, by name. Raise ValueError if two have the
+    same name."""
     found: dict[str, tuple[Protocol, str]] = {}
     for module in _modules(package):
         for protocol in getattr(module, "PROTOCOLS", ()):
@@ -116,7 +117,7 @@ def scan_protocols(package: ModuleType) -> dict[str, Protocol]:
 
 
 def scan_policies(package: ModuleType) -> dict[str, PolicyModule]:
-    """The policies in `package`, by name: its modules that have `Settings`.
+    """Return the policies in `package`, by name: its modules that have `Settings`.
 
     Raises:
         IncompletePolicyError: a policy lacks one of POLICY_ATTRIBUTES.

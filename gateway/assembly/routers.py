@@ -1,4 +1,4 @@
-"""The Routers of a Config: one route after the other, each with the policies and bridges on its way."""
+"""The Routers of a Config: the routes in their order, with the policies and bridges on their way."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -43,8 +43,8 @@ from gateway.routing.router import Route, Router
 
 
 class Routers:
-    """The Routers of one Config. There are none until the steps of `build` were done. `readiness` and `statistics` are
-    those that the gateway answers with itself."""
+    """The Routers of one Config. The Routers are missing until the steps of `build` are done. `readiness` and
+    `statistics` are for requests that the gateway handles itself."""
 
     router: Router
     passthrough: Router
@@ -72,10 +72,10 @@ class Routers:
         self.graphs = GraphRoutes(config, lambda request: self.router.select(request), environment.clock)
         """The models that are graphs."""
         self._relays: set[str] = set()
-        """The names of the protocols of which some route passes calls unread."""
+        """The names of the protocols with at least one route that passes calls undecoded."""
 
     def build(self) -> Iterator[None]:
-        """Make the Routers, one route in each step: thousands take longer than the event loop may be kept."""
+        """Make the Routers, one route in each step: thousands of routes would block the event loop for too long."""
         config = self._config
         names = {name for listener in config.listeners for name in listener.protocols}
         clients = [self._environment.protocols[name] for name in sorted(names)]
@@ -93,7 +93,7 @@ class Routers:
     def _build_router(
         self, routes: Sequence[Route], configs: Sequence[RouteConfig], clients: Sequence[Protocol]
     ) -> Iterator[None]:
-        """Make the `router`: what lists and describes the models of these routes."""
+        """Make the `router`: the lists and descriptions of the models of these routes."""
         info, listeners = self._environment.info, self._config.listeners
         asks_backends = self._config.ready != "none" and any(each.called_backends for each in self._config.routes)
         own = server_operations(info, self._readiness, self._statistics, asks_backends=asks_backends)
@@ -125,12 +125,13 @@ class Routers:
         self.router = Router(routes, server, joined_versions(clients), controlling, frozenset(self._relays))
 
     def _first_list_seconds(self, name: str) -> float | None:
-        """How long to wait for a backend's first list of models, if its first server has to be started for it."""
+        """Return the seconds to wait for a backend's first list of models, if the gateway must start its first server
+        for it."""
         servers = self._config.backends[name].servers
         return None if servers is None else servers.start_timeout
 
     def _extended(self, configs: Iterable[RouteConfig], clients: Iterable[Protocol]) -> list[Extended]:
-        """The routes, each with the extensions that the servers behind it may have."""
+        """Return the routes with the extensions that their servers might have."""
         infos: dict[str, Remembered[ServerInfo | None]] = {}
         for name, each in self._sides.items():
             if each.traits.servers.extensions:
@@ -152,7 +153,7 @@ class Routers:
         ]
 
     def _passthrough(self, config: RouteConfig) -> Route:
-        """A Route whose messages pass unchanged."""
+        """Return a Route whose messages pass unchanged."""
         name = config.main_backend
         backend, policies = self._backends[name], self._config.backends[name].policies
         own, outer = self._policing.of_backends[name], self._policing.of_route(config)
@@ -203,7 +204,8 @@ class Routers:
     def _beside(
         self, settings: RouteSettings, client: Protocol, companion: Operation | None, other: OtherBackend
     ) -> Handler:
-        """The way of a route's requests, those for models or for one companion of theirs, to another backend."""
+        """Return the way of a route's requests to another backend: of requests for models, or for one of their
+        derivative models."""
         rename = settings.rename
         there = replace(
             settings,
@@ -216,7 +218,7 @@ class Routers:
         return bridge if companion is None else bridge.companion(companion)
 
     def _joined(self, config: RouteConfig, answering: Sequence[Answering]) -> Answering:
-        """How the route's backends answer together. A route with one backend costs nothing more."""
+        """Return how the route's backends respond together. For a route with one backend this adds no cost."""
         if len(answering) == 1:
             return answering[0]
         branches = [
@@ -230,8 +232,8 @@ class Routers:
     def _listed(
         self, config: RouteConfig, clients: Iterable[Protocol], models: Mapping[str, BackendModels]
     ) -> list[Listed]:
-        """The route as it matters for lists: with its main backend and, if a model may be in a fallback alone, those
-        too."""
+        """Return the route in the form for lists: with its main backend, and with its fallbacks if a model might be
+        only in a fallback."""
         return [self._listed_in(name, config, clients, models) for name in (config.main_backend, *config.fallback)]
 
     def _listed_in(
@@ -256,12 +258,13 @@ class Routers:
 
 
 def _renamings(pairs: Sequence[tuple[str, str]] | None, others: tuple[Renaming, ...]) -> tuple[Renaming, ...]:
-    """The renamings of these pairs; without any, the `others`."""
+    """Return the renamings of these pairs, or, without pairs, the `others`."""
     return others if pairs is None else tuple(Renaming(*pair) for pair in pairs)
 
 
 def derivative_protocols(protocols: Iterable[Protocol]) -> frozenset[str]:
-    """The names of the protocols that have derivatives as operations: their clients need no companions in lists."""
+    """Return the names of the protocols that have derivatives as operations: their clients need no derivative models in
+    lists."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.wire.derivatives)
 
 

@@ -1,4 +1,5 @@
-"""Routes: from the configuration's values to those of the Router and the Bridge, and Handlers within policies."""
+"""Routes: conversion of the configuration's values to the values of the Router and the Bridge, and Handlers within
+policies."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
@@ -28,7 +29,7 @@ from gateway.routing.split import Split
 
 
 def conditions(match: MatchConfig) -> Conditions:
-    """The Router's Conditions for a route's `match`."""
+    """Return the Router's Conditions for a route's `match`."""
     return Conditions(
         match.listener or "",
         match.protocol or "",
@@ -46,12 +47,12 @@ def _input(match: InputMatchConfig) -> InputCondition:
 
 
 def route_settings(config: RouteConfig) -> RouteSettings:
-    """The Bridge's settings for a route."""
+    """Return the Bridge's settings for a route."""
     return extended(RouteSettings, config.translate, rewritten(config), config.rewrite.version, config.signature)
 
 
 class VersionConditions:
-    """The routes that are for one model and one version, by the model: the versions that clients may ask for."""
+    """The routes for one model and one version, by the model: the versions that clients can request."""
 
     def __init__(self, routes: Iterable[RouteConfig]) -> None:
         self._by_model: dict[str, list[MatchConfig]] = {}
@@ -60,9 +61,9 @@ class VersionConditions:
                 self._by_model.setdefault(match.model, []).append(match)
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
-        """The settings of the route with the match `own`, with the versions that clients who see it may ask for: those
-        that routes name for the same model, without conditions that depend on the request. Of a glob that is its
-        own."""
+        """Return the settings of the route with the match `own`, with the versions that its clients can request: the
+        versions that routes name for the same model, without conditions that depend on the request. A glob has only its
+        own version."""
         settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
             return replace(settings, routed_versions=(own.version,)) if own.version else settings
@@ -78,18 +79,18 @@ class VersionConditions:
 
 
 def rewritten(config: RouteConfig) -> Rewritten:
-    """The backend's names of a route's models."""
+    """Return the backend's names of a route's models."""
     glob, template = config.match.model, config.rewrite.model
     if template is None:
         return None
     if glob is None or not captures(template):
-        return intern(template)  # many routes may have the same one
+        return intern(template)  # many routes can have the same one
     renaming = ModelRenaming(glob, template)
     return renaming if wildcards(glob) else renaming(glob)
 
 
 def split(config: RouteConfig) -> Split:
-    """How a route chooses one of its own backends."""
+    """Return how a route chooses one of its own backends."""
     parts = config.split or [SplitConfig(backend=config.main_backend)]
     header = config.sticky.header if config.sticky is not None else ""
     return Split([(each.backend, each.weight) for each in parts], header)
@@ -101,7 +102,7 @@ def with_policies(
     policies: Mapping[str, PolicyModule],
     context: PolicyContext,
 ) -> Handler:
-    """`handler` within its policies, the first one outermost."""
+    """Return `handler` within its policies, the first one outermost."""
     for config in reversed(configs):
         policy = policies[config.name]
         more = (context,) if wants_context(policy) else ()
@@ -115,7 +116,7 @@ def stream_with_policies(
     policies: Mapping[str, PolicyModule],
     context: PolicyContext,
 ) -> StreamHandler:
-    """`handler` within its policies, the first one outermost."""
+    """Return `handler` within its policies, the first one outermost."""
     for config in reversed(configs):
         policy = policies[config.name]
         more = (context,) if wants_context(policy) else ()
@@ -124,7 +125,7 @@ def stream_with_policies(
 
 
 def reach_of_messages(config: Config, names: Iterable[str], protocols: Mapping[str, Protocol]) -> MessageReach:
-    """The parts of clients' messages that get to the servers of these backends."""
+    """Return the parts of clients' messages that reach the servers of these backends."""
     backends = [config.backends[name] for name in names]
     headers = dict.fromkeys(header for each in backends for header in each.forward_headers)
     has_forms = any(protocols[each.protocol].payloads for each in backends)
@@ -133,13 +134,13 @@ def reach_of_messages(config: Config, names: Iterable[str], protocols: Mapping[s
 
 
 _IDS = frozenset({ID_HEADER, TRACE_HEADER, *TRACE_HEADERS})
-"""Headers that tell requests apart, and that no answer depends on."""
+"""Headers that distinguish requests, and that no response depends on."""
 
 
 def policy_states(
     place: str, configs: Iterable[PolicyConfig], policies: Mapping[str, PolicyModule]
 ) -> Iterator[tuple[str, PolicyState]]:
-    """The policies at `place` that keep a state, by name, each with its state, which is told its place."""
+    """Yield the policies at `place` that have a state: the policy's name and the state, which gets its place."""
     for config in configs:
         policy = policies[config.name]
         if hasattr(policy, "state"):
@@ -149,10 +150,10 @@ def policy_states(
 
 
 Answering: TypeAlias = tuple[Handler, StreamHandler]
-"""How a Bridge, or a companion of its models, answers: with one response, and with a stream."""
+"""The two Handlers of a Bridge, or of a derivative model: for one response, and for a stream."""
 MakeDestination: TypeAlias = Callable[[Sequence[Answering], str, Operation | None], Destination]
-"""Makes the Destination of what the bridges of one client protocol, whose name is the second argument, answer: for the
-models themselves, or for the companions that compute a derivative."""
+"""Makes the Destination from the Handlers of the bridges of one client protocol, whose name is the second argument: for
+the models themselves, or for their derivative models of one operation."""
 
 
 def route(
@@ -162,9 +163,9 @@ def route(
     *,
     joins_versions: bool = False,
 ) -> Route:
-    """A Route to `bridges`, for each client protocol one to each backend, and to the companions of their models.
-    `destination` makes the Destination of what the bridges of one protocol answer, when the first request takes it:
-    of thousands of routes few may ever be asked for a derivative, or by clients of each protocol."""
+    """Return a Route to `bridges`: for each client protocol, one bridge to each backend, and to its derivative models.
+    `destination` makes the Destination for the bridges of one protocol, when the first request takes it: of thousands
+    of routes, few might ever get a request for a derivative, or from clients of each protocol."""
 
     def own(name: str) -> Destination:
         return destination([(each, each.stream) for each in bridges[name]], name, None)
@@ -181,7 +182,7 @@ V = TypeVar("V")
 
 
 class LazyMapping(Mapping[K, V]):
-    """Values for `keys`, each of which `make` makes when it is first asked for."""
+    """Values for `keys`, made by `make` when first needed."""
 
     def __init__(self, keys: Iterable[K], make: Callable[[K], V]) -> None:
         self._keys = tuple(keys)
@@ -208,18 +209,18 @@ def _companion(bridge: Bridge, operation: Operation) -> Answering:
 
 
 def any_model(bridge: Bridge, client: Protocol) -> Route:
-    """A Route for requests to every model and its companions."""
+    """Return a Route for requests to every model and its derivative models."""
     return route(Conditions(), {client.name: [bridge]}, without_policies)
 
 
 def without_policies(answering: Sequence[Answering], client: str, companion: Operation | None) -> Destination:
-    """The Destination of the only bridge."""
+    """Return the Destination of the only bridge."""
     [(handler, stream)] = answering
     return Destination(handler, stream=stream)
 
 
 def one_response(handler: Handler) -> StreamHandler:
-    """A StreamHandler that yields the response of `handler`."""
+    """Return a StreamHandler that yields the response of `handler`."""
 
     async def stream(request: Request) -> AsyncGenerator[Response, None]:
         answer = await handler(replace(request, operation=Operation.INFER))
@@ -230,5 +231,5 @@ def one_response(handler: Handler) -> StreamHandler:
 
 
 def joined_versions(protocols: Iterable[Protocol]) -> frozenset[str]:
-    """The names of the protocols whose clients write a model and its version as one name."""
+    """Return the names of the protocols whose clients write a model and its version as one name."""
     return frozenset(protocol.name for protocol in protocols if protocol.traits.models.joined_versions)

@@ -13,10 +13,10 @@ from gateway.routing.readiness import Readiness
 def server_operations(
     info: ServerInfo, readiness: Readiness, statistics: Mapping[str, ListenerStatistics], *, asks_backends: bool = False
 ) -> dict[Operation, Destination]:
-    """The Destination of each operation on the gateway itself.
+    """Return the Destination of each operation on the gateway itself.
 
-    All are answered without waiting, except readiness if it depends on backends (`asks_backends`). `statistics` are
-    those of each listener that has a metrics page.
+    All respond without waiting, except readiness if it depends on backends (`asks_backends`). `statistics` are the
+    statistics of the listeners with a metrics page, by name.
     """
 
     def series(request: Request) -> Answer:

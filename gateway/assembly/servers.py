@@ -1,4 +1,4 @@
-"""Joins backends to the fleets that start their servers. A fleet outlives a reload that does not change it."""
+"""Connects backends to the fleets that start their servers. A reload that does not change a fleet keeps it running."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -25,14 +25,14 @@ from gateway.servers.started_server import ServerReport
 from gateway.servers.state_file import StateFile
 
 ASKED_SECONDS = 2.0
-"""How long a server that starts may take to answer whether it is ready."""
+"""Time limit for a starting server's response to a readiness query, in seconds."""
 
 
 @frozen
 class Wiring:
-    """The functions that an Assembly lends to the servers of one backend: `endpoint` makes the Endpoint of an address,
-    `release` gives up one that the backend no longer has, `connect` makes a Connector that nobody else uses, and
-    `why_not` says why an address cannot be one of the backend."""
+    """The functions of an Assembly that the servers of one backend use: `endpoint` makes the Endpoint of an address,
+    `release` releases an endpoint that the backend no longer has, `connect` makes an unshared Connector, and `why_not`
+    returns why an address cannot belong to the backend."""
 
     endpoint: Callable[[str], Endpoint]
     release: Callable[[Endpoint], None]
@@ -41,7 +41,7 @@ class Wiring:
 
 
 class ServedBackend:
-    """A backend as its fleet sees it, with those before it that had its name and still have requests."""
+    """A backend from the view of its fleet, with earlier backends of the same name that still have requests."""
 
     def __init__(
         self,
@@ -62,41 +62,41 @@ class ServedBackend:
 
     @property
     def in_use(self) -> list[tuple[Backend, StartedSlots]]:
-        """The backend with its slots, and those before it that still have requests."""
+        """Return the backend with its slots, and the earlier backends that still have requests."""
         self._earlier = [each for each in self._earlier if not each[1].closed.is_set()]
         return [(self._backend, self._slots), *self._earlier]
 
     async def closed(self) -> None:
-        """Return when none of them will have a request any more."""
+        """Return when none of them can get another request."""
         for _, slots in self.in_use:
             await slots.closed.wait()
 
     @property
     def waiting(self) -> int:
-        """Calls that wait."""
+        """Return the number of waiting calls."""
         return sum(backend.waiting for backend, _ in self.in_use)
 
     @property
     def is_closed(self) -> bool:
-        """Whether no request will come any more."""
+        """Return True if no more requests can arrive."""
         return all(slots.closed.is_set() for _, slots in self.in_use)
 
     @property
     def slots(self) -> int:
-        """Calls that one server runs at once; 0: any number."""
+        """Return the number of calls that one server runs in parallel; 0: no limit."""
         return self._backend.max_in_flight
 
     @property
     def call_seconds(self) -> float | None:
-        """How long a call takes."""
+        """Return the duration of a call, in seconds."""
         return self._slots.call_seconds
 
     def why_not(self, address: str) -> str:
-        """Why this address cannot be one of the backend."""
+        """Return why this address cannot belong to the backend."""
         return self._wiring.why_not(address)
 
     async def is_ready(self, address: str) -> bool:
-        """Whether the server there answers that it is ready."""
+        """Return True if the server at this address reports that it is ready."""
         connector = self._wiring.connect(address)
         try:
             async with asyncio.timeout(ASKED_SECONDS):
@@ -107,7 +107,7 @@ class ServedBackend:
             await connector.close()
 
     def add(self, address: str, use: Use | None = None) -> Use:
-        """Send calls there. `use`: how it was used so far, if it is not a new server."""
+        """Send calls to this address. `use`: its use so far, if it is not a new server."""
         endpoint = self._wiring.endpoint(address)
         assert isinstance(endpoint, CountedEndpoint)
         self._endpoints[address] = endpoint
@@ -124,7 +124,7 @@ class ServedBackend:
         self._fleet.call_waits()
 
     def remove(self, address: str) -> None:
-        """Send no more calls there."""
+        """Send no more calls to this address."""
         endpoint = self._endpoints.pop(address, None)
         if endpoint is not None:
             endpoint.on_limit = None
@@ -133,60 +133,60 @@ class ServedBackend:
             self._wiring.release(endpoint)
 
     def fail_waiting(self, text: str, detail: str) -> None:
-        """Fail all calls that wait."""
+        """Fail all waiting calls."""
         for _, slots in self.in_use:
             slots.fail_waiting(text, detail)
 
 
 class FleetStarter:
-    """A fleet as its backend sees it."""
+    """A fleet from the view of its backend."""
 
     def __init__(self, fleet: StartedServers) -> None:
         self.fleet = fleet
 
     @property
     def starts(self) -> int:
-        """How many servers were started."""
+        """Return the number of started servers."""
         return self.fleet.starts
 
     @property
     def failures(self) -> int:
-        """How many of them failed."""
+        """Return the number of failed servers."""
         return self.fleet.failures
 
     def reports(self) -> list[ServerReport]:
-        """The servers that are there."""
+        """Return the existing servers."""
         return self.fleet.reports()
 
     def call_waits(self) -> None:
-        """A call waits for a server."""
+        """Note that a call waits for a server."""
         self.fleet.call_waits()
 
     async def failure_at(self, address: str) -> ServerFailure | None:
-        """Why the server there is gone."""
+        """Return why the server at this address no longer exists."""
         found = await self.fleet.failure_at(address)
         return None if found is None else ServerFailure(found.text, found.detail)
 
     @property
     def can_serve(self) -> bool:
-        """Whether a server would be started for a call now."""
+        """Return True if a server would be started for a call now."""
         return self.fleet.can_serve
 
 
 class Fleets:
-    """The fleets of a gateway, those included whose backends are gone and whose last jobs end."""
+    """The fleets of a gateway, including fleets without a backend whose last jobs end."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._current: dict[str, tuple[str, StartedServers, ServedBackend]] = {}
-        """By the name of the backend: what its jobs are started from, its fleet, and the backend."""
+        """By the name of the backend: the source of its jobs, its fleet, and the backend."""
         self._retired: set[StartedServers] = set()
         self._states: dict[Path, StateFile] = {}
 
     def take_over(
         self, configs: Mapping[str, BackendConfig], served: Mapping[str, tuple[Backend, StartedSlots, Wiring, Target]]
     ) -> None:
-        """Serve these backends from now on. Fleets that nobody needs any more end after their last calls."""
+        """Serve these backends from now on. Fleets without a backend end after their last calls."""
         for name in [each for each in self._current if each not in served]:
             self._retire(name)
         settings_of_all = {name: settings_of(name, servers) for name in served if (servers := configs[name].servers)}
@@ -235,7 +235,7 @@ class Fleets:
 
 
 def settings_of(name: str, config: ServersConfig) -> ServersSettings:
-    """The settings of the servers of the backend `name`."""
+    """Return the settings of the servers of the backend `name`."""
     resources = config.resources
     return ServersSettings(
         backend=name,
@@ -257,10 +257,10 @@ def settings_of(name: str, config: ServersConfig) -> ServersSettings:
 
 
 def open_engine(settings: ServersSettings) -> tuple[Engine, float]:
-    """The engine, and the seconds between two questions to it.
+    """Return the engine, and the seconds between two queries to it.
 
     Raises:
-        EngineError: it is not there, or cannot be used.
+        EngineError: it does not exist, or cannot be used.
     """
     try:
         module = import_module(f"gateway.servers.engines.{settings.engine}")

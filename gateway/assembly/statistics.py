@@ -1,4 +1,4 @@
-"""Statistics of the requests of one listener for each of the last seconds, which its metrics page shows."""
+"""Statistics of the requests of one listener for each of the last seconds, for its metrics page."""
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -12,13 +12,13 @@ from gateway.core.types import Measurements, Message, Metric, Series
 from gateway.transports.memory import physical_memory, resident_memory
 
 SECONDS = 120
-"""How many seconds are shown."""
+"""Number of seconds on the page."""
 MAX_LATENCIES = 4096
-"""How many of the latest requests the latency percentiles are computed from."""
+"""Number of most recent requests for the latency percentiles."""
 
 
 class _Second:
-    """The requests that ended within one second. `busy` is the sum of their latencies and `longest` the greatest, in
+    """The requests that ended within one second. `busy` is the sum of their latencies and `longest` the maximum, in
     seconds; `cpu` and `memory` are shares between 0 and 1 (`cpu` is more with several busy cores)."""
 
     __slots__ = ("busy", "count", "cpu", "failed", "longest", "memory")
@@ -29,10 +29,10 @@ class _Second:
 
 
 class ListenerStatistics:
-    """Counts requests and gives Series of the last `SECONDS` seconds, oldest first, without the current second.
+    """Counts requests and returns Series of the last `SECONDS` seconds, oldest first, without the current second.
 
-    There is no timer: when a request is recorded or the Series are read, the seconds that passed since are appended.
-    The CPU time that the process used in them is divided evenly among them.
+    There is no timer: recording a request, or reading the Series, appends the seconds since the last call. The CPU time
+    that the process used in them is divided evenly among them.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ListenerStatistics:
         self._latencies: deque[tuple[int, float]] = deque(maxlen=MAX_LATENCIES)
 
     def record_exchanges(self, exchanges: Exchanges) -> Exchanges:
-        """`exchanges`, with each request recorded except those for the metrics page itself.
+        """Return `exchanges` that record each request, except requests for the metrics page itself.
 
         A request has failed if a status is 400 or above, or if the client disconnected. The latency of a stream lasts
         until its last message.
@@ -102,7 +102,7 @@ class ListenerStatistics:
         self._latencies.append((self._current_second, latency))
 
     def measurements(self) -> Measurements:
-        """One Series of every Metric."""
+        """Return one Series of every Metric."""
         self._advance()
         seconds = self._passed
         series = (

@@ -1,4 +1,4 @@
-"""The API keys of a file, which is read again when it changes."""
+"""The API keys of a file, which the gateway reads again when it changes."""
 
 import asyncio
 import logging
@@ -13,23 +13,24 @@ from gateway.core.tasks import spawn
 log = logging.getLogger(__name__)
 
 LOOKS = 2
-"""In one `reload.interval`: a change counts after two looks, so that a revoked key ends within one interval."""
+"""Number of checks in one `reload.interval`: a change counts after two checks, so a revoked key ends within one
+interval."""
 MOST_CHANGING = 3
-"""Looks at a file that goes on changing, after which it is read all the same: who writes it all the time must not keep
-a revoked key alive."""
+"""Number of checks after which a file that keeps changing is read nevertheless: constant writes must not keep a revoked
+key valid."""
 
 
 class WatchedKeys:
-    """The keys of a file. Configurations that name the same file use the same keys: a reload disturbs no look. The file
-    is looked at from the first use until the last one ends."""
+    """The keys of a file. Configurations that name the same file use the same keys: a reload does not interrupt a
+    check. The file is checked from the first use until the last one ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._watched = Watched(look([path]))
         self._changing = 0
-        """How many looks in a row have found another file than the one that was read."""
+        """Number of consecutive checks that found another file than the one that was read."""
         self._uses: dict[object, Callable[[], None]] = {}
-        """Who uses the keys, and what is called when they have changed."""
+        """The users of the keys, and the functions to call when the keys have changed."""
         self._interval = 1.0
         self._watching: asyncio.Task[None] | None = None
         self.keys: KeyFile | None = None
@@ -39,15 +40,15 @@ class WatchedKeys:
             log.error("keys of %s are not read, no key is accepted: %s", path, error)
 
     def begin_use(self, user: object, interval: float, changed: Callable[[], None]) -> None:
-        """Look at the file from now on, with the `interval` of the configuration, and call `changed` when there are
-        other keys."""
+        """Check the file from now on, with the `interval` of the configuration, and call `changed` when there are other
+        keys."""
         self._interval = interval
         self._uses[user] = changed
         if self._watching is None:
             self._watching = spawn(self._watch())
 
     def end_use(self, user: object) -> None:
-        """`user`, which need not have begun, uses the keys no more."""
+        """End the use by `user`, if it has begun."""
         self._uses.pop(user, None)
         if not self._uses and self._watching is not None:
             self._watching.cancel()
@@ -62,8 +63,8 @@ class WatchedKeys:
                         changed()
 
     async def read_if_changed(self) -> bool:
-        """Read the file if it has changed; if it has errors, keep the keys from before. Returns whether there are
-        others."""
+        """Read the file if it has changed; if it has errors, keep the previous keys. Return True if the keys are
+        different."""
         found = await asyncio.to_thread(look, [self.path])
         self._changing = self._changing + 1 if self._watched.differs(found) else 0
         if not self._watched.has_changed(found) and self._changing < MOST_CHANGING:
@@ -73,7 +74,7 @@ class WatchedKeys:
         try:
             self.keys = await asyncio.to_thread(read_keys, self.path)
         except KeyFileError as error:
-            log.error("keys of %s are not read, those from before are kept: %s", self.path, error)
+            log.error("keys of %s are not read, the previous keys are kept: %s", self.path, error)
             return False
         log.info("keys of %s: %d", self.path, len(self.keys.entries))
         return True

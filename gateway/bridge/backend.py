@@ -1,4 +1,4 @@
-"""The backend's side of a bridge: how a backend is called and what is known of it."""
+"""The backend's side of a bridge: how to call a backend, and its known properties."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -12,37 +12,37 @@ from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Request, Response, Signature
 
 ROWS_AT_ONCE = 16
-"""Rows of one batch in flight at once, for a backend without `max_in_flight`."""
+"""Maximum number of rows of one batch in flight, for a backend without `max_in_flight`."""
 
 
 @frozen
 class BackendSide:
-    """A backend as the bridge calls it."""
+    """A backend from the bridge's side."""
 
     name: str
     protocol: str
     """The name of its protocol."""
     traits: Traits
-    """Those of its protocol, as they hold for this backend's `batch`, endpoints and `trust_metadata`."""
+    """The protocol's traits, adapted to this backend's `batch`, endpoints and `trust_metadata`."""
     handler: Handler
     """Sends a request, through the backend's policies."""
     signatures: SignatureCache
     window: int | Callable[[], int]
-    """Rows of one batch that may be in flight at once; a function where the backend's endpoints can change."""
+    """Maximum number of rows of one batch in flight; a function if the backend's endpoints can change."""
     responses: StreamHandler | None = None
-    """Sends a request that is answered with a stream of responses; None if its protocol has no streams."""
+    """Sends a request with a stream of responses; None if the protocol has no streams."""
     limits: Limits = DEFAULT_LIMITS
 
     def rows_at_once(self) -> int:
-        """The `window` that holds now."""
+        """Return the current value of `window`."""
         return self.window if isinstance(self.window, int) else self.window()
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """The backend's responses. If its protocol or its server (KServe's) cannot stream, or its streams cannot carry
-        the request, the only response is that of a unary call.
+        """Yield the backend's responses. If its protocol or its server (KServe's) cannot stream, or its streams cannot
+        carry the request, the only response is the response of a unary call.
 
         Raises:
-            GatewayError: the backend's error; UNIMPLEMENTED with both texts if the unary call is not possible either.
+            GatewayError: the backend's error; UNIMPLEMENTED with both texts if the unary call is also impossible.
         """
         obstacle = ""
         if self.responses is not None:
@@ -69,8 +69,8 @@ class BackendSide:
             raise unsupported(f"{error.message}; and no stream: {obstacle}") from error
 
     async def infer(self, request: Request) -> Response:
-        """The backend's response. A NOT_FOUND or INVALID_ARGUMENT drops the remembered signature, which may be out of
-        date.
+        """Return the backend's response. A NOT_FOUND or INVALID_ARGUMENT drops the stored signature, which could be out
+        of date.
 
         Raises:
             GatewayError: the backend's error.
@@ -84,12 +84,12 @@ class BackendSide:
         return answer
 
     def refused(self, request: Request, error: GatewayError) -> None:
-        """The backend answered `request` with `error`."""
+        """Handle the backend's `error` for `request`."""
         if error.status in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
             self.signatures.drop(request.model)
 
     async def metadata(self, request: Request) -> Signature:
-        """The backend's metadata of a model, asked now, unless its wire form declares it.
+        """Return the backend's metadata of a model, fetched now, unless the protocol declares it.
 
         Raises:
             GatewayError: the backend's error.

@@ -1,12 +1,12 @@
 """The Bridge: the Handler between a route and its backend, built once for each client protocol of the route.
 
-A request takes one of two ways. If both protocols name and type tensors in the same way and the route says nothing
-about tensors, they pass unchanged and the backend is not asked for metadata. Otherwise the request is fitted to the
-model's signature and the response fitted back (`fitting` has the rules).
+A request takes one of two ways. If both protocols name and type tensors in the same way and the route has no tensor
+settings, tensors pass unchanged and the backend is not queried for metadata. Otherwise the request is adapted to the
+model's signature and the response is adapted back (`fitting` has the rules).
 
-Derivatives (UM-Bridge's gradient, apply_jacobian, apply_hessian) go to a backend as operations if its protocol has
-them, else as inference of the companion model (`derivatives`). Where the route says so, those that the model does not
-have are computed from its evaluations (`estimates`).
+Derivatives (UM-Bridge's gradient, apply_jacobian, apply_hessian) are operations of a backend whose protocol has them,
+otherwise inferences of the derivative model (`derivatives`). If the route allows it, the gateway computes derivatives
+that the model does not have from its evaluations (`estimates`).
 """
 
 import re
@@ -42,8 +42,8 @@ from gateway.core.transport import Handler
 from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
-"""What servers say of a model that only streams. Triton: "doesn't support models with decoupled transaction policy";
-reference servers: "streams its responses"."""
+"""Words in servers' errors for a model that only streams. Triton: "doesn't support models with decoupled transaction
+policy"; sample servers: "streams its responses"."""
 
 _HINT = "for a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
@@ -54,14 +54,15 @@ class Bridge:
 
     def __init__(self, settings: RouteSettings, client: Protocol, backend: BackendSide) -> None:
         if Datatype.BYTES not in client.traits.wire.datatypes:
-            # These clients have numbers alone: they send and get pixels, as the backend does.
+            # These clients have only numbers: they send and get pixels, like the backend.
             settings = replace(settings, images=None)
         backend = refusing_own_parameters(backend, client)
         self._client = client
         self._settings = settings
         self._backend = backend
         self._reads_first = False
-        """A server of the backend could not take a message that had passed unread; from then on all are read first."""
+        """A server of the backend could not accept a message that had passed undecoded; since then all messages are
+        decoded first."""
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -84,12 +85,12 @@ class Bridge:
         )
 
     def __call__(self, request: Request) -> Awaitable[Answer]:
-        """The answer to a request for a model of the route.
+        """Return the answer to a request for a model of the route.
 
         Raises:
-            DecodeError: the client's tensors do not fit.
-            GatewayError: the backend's error; INTERNAL (invalid-output), its response does not fit; UNIMPLEMENTED, the
-                backend does not have the operation.
+            DecodeError: the client's tensors do not match the model.
+            GatewayError: the backend's error; INTERNAL (invalid-output), its response does not match the model;
+                UNIMPLEMENTED, the backend does not have the operation.
         """
         if request.unread is not None:
             return self._relay(request)
@@ -103,7 +104,7 @@ class Bridge:
         return handle(self, self._config_tensor.to_parameter(request) if self._has_config_tensors else request)
 
     async def _relay(self, request: Request) -> Answer:
-        """The answer to a request that passes unread, with the client's names and tensors."""
+        """Return the answer to a request that passes undecoded, with the client's names and tensors."""
         try:
             if not self._reads_first:
                 return await self._infer(request)
@@ -118,7 +119,7 @@ class Bridge:
         return await written(await self(read), read, request)
 
     async def _relayed_stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """The responses to a request that passes unread."""
+        """Yield the responses to a request that passes undecoded."""
         try:
             if not self._reads_first:
                 async with aclosing(self._backend.stream(request)) as passing:
@@ -133,17 +134,17 @@ class Bridge:
                 yield await written(each, read, request)
 
     def _takes(self, flaw: str) -> bool:
-        """Whether the route takes a request in spite of its flaw."""
+        """Return True if the route accepts a request in spite of its flaw."""
         return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
 
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """The responses to a client that accepts any number of them; one if the backend does not stream.
+        """Yield the responses to a client that accepts any number of them; one if the backend does not stream.
 
         Raises:
-            DecodeError, GatewayError: as a call, also after some responses.
+            DecodeError, GatewayError: like a call, also after some responses.
         """
         if request.unread is not None:
             async with aclosing(self._relayed_stream(request)) as passing:
@@ -180,11 +181,11 @@ class Bridge:
                 elif fitting is not None:
                     yield fit_response(response, request, fitted, fitting)
                 else:
-                    # Triton ends a stream with a response without outputs, if the client asked for that.
+                    # Triton ends a stream with a response without outputs, if the client requested that.
                     yield self._passed(response, request) if response.outputs else reply(response, request)
 
     def companion(self, operation: Operation) -> Handler:
-        """The Handler of requests for the companion models of one derivative, such as `M.gradient` of `M`."""
+        """Return the Handler of requests for the models of one derivative, such as `M.gradient` of `M`."""
         suffix = f".{operation.value}"
 
         async def handle(request: Request) -> Answer:
@@ -216,14 +217,14 @@ class Bridge:
         return handle
 
     async def _refuse_if_estimated(self, request: Request, companion: Operation, what_to_ask: str) -> None:
-        """Raise NOT_FOUND if the backend has no such model, since the gateway computes this derivative of
+        """Raise NOT_FOUND if the backend has no such model, because the gateway computes this derivative of
         `request.model`."""
         if await self._signatures.is_estimated(self._rewrite.key(request), companion):
             text = f"model '{request.model}.{companion.value}' is computed by finite differences; {what_to_ask}"
             raise not_found(f"{text} model {request.model!r}")
 
     async def _config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object]:
-        """The model's configuration, written from its metadata if the backend has none."""
+        """Return the model's configuration, written from its metadata if the backend does not have a configuration."""
         estimated = companion and await self._signatures.is_estimated(self._rewrite.key(request), companion)
         config = None if estimated else await self._extensions.config(request, companion)
         if config is not None:
@@ -237,8 +238,8 @@ class Bridge:
         return model_config.written(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """The error for a request with a flaw: NOT_FOUND if there is no such model, UNIMPLEMENTED if the model does not
-        have the operation, as its clients are told when they ask for operations; else the flaw."""
+        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if the model
+        does not have the operation (clients that query its operations get the same result), otherwise the flaw."""
         if isinstance(request.flaw, MissingNumbers):
             return DecodeError(request.flaw)
         try:
@@ -259,7 +260,7 @@ class Bridge:
             if self._unchanged and not request.schemaless:
                 outgoing = self._rewrite.renamed(request)
                 try:
-                    # As `infer` of the backend's side, without a coroutine of its own.
+                    # Like `infer` of the backend's side, without an additional coroutine.
                     answer = await self._infer(outgoing)
                 except GatewayError as error:
                     self._backend.refused(outgoing, error)
@@ -274,10 +275,10 @@ class Bridge:
             raise _with_hint(error) from error
 
     async def _fitting(self, request: Request, key: Key) -> Fitting:
-        """The Fitting of an inference. If the request lacks inputs, the server is asked which of them are optional.
+        """Return the Fitting of an inference. If the request lacks inputs, query the server for its optional inputs.
 
         Raises:
-            GatewayError: the backend's error; INVALID_ARGUMENT, as `check_undeclared`.
+            GatewayError: the backend's error; INVALID_ARGUMENT, like `check_undeclared`.
         """
         if request.schemaless and request.parameters:
             await self._signatures.check_undeclared(request.parameters, key)
@@ -287,29 +288,30 @@ class Bridge:
         return self._fittings.to(await self._signatures.with_optional(key))
 
     async def _explain(self, request: Request) -> Response:
-        """The explanation of an inference. Its tensors are passed unchanged: no signature describes an explanation, nor
-        the inputs that it takes beside those of the model."""
+        """Return the explanation of an inference. Its tensors pass unchanged: no signature describes an explanation, or
+        its inputs that are not inputs of the model."""
         key = self._rewrite.key(request)
         return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
 
     def _lacks_hint(self, error: GatewayError) -> bool:
-        """Whether `error` is about a model that only streams, and does not say how to call it."""
+        """Return True if `error` is about a model that only streams, and does not explain how to call it."""
         return self._says_that_model_streams(error) and self._settings.stream == "error" and _HINT not in error.message
 
     def _says_that_model_streams(self, error: GatewayError) -> bool:
-        """Whether the backend's error says that the model only streams."""
+        """Return True if the backend's error means that the model only streams."""
         is_unsupported = error.status is Status.UNIMPLEMENTED and self._backend.responses is not None
         return is_unsupported and _ABOUT_STREAMS.search(error.message) is not None
 
     def _passes_unchanged(self, request: Request) -> bool:
-        """Whether the request's tensors are passed on without fitting."""
+        """Return True if the request's tensors pass without adaptation."""
         return self._unchanged and not request.schemaless
 
     def _passed(self, response: Response, request: Request) -> Response:
-        """The response with the backend's outputs unchanged: those that the client asked for, else all.
+        """Return the response with the backend's outputs unchanged: the requested outputs, or all if the client
+        requested none.
 
         Raises:
-            GatewayError: INTERNAL (invalid-output), an output that the client asked for is missing.
+            GatewayError: INTERNAL (invalid-output), a requested output is missing.
         """
         requested, outputs = request.outputs, response.outputs
         if not requested or [each.name for each in requested] == [each.name for each in outputs]:
@@ -320,7 +322,7 @@ class Bridge:
             raise self._invalid_output(error) from error
 
     async def _with_outputs(self, response: Response, key: Key, outgoing: Request) -> Response:
-        """A schemaless response with its outputs as tensors."""
+        """Return a schemaless response with its outputs as tensors."""
         signature = await self._signatures.model(key)
         try:
             return json_members.resolve_outputs(response, signature, outgoing.outputs)
@@ -328,7 +330,7 @@ class Bridge:
             raise self._invalid_output(error) from error
 
     async def _reduced(self, request: Request) -> Response:
-        """One response made of the stream of responses, as the route's `stream` says."""
+        """Return one response made from the stream of responses, by the route's `stream`."""
         name = self._backend.name
         async with aclosing(self.stream(request)) as responses:
             if self._settings.stream == "last":
@@ -336,7 +338,7 @@ class Bridge:
             return await streams.collect(responses, name, self._backend.limits.message)
 
     async def _derive_or_estimate(self, request: Request) -> Response:
-        """The model's own derivative if it has one, else one by finite differences."""
+        """Return the model's own derivative if it has one, otherwise a derivative by finite differences."""
         assert self._estimates is not None
         key = self._rewrite.key(request)
         if await self._signatures.is_estimated(key, request.operation):
@@ -366,8 +368,8 @@ class Bridge:
         return self._fittings_of_derivatives.to(await self._signature_of_derivative(request, key))
 
     async def _signature_of_derivative(self, request: Request, key: Key) -> Signature:
-        """The derivative's signature. If one side has derivatives as operations, its vectors have the lengths of the
-        inputs and outputs that the request's index tensors name."""
+        """Return the derivative's signature. If one side has derivatives as operations, its vectors have the lengths of
+        the inputs and outputs that the request's index tensors name."""
         signature = await self._signatures.derivative(key, request.operation)
         positions = derivatives.positions(request.inputs, DERIVATIVES[request.operation])
         is_fixed = not self._derivatives_have_lengths or request.schemaless
@@ -378,11 +380,11 @@ class Bridge:
         except GatewayError as error:
             if error.status is not Status.NOT_FOUND:
                 raise
-            return signature  # the companion has no model beside it
+            return signature  # the derivative model exists without its base model
         return signature if is_unknown(base) else derivatives.sized(signature, base, request.operation, positions)
 
     async def _fitted(self, request: Request, key: Key, fitting: Fitting) -> Response:
-        """The response to a request that is fitted to a model's signature."""
+        """Return the response to a request that is adapted to a model's signature."""
         record = request.record
         if record.events is not None:
             fitted = await self._fit(request, key, fitting)
@@ -396,7 +398,7 @@ class Bridge:
         return fit_response(await self._answered(fitted, fitting), request, fitted, fitting)
 
     async def _fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
-        """As `fit_request`, with a span where spans are noted and, for an explanation, what it changes."""
+        """Like `fit_request`, with a span if spans are recorded, and, for an explanation, with the changes."""
         record = request.record
         if record.events is None:
             if fitting.has_images:
@@ -415,14 +417,14 @@ class Bridge:
     async def _fit_reply(
         self, response: Response, request: Request, fitted: FittedRequest, fitting: Fitting, work: Span | Repeated
     ) -> Response:
-        """As `fit_response`, in the span `work`. For an explanation it has what the first response was changed to."""
+        """Like `fit_response`, in the span `work`. An explanation gets the changes of the first response."""
         with work as span:
             if fitting.has_images:
                 reply = await to_thread(fit_response, response, request, fitted, fitting)
             else:
                 reply = fit_response(response, request, fitted, fitting)
             if request.record.explain is not None and "tensors" not in span.facts:
-                # From the backend to the client the two names of a tensor change places.
+                # From the backend to the client, the two names of a tensor are swapped.
                 back = [Renaming(each.backend, each.client) for each in self._settings.rename.outputs]
                 span.facts["tensors"] = compare(response.outputs, reply.outputs, back)
         return reply
@@ -461,12 +463,13 @@ _OPERATIONS: Mapping[Operation, _Handle] = {
     Operation.MODEL_STATISTICS: lambda bridge, request: bridge._extensions.statistics(request),
     **dict.fromkeys(CONTROL_OPERATIONS, lambda bridge, request: bridge._extensions.control(request)),
 }
-"""One table for all bridges: with one of its own in each of 1,000, each request would find another one that is in none
-of the processor's caches."""
+"""One table for all bridges: with 1,000 separate tables, each request would use a table that is not in any processor
+cache."""
 
 
 def _have_same_tensors(client: Traits, backend: Traits) -> bool:
-    """Whether tensors of one protocol are tensors of the other: with names and the same datatypes."""
+    """Return True if tensors of one protocol are valid in the other: tensors have names, and the datatypes are the
+    same."""
     return client.wire.datatypes == backend.wire.datatypes and not any(
         traits.wire.untyped or traits.wire.unnamed or traits.wire.points for traits in (client, backend)
     )

@@ -1,4 +1,4 @@
-"""The tensors of a request before and after fitting, side by side."""
+"""The tensors of a request before and after adaptation, side by side."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,12 +11,12 @@ from gateway.core.frozen import frozen
 from gateway.core.types import Tensor, TensorSpec
 
 MOST_SHOWN = 64
-"""The most tensors that an explanation lists."""
+"""Maximum number of tensors that an explanation lists."""
 
 
 @frozen
 class TensorShown:
-    """A tensor without its data. `untyped`: JSON gave no datatype."""
+    """A tensor without its data. `untyped`: the JSON had no datatype."""
 
     name: str
     datatype: str
@@ -28,7 +28,7 @@ class TensorShown:
 @frozen
 class CastShown:
     """A conversion from one datatype to another. `error` is the largest difference between an element before and after,
-    None if every element is the same; `element` is its position, `before` and `after` its values as text."""
+    or None if every element is the same; `element` is its position, `before` and `after` are its values as text."""
 
     from_datatype: str
     to_datatype: str
@@ -40,7 +40,8 @@ class CastShown:
 
 @frozen
 class TensorChange:
-    """One tensor on its way. `before` is None for what the gateway adds, `after` for what it leaves out."""
+    """The change of one tensor. `before` is None for a tensor that the gateway adds, `after` for a tensor that it
+    leaves out."""
 
     before: TensorShown | None
     after: TensorShown | None
@@ -48,16 +49,16 @@ class TensorChange:
 
 
 def shown(tensor: Tensor) -> TensorShown:
-    """`tensor` without its data."""
+    """Return `tensor` without its data."""
     return TensorShown(tensor.name, tensor.datatype.value, tensor.shape, len(tensor.data), tensor.untyped)
 
 
 _FIRST = 4
-"""Elements of a tensor that a text has."""
+"""Number of a tensor's elements in a text."""
 
 
 def as_text(tensors: Sequence[Tensor]) -> str:
-    """The tensors in one line, each with its first elements: `x FP64[1,2] 0.5 2`."""
+    """Return the tensors in one line, with the first elements: `x FP64[1,2] 0.5 2`."""
     return "; ".join(map(_as_text, tensors))
 
 
@@ -73,7 +74,8 @@ def _as_text(tensor: Tensor) -> str:
 def compare(
     before: Sequence[Tensor], after: Sequence[Tensor], renamings: Sequence[Renaming]
 ) -> tuple[TensorChange, ...]:
-    """The changes from the tensors `before` to those `after`: paired by name, where they have none by position."""
+    """Return the changes from the tensors `before` to the tensors `after`, paired by name, or by position if they have
+    no names."""
     client = {each.backend: each.client for each in renamings}
     left = list(before)
     changes: list[TensorChange] = []
@@ -97,8 +99,8 @@ def compare(
 
 
 def cast(before: Tensor, after: Tensor) -> CastShown | None:
-    """The conversion between the datatypes of two tensors with the same elements, or of which `after` has the first
-    rows of `before`; None if both have one datatype."""
+    """Return the conversion between the datatypes of two tensors, or None if both have the same datatype. The tensors
+    have the same elements, or `after` has the first rows of `before`."""
     if before.datatype is after.datatype:
         return None
     change = CastShown(before.datatype.value, after.datatype.value)
@@ -117,8 +119,8 @@ def cast(before: Tensor, after: Tensor) -> CastShown | None:
 
 
 def _wide(array: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-    """Numbers in a type that holds the values of every datatype, 64-bit integers included where the machine's long
-    double has 64 bits for them."""
+    """Return numbers in a type that holds the values of every datatype. This includes 64-bit integers if the machine's
+    long double has 64 bits for them."""
     return (
         array.astype(np.float64).astype(np.longdouble) if array.dtype.kind not in "iu" else array.astype(np.longdouble)
     )

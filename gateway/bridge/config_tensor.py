@@ -1,6 +1,6 @@
-"""`translate: {carry_config: true}`: UM-Bridge's `config` as a tensor, for protocols without parameters. Pure.
+"""`translate: {carry_config: true}`: UM-Bridge's `config` as a tensor, for protocols without parameters. No I/O.
 
-The config is the last input, named `config` (or without a name), BYTES of one element: its JSON text. Where the
+The config is the last input, named `config` (or unnamed), a BYTES tensor with one element: its JSON text. If the
 protocol counts rows on every tensor, the text is repeated for each row.
 """
 
@@ -30,7 +30,7 @@ class ConfigTensor:
         """The backend can get the config only as a tensor."""
 
     def to_parameter(self, request: Request) -> Request:
-        """A client's request with the parameter `config` in place of the tensor, if it has one.
+        """Return a client's request with the parameter `config` instead of the tensor, if it has the tensor.
 
         Raises:
             DecodeError: rows have different texts, or the text is not UTF-8.
@@ -51,10 +51,10 @@ class ConfigTensor:
         return replace(request, inputs=request.inputs[:-1], parameters=parameters)
 
     def to_tensor(self, outgoing: Request) -> Request:
-        """The request to the backend with the tensor in place of the parameter `config`, if it has one.
+        """Return the request to the backend with the tensor instead of the parameter `config`, if it has the parameter.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, the route does not have `carry_config`, or the config is no UTF-8 text;
+            GatewayError: INVALID_ARGUMENT, the route does not have `carry_config`, or the config is not UTF-8 text;
                 RESOURCE_EXHAUSTED, the text is longer than the backend's `limits.config`.
         """
         if CONFIG not in outgoing.parameters:
@@ -78,7 +78,7 @@ class ConfigTensor:
 
     def _tensor(self, raw: bytes, outgoing: Request) -> Tensor:
         self._check_size(raw)
-        # The content type is for MIP, which has a form for JSON texts; other protocols send plain BYTES.
+        # The content type is for MIP, which has a format for JSON texts; other protocols send plain BYTES.
         one = Tensor(CONFIG, Datatype.BYTES, (1,), bytes_elements.pack([raw]), content_type="json")
         if self._backend.traits.wire.rows is not Rows.FIRST or not outgoing.inputs or not outgoing.inputs[0].shape:
             return one

@@ -1,8 +1,8 @@
-"""Fitting a tensor's datatype to that of a specification.
+"""Conversion of a tensor to the datatype in a specification.
 
-A typed tensor is converted if the table WIDENINGS says that the other datatype holds all its values, whatever values it
-has; anything else needs the route's `cast`. Numbers that came without a datatype (from JSON) are converted if the
-other datatype holds the values that are there.
+A typed tensor is converted if, by the table WIDENINGS, the other datatype holds all values of its datatype. Anything
+else needs the route's `cast`. Numbers without a datatype (from JSON) are converted if the other datatype holds these
+numbers.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ Array = np.ndarray[Any, Any]
 
 
 def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
-    """The data of `tensor` in the datatype `wanted`.
+    """Return the data of `tensor` in the datatype `wanted`.
 
     `cast` is the route's setting for conversions that are not exact: `refuse`; `round` (half to even; out of range is
-    an error); `saturate` (the same, but what is out of range is clipped).
+    an error); `saturate` (like `round`, but values out of range are clipped).
 
     Raises:
         DecodeError: the conversion is not exact, and `cast` does not allow it; NaN as an integer.
@@ -47,7 +47,7 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
 
 
 def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record) -> None:
-    """Note in `record` if the `data` that `fit` made of a tensor differs from it in a value, which only a `cast`
+    """Note in `record` if the `data` that `fit` made from a tensor differs from it in a value, which only a `cast`
     allows."""
     if record is UNRECORDED or tensor.datatype is wanted or wanted in WIDENINGS[tensor.datatype]:
         return
@@ -62,8 +62,8 @@ def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record
 
 
 def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
-    """A tensor that came without a datatype, as one with the datatype `numbers`; without a change if its elements are
-    no numbers.
+    """Return a tensor without a datatype as a tensor of the datatype `numbers`; unchanged if its elements are not
+    numbers.
 
     Raises:
         DecodeError: `numbers` does not hold one of its values.
@@ -74,8 +74,8 @@ def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
 
 
 def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str) -> Tensor:
-    """The tensor in a datatype that `protocol` carries: its own, or the narrowest one that holds all its values; the
-    parameter `gateway_datatype` then names its own.
+    """Return the tensor in a datatype that `protocol` carries: its own, or the narrowest datatype that holds all its
+    values. In the latter case, the parameter `gateway_datatype` names its own datatype.
 
     Raises:
         DecodeError: the protocol carries no datatype that holds all its values.
@@ -91,10 +91,10 @@ def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str
 
 
 def carry_all(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple[Tensor, ...]:
-    """The tensors in datatypes that a protocol carries.
+    """Return the tensors in datatypes that a protocol carries.
 
     Raises:
-        DecodeError: as `carry`.
+        DecodeError: like `carry`.
     """
     carried = traits.wire.datatypes
     for tensor in tensors:
@@ -106,10 +106,10 @@ def carry_all(tensors: Sequence[Tensor], protocol: str, traits: Traits) -> tuple
 
 
 def restore(tensor: Tensor, wanted: Datatype, what: str) -> Tensor:
-    """Undoes `carry` for a client whose protocol lacks `wanted`: UINT8 becomes BOOL where that is wanted.
+    """Undo `carry` for a client whose protocol lacks `wanted`: UINT8 becomes BOOL if BOOL is wanted.
 
     Raises:
-        DecodeError: an element is neither 0 nor 1.
+        DecodeError: an element is not 0 or 1.
     """
     if wanted is not Datatype.BOOL or tensor.datatype is not Datatype.UINT8:
         return tensor
@@ -155,7 +155,7 @@ def _to_integers(array: Array, wanted: Datatype, what: str, cast: str) -> Array:
         array = np.rint(array.astype(np.float64))
         if np.isnan(array).any():
             raise DecodeError(f"{what} holds NaN, which {wanted} cannot hold under any cast")
-    # As a double 2**64 - 1 becomes 2**64; so a float is out of range if it is not below the next power of two.
+    # As a double, 2**64 - 1 becomes 2**64; so a float is out of range if it is not below the next power of two.
     beyond = (array < bounds.min) | (array >= float(bounds.max) + 1 if array.dtype.kind == "f" else array > bounds.max)
     if not beyond.any():
         return array.astype(wanted.dtype)

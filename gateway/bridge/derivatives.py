@@ -1,13 +1,13 @@
-"""Signatures and index tensors of derivative models (companion models) such as `M.gradient`, which compute a derivative
-of `M` for protocols without derivative operations.
+"""Signatures and index tensors of derivative models such as `M.gradient`, which compute a derivative of `M` for
+protocols without derivative operations.
 
-UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. Elsewhere the derivative of a model `M` is a
-model of its own, its companion (`M.gradient`, ...). A companion takes the inputs of `M` and the derivative's own
-tensors (DERIVATIVES lists them in order), and gives one output named `output`:
+UM-Bridge has gradient, apply_jacobian and apply_hessian as operations. In other protocols, the derivative of a model
+`M` is a separate model, its derivative model (`M.gradient`, ...). A derivative model takes the inputs of `M` and the
+derivative's own tensors (DERIVATIVES lists them in order), and returns one output named `output`:
 
-- index tensors (`out_wrt`, `in_wrt`, `in_wrt1`, `in_wrt2`): the position of the output and the inputs that the
-  derivative is about, from 0; INT64 `[-1, 1]`, 0 if left out;
-- vectors (`sens`, `vec`) and the output: FP64, as long as the input or the output that an index names.
+- index tensors (`out_wrt`, `in_wrt`, `in_wrt1`, `in_wrt2`): the positions of the output and the inputs of the
+  derivative, from 0; INT64 `[-1, 1]`, 0 by default;
+- vectors (`sens`, `vec`) and the output: FP64, with the length of the input or the output that an index names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +26,9 @@ _INTEGERS = frozenset({Datatype.INT64.kind, Datatype.UINT64.kind})
 
 
 def companion_signature(base: Signature, operation: Operation) -> Signature:
-    """The companion's signature, made of the model's: the model's inputs, then the derivative's own tensors, and one
-    output. The length of a vector is free if the inputs (or outputs) that it may belong to have different lengths."""
+    """Return the signature of the derivative model, made from the base model's signature: the base model's inputs, then
+    the derivative's own tensors, and one output. The length of a vector is free if the inputs (or outputs) that it
+    could belong to have different lengths."""
     if not base.inputs and not base.outputs:
         return base
     sizes = {
@@ -46,14 +47,14 @@ def companion_signature(base: Signature, operation: Operation) -> Signature:
         base,
         inputs=(*base.inputs, *extras),
         outputs=(vector(COMPANION_OUTPUT),),
-        # A model may claim its derivatives and no inference; a companion is always called by inference.
+        # A model can claim its derivatives and no inference; a derivative model is always called by inference.
         operations=frozenset({Operation.INFER}),
     )
 
 
 def sized(signature: Signature, base: Signature, operation: Operation, positions: Mapping[str, int]) -> Signature:
-    """The companion's `signature` with its free lengths set to those of the inputs and outputs of the model `base` at
-    `positions`.
+    """Return the derivative model's `signature` with its free lengths set to the lengths of the inputs and outputs of
+    the model `base` at `positions`.
 
     Raises:
         DecodeError: a position is out of range.
@@ -87,16 +88,17 @@ def _at(base: Signature, index: str, position: int) -> TensorSpec:
 
 
 def _common_length(specs: Iterable[TensorSpec]) -> int:
-    """The length that all of these have, -1 if they differ."""
+    """Return the length that all of these have, or -1 if they differ."""
     sizes = {shapes.point_size(spec.shape) for spec in specs}
     return sizes.pop() if len(sizes) == 1 else -1
 
 
 def without_undeclared_indices(given: Sequence[Tensor], signature: Signature) -> Sequence[Tensor]:
-    """The inputs without index tensors that the companion does not declare: it has one input and one output, number 0.
+    """Return the inputs without the index tensors that the derivative model does not declare, because it has one input
+    and one output, number 0.
 
     Raises:
-        DecodeError: such an index tensor is not 0.
+        DecodeError: the omitted index tensor is not 0.
     """
     if not any(tensor.name in INDEX_TENSORS for tensor in given):
         return given
@@ -111,7 +113,7 @@ def without_undeclared_indices(given: Sequence[Tensor], signature: Signature) ->
 
 
 def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] | None:
-    """The position in each of the index tensors `names`, 0 for one that is left out. None if rows have different
+    """Return the position in each of the index tensors `names`, 0 for a missing one. Return None if rows have different
     positions, or if tensors have no names."""
     if any(not tensor.name for tensor in given) and not any(tensor.name in INDEX_TENSORS for tensor in given):
         return None
@@ -129,12 +131,12 @@ def positions(given: Sequence[Tensor], names: Sequence[str]) -> dict[str, int] |
 
 
 def fit_index(tensor: Tensor | None, spec: TensorSpec, rows: int | None, limit: int) -> Tensor:
-    """An index tensor as the companion declares it: 0 if it is left out, and one index repeated for all rows. Any
-    integer datatype is accepted.
+    """Return an index tensor in the form that the derivative model declares: 0 if it is missing, and one index repeated
+    for all rows. Any integer datatype is accepted.
 
     Raises:
-        DecodeError: it has neither 1 element nor one for each row, or no integer.
-        GatewayError: RESOURCE_EXHAUSTED, one index for each row takes more than `limit` bytes.
+        DecodeError: it does not have 1 element or one element per row, or an element is not an integer.
+        GatewayError: RESOURCE_EXHAUSTED, one index per row takes more than `limit` bytes.
     """
     count = 1 if rows is None else rows
     what = f"index {spec.name!r}"

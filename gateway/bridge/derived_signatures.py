@@ -1,4 +1,4 @@
-"""Signatures that a route makes of those of a SignatureCache."""
+"""Signatures that a route derives from the signatures of a SignatureCache."""
 
 from collections.abc import Callable
 
@@ -8,16 +8,16 @@ MOST_KEPT = 256
 
 
 class DerivedSignatures:
-    """A cache of the signatures that `derive` returns. The same object for the same signature, of the MOST_KEPT last
-    ones: the Fitting of a signature is found by its identity (`fitting`)."""
+    """A cache of the signatures that `derive` returns. It returns the same object for the same signature, for the
+    MOST_KEPT last signatures, because the Fitting of a signature is found by its identity (`fitting`)."""
 
     def __init__(self, derive: Callable[[Signature], Signature]) -> None:
         self._derive = derive
         self._kept: dict[int, tuple[Signature, Signature]] = {}
-        """By the identity of the signature, which is kept alive so."""
+        """Derived signatures by the identity of the original signature; the entry keeps the original alive."""
 
     def of(self, signature: Signature) -> Signature:
-        """The signature that `derive` makes of this one."""
+        """Return the signature that `derive` makes from `signature`."""
         kept = self._kept.get(id(signature))
         if kept is None:
             if len(self._kept) >= MOST_KEPT:

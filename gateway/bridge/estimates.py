@@ -1,12 +1,13 @@
-"""Derivatives that a model does not have, by finite differences of its evaluations.
+"""Derivatives by finite differences of a model's evaluations, for derivatives that the model does not have.
 
-A request for a derivative is fitted to the signature of the companion model, as one for the model's own derivative is.
-Then the model is evaluated at the points that `finite_differences` gives: as one batch if it takes batches, else point
-by point, with as many calls at once as the backend takes from one batch. They are calls of the same client, so its
-other calls and those of others have their turn in the queue. The first that fails cancels the rest.
+A request for a derivative is adapted to the signature of the derivative model, like a request for the model's own
+derivative. Then the model is evaluated at the points that `finite_differences` gives: as one batch if it takes batches,
+otherwise point by point, with as many parallel calls as the backend takes from one batch. The calls belong to the same
+client, so in the queue they take turns with its other calls and with the calls of other clients. The first failing call
+cancels the rest.
 
-The Hessian is the difference of two or more gradients along `vec`: of the model's own if it has them, else of those
-that are computed here.
+The Hessian is the difference of two or more gradients along `vec`: of the model's own gradients if it has them,
+otherwise of gradients that are computed here.
 """
 
 from collections import OrderedDict
@@ -63,22 +64,23 @@ from gateway.core.types import Request, RequestedOutput, Response, Signature, Te
 from gateway.core.types import tensor as make_tensor
 
 ERROR_HEADER = "gateway-derivative-error"
-"""The header or metadata key of a request that asks for an estimate of the error (`1`), and of the reply with it."""
+"""The header or metadata key that requests an estimate of the error (`1`) in a request, and has the estimate in a
+response."""
 MARK_HEADER = "gateway-derivative"
-"""The header or metadata key of a reply that says how the derivative in it was computed."""
+"""The header or metadata key of a response that describes how the derivative in it was computed."""
 
-# Rows are counted on every tensor: a model that takes no batches is then called for each row.
+# Rows are counted on every tensor: a model that takes no batches is called for each row.
 POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)))
 """The client's side of the bridge that evaluates models at points."""
 
 
 class Calls(Enum):
-    """How points become calls of a model."""
+    """The conversion of points to calls of a model."""
 
     BATCHES = "batches"
     """The model takes batches: points are rows."""
     ROWS = "rows"
-    """No tensor has a batch dimension, and the bridge makes a call of each row."""
+    """No tensor has a batch dimension, and the bridge makes a call for each row."""
     POINTS = "points"
     """Only some tensors have a batch dimension, or there are scalars: each point is a call in the model's own
     shapes."""
@@ -92,27 +94,27 @@ class DerivativeProblem:
     key: Key
     operation: Operation
     inputs: tuple[Tensor, ...]
-    """The model's inputs, by the backend's names, with B rows; without those in `shared`."""
+    """The model's inputs, by the backend's names, with B rows, except the inputs in `shared`."""
     shared: tuple[Tensor, ...]
     """Inputs without a batch dimension of a model that takes batches: the same for all points."""
     unbatched: frozenset[str]
-    """The tensors that have no batch dimension in a call for one point."""
+    """The tensors without a batch dimension in a call for one point."""
     moved: Mapping[str, Array]
-    """The inputs that are moved, by name, as [B, n] FP64."""
+    """The inputs that vary, by name, as [B, n] FP64."""
     first: str
     """The input that a gradient is for: `in_wrt` or `in_wrt1`."""
     second: str
-    """The input that is moved along `vec`: `in_wrt` of a Jacobian, `in_wrt2` of a Hessian."""
+    """The input that varies along `vec`: `in_wrt` of a Jacobian, `in_wrt2` of a Hessian."""
     output: str
     positions: Mapping[str, int]
     sens: Array | None
     vec: Array | None
     dtype: "np.dtype[Any]"
-    """That of the inputs that are moved."""
+    """The datatype of the inputs that vary."""
     narrowest: "np.dtype[Any]"
-    """The narrowest of `dtype` and that of the output: the rounding of values."""
+    """The narrower of `dtype` and the output's datatype: it determines the rounding of values."""
     calls: "Calls"
-    """How points become calls."""
+    """The conversion of points to calls."""
 
     @property
     def rows(self) -> int:
@@ -120,7 +122,7 @@ class DerivativeProblem:
 
 
 class EstimatedDerivatives:
-    """Computes the derivatives of one route's models. `evaluate` answers requests for inference and gradients with the
+    """Computes the derivatives of one route's models. `evaluate` handles requests for inference and gradients with the
     backend's names, whose rows are points."""
 
     def __init__(
@@ -137,20 +139,20 @@ class EstimatedDerivatives:
         self._backend = backend
         self._takes_batches = backend.traits.wire.rows is not Rows.ONE
         self._largest_batches: OrderedDict[Key, tuple[float, int | None]] = OrderedDict()
-        """Until when the largest batch of a model is remembered, and that batch; None if there is no limit."""
+        """For each model, its maximum batch size (None: no limit), and the time until which it is stored."""
 
     async def derive(self, request: Request, key: Key) -> Response:
-        """The derivative that `request` asks for; `key` is the backend's name of the model.
+        """Return the derivative that `request` asks for; `key` is the backend's name of the model.
 
         Raises:
-            DecodeError: the client's tensors do not fit.
-            GatewayError: UNIMPLEMENTED, the input or the output is not of floats; FAILED_PRECONDITION, nobody knows
-                the model's tensors; INVALID_ARGUMENT, it takes too many evaluations; the backend's error.
+            DecodeError: the client's tensors do not match the model.
+            GatewayError: UNIMPLEMENTED, the input or the output does not have floats; FAILED_PRECONDITION, the model's
+                tensors are unknown; INVALID_ARGUMENT, it takes too many evaluations; the backend's error.
         """
         base = await self._signatures.model(key)
         if is_unknown(base):
-            text = f"nobody tells the inputs of model {request.model!r}, whose {request.operation.value} is computed by"
-            text = f"{text} finite differences; `signature` on the route must declare them"
+            text = f"the inputs of model {request.model!r}, whose {request.operation.value} is computed by"
+            text = f"{text} finite differences, are unknown; `signature` on the route must declare them"
             raise refusal(Reason.FAILED_PRECONDITION, text)
         if Operation.INFER not in (await self._signatures.described(key)).operations:
             raise unsupported(
@@ -173,7 +175,7 @@ class EstimatedDerivatives:
         return fit_response(Response((output,)), request, fitted, fitting)
 
     async def _solve(self, problem: DerivativeProblem) -> Array:
-        """The derivative, [B, n] or [B, m] in FP64."""
+        """Return the derivative, [B, n] or [B, m] in FP64."""
         record = problem.request.record
         tells = record.telling.route
         wants_error = tells and (self._how.error or problem.request.headers.get(ERROR_HEADER) == "1")
@@ -208,7 +210,7 @@ class EstimatedDerivatives:
         return Step(size, how.typical, scale)
 
     def _check(self, problem: DerivativeProblem, count: int) -> None:
-        """Refuse what takes too many points or too much memory, before there are any."""
+        """Refuse a problem that takes too many points or too much memory, before any points exist."""
         what = f"{problem.operation.value} of model {problem.request.model!r} by finite differences"
         if count > self._how.max_evaluations:
             text = f"{what} takes {count} evaluations, and the route allows {self._how.max_evaluations}"
@@ -231,7 +233,7 @@ class EstimatedDerivatives:
                 replaced = Operation.GRADIENT in self._how.replace
                 is_exact = not replaced and await self._signatures.has_own(problem.key, Operation.GRADIENT)
                 if is_exact:
-                    # The model's own gradient has one difference taken of it, and not two.
+                    # One difference of the model's own gradient is sufficient, instead of two.
                     step = replace(self._first_step(problem), scale=step.scale)
                 total = count * len(self._stencil.offsets) * (1 if is_exact else points)
                 return _Plan(total, lambda: self._hessian(problem, step, is_exact))
@@ -246,7 +248,7 @@ class EstimatedDerivatives:
         return line.combine(values)
 
     async def _gradient(self, problem: DerivativeProblem, at: Mapping[str, Array], step: Step) -> Array:
-        """The gradient [B, n] at the moved inputs `at`, each [B, n]."""
+        """Return the gradient [B, n] at the inputs `at` that vary, each [B, n]."""
         assert problem.sens is not None
         x = at[problem.first]
         axes: Axes = await _made(along_axes, x, step, self._stencil, problem.dtype, size=x.nbytes * x.shape[1])
@@ -270,7 +272,7 @@ class EstimatedDerivatives:
         if is_exact:
             gradients = await self._own_gradients(problem, {problem.second: line.points})
             return line.combine(gradients)
-        # Each point of the line is a row of its own, at which there is a gradient.
+        # Each point of the line is a separate row with its own gradient.
         at = {name: np.repeat(each, many, axis=0) for name, each in problem.moved.items()}
         at[problem.second] = line.points.reshape(-1, line.points.shape[2])
         sens = np.repeat(problem.sens, many, axis=0)
@@ -282,7 +284,7 @@ class EstimatedDerivatives:
         return along_line(problem.moved[problem.second], direction, step, self._stencil, problem.dtype)
 
     async def _values(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
-        """The output [B, P, m] where the moved inputs are `moved`, each [B, P, n]."""
+        """Return the output [B, P, m] for the values `moved` of the inputs that vary, each [B, P, n]."""
         points = next(iter(moved.values())).shape[1]
         inputs = await _made(_at_points, problem.inputs, moved, points)
         ask = _outgoing(problem.request, problem.key, Operation.INFER, inputs)
@@ -290,7 +292,7 @@ class EstimatedDerivatives:
         return await self._answers(problem, ask, problem.output, points)
 
     async def _own_gradients(self, problem: DerivativeProblem, moved: Mapping[str, Array]) -> Array:
-        """The model's own gradients [B, K, n] where the moved inputs are `moved`."""
+        """Return the model's own gradients [B, K, n] for the values `moved` of the inputs that vary."""
         assert problem.sens is not None
         points = next(iter(moved.values())).shape[1]
         inputs = await _made(_at_points, problem.inputs, moved, points)
@@ -302,7 +304,7 @@ class EstimatedDerivatives:
         return await self._answers(problem, ask, COMPANION_OUTPUT, points)
 
     async def _answers(self, problem: DerivativeProblem, ask: Request, output: str, points: int) -> Array:
-        """One output for all rows of `ask`, as [B, P, ...]."""
+        """Return one output for all rows of `ask`, as [B, P, ...]."""
         count = problem.rows * points
         most = await self._most_points(problem) if count > 1 else 1
 
@@ -328,7 +330,8 @@ class EstimatedDerivatives:
         return np.concatenate(answers).reshape(problem.rows, points, answers[0].shape[1])
 
     async def _most_points(self, problem: DerivativeProblem) -> int | None:
-        """The most points of one call: the route's `batch`, or the model's own limit if that is less."""
+        """Return the maximum number of points of one call: the route's `batch`, or the model's own limit if that is
+        smaller."""
         if problem.calls is not Calls.BATCHES or not self._takes_batches:
             return None
         known = await self._largest_batch(problem.key)
@@ -336,7 +339,7 @@ class EstimatedDerivatives:
         return min(limits, default=None)
 
     async def _largest_batch(self, key: Key) -> int | None:
-        """Triton's `max_batch_size` of the model, from its configuration; remembered as long as signatures are."""
+        """Return Triton's `max_batch_size` of the model, from its configuration; it is stored as long as signatures."""
         if Operation.CONFIG not in self._backend.traits.servers.extensions:
             return None
         kept, now = self._largest_batches, monotonic()
@@ -355,7 +358,8 @@ class EstimatedDerivatives:
         return found
 
     async def _answer(self, ask: Request, output: str, count: int | None) -> Array:
-        """One output as [count, ...]; of a call for one point, which may have no batch dimension, as [1, ...]."""
+        """Return one output as [count, ...], or, for a call for one point, which might have no batch dimension, as [1,
+        ...]."""
         response = await self._evaluate(ask)
         assert isinstance(response, Response)
         for each in response.outputs:
@@ -371,14 +375,14 @@ class EstimatedDerivatives:
 
 @frozen
 class _Plan:
-    """How many evaluations a result takes, and what computes it."""
+    """The number of evaluations of a result, and the function that computes it."""
 
     count: int
     solve: Callable[[], Any]
 
 
 def stencil_of(settings: Derivatives) -> Stencil:
-    """The stencil that the settings ask for."""
+    """Return the stencil for the settings."""
     method = settings.method
     return STENCILS[method, settings.order or DIFFERENCE_ORDERS[method][0]]
 
@@ -386,7 +390,7 @@ def stencil_of(settings: Derivatives) -> Stencil:
 def _problem(
     request: Request, key: Key, base: Signature, signature: Signature, tensors: Sequence[Tensor]
 ) -> DerivativeProblem:
-    """The numbers in the fitted `tensors` of a request for a derivative, whose signature is `signature`.
+    """Return the numbers in the adapted `tensors` of a request for a derivative, whose signature is `signature`.
 
     Raises:
         DecodeError: an index is out of range or differs in some rows; a vector has the wrong length.
@@ -431,7 +435,7 @@ def _problem(
 
 
 def _calls(base: Signature, moved: Set[str], output: TensorSpec) -> Calls:
-    """How points become calls of a model with the signature `base`, whose inputs `moved` are moved."""
+    """Return how points become calls of a model with the signature `base`, whose inputs `moved` vary."""
     if is_one_row(base):
         return Calls.ROWS
     differ = [*(spec for spec in base.inputs if spec.name in moved), output]
@@ -442,7 +446,7 @@ def _index(tensor: Tensor) -> int:
     found = set(tensor.array.reshape(-1).tolist())
     if len(found) > 1:
         raise DecodeError(f"index {tensor.name!r} differs in some rows; send one request for each")
-    return int(found.pop()) if found else 0  # a batch without rows, which is refused soon
+    return int(found.pop()) if found else 0  # a batch without rows, which is refused later
 
 
 def _as_row(tensor: Tensor, *, is_rows: bool) -> Tensor:
@@ -458,7 +462,7 @@ def _narrowest(dtypes: "Sequence[np.dtype[Any]]") -> "np.dtype[Any]":
 
 
 def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int) -> tuple[Tensor, ...]:
-    """The inputs with B * P rows: those in `moved`, [B, P, n], as they are there, the others repeated."""
+    """Return the inputs with B * P rows: the inputs in `moved`, [B, P, n], with these values, the others repeated."""
     return tuple(
         make_tensor(
             each.name,
@@ -472,23 +476,23 @@ def _at_points(inputs: Sequence[Tensor], moved: Mapping[str, Array], points: int
 
 
 def _repeated(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
-    """The inputs with each row repeated."""
+    """Return the inputs with each row repeated."""
     return tuple(make_tensor(each.name, np.repeat(each.array, times, axis=0), each.datatype) for each in inputs)
 
 
 def _piece(tensor: Tensor, begin: int, end: int) -> Tensor:
-    """Some rows of a tensor."""
+    """Return some rows of a tensor."""
     return make_tensor(tensor.name, tensor.array[begin:end], tensor.datatype)
 
 
 def _point(tensor: Tensor, at: int, unbatched: Set[str]) -> Tensor:
-    """One row of a tensor, for a call for one point."""
+    """Return one row of a tensor, for a call for one point."""
     array = tensor.array[at] if tensor.name in unbatched else tensor.array[at : at + 1]
     return make_tensor(tensor.name, array, tensor.datatype)
 
 
 def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Tensor, ...]) -> Request:
-    """The client's request as one for `operation` with the backend's names and other inputs."""
+    """Return the client's request as a request for `operation` with the backend's names and other inputs."""
     return replace(
         request,
         operation=operation,
@@ -502,7 +506,7 @@ def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Te
 
 
 async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = None) -> Any:
-    """The result of `make`, which runs in a thread if it has much to copy."""
+    """Return the result of `make`, which runs in a thread if it has much to copy."""
     if size is None:
         arrays = [each for one in arguments for each in (one.values() if isinstance(one, Mapping) else (one,))]
         size = sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))
@@ -510,7 +514,7 @@ async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = No
 
 
 def _explained(error: GatewayError, problem: DerivativeProblem) -> GatewayError:
-    """The error of an evaluation, saying what it was for."""
+    """Return the error of an evaluation, with its purpose in the text."""
     text = f"{problem.operation.value} by finite differences: {error.message}"
     if isinstance(error, TransportError):
         return TransportError(

@@ -1,6 +1,5 @@
 """V2 extensions that only some servers implement: model configuration and statistics, loading and unloading, trace and
-log settings. The gateway passes such requests on with the backend's model names.
-"""
+log settings. The gateway passes these requests on with the backend's model names."""
 
 from collections.abc import Mapping
 
@@ -13,18 +12,18 @@ from gateway.core.operations import Operation
 from gateway.core.types import Answer, ControlRequest, Request, Statistics
 
 _CONFIG_VALUES = 10_000
-"""The most JSON values in a configuration that is renamed."""
+"""Maximum number of JSON values in a configuration that is renamed."""
 
 
 class Extensions:
-    """Passes such requests to one route's backend."""
+    """Passes these requests to one route's backend."""
 
     def __init__(self, rewrite: Rewrite) -> None:
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
     async def config(self, request: Request, companion: Operation | None = None) -> Mapping[str, object] | None:
-        """The model's configuration; None if the backend does not have the extension."""
+        """Return the model's configuration, or None if the backend does not have the extension."""
         if Operation.CONFIG not in self._backend.traits.servers.extensions:
             return None
         try:
@@ -37,7 +36,7 @@ class Extensions:
         return answer
 
     async def statistics(self, request: Request, companion: Operation | None = None) -> Statistics:
-        """The statistics of the model's versions, under the client's name of the model.
+        """Return the statistics of the model's versions, with the client's name of the model.
 
         Raises:
             GatewayError: UNIMPLEMENTED if the backend's protocol does not have the extension; the backend's error.
@@ -48,10 +47,10 @@ class Extensions:
         return Statistics(tuple(replace(each, name=name) for each in answer.models))
 
     async def control(self, request: Request, companion: Operation | None = None) -> Answer:
-        """The answer to one of CONTROL_OPERATIONS.
+        """Return the answer to one of CONTROL_OPERATIONS.
 
         Raises:
-            GatewayError: as `statistics`.
+            GatewayError: like `statistics`.
         """
         return await self._ask(request, companion)
 
@@ -81,8 +80,8 @@ class Extensions:
 
 
 def _renamed(config: str, client: str, backend: str) -> str:
-    """The JSON text of a model configuration with the backend's name of the model in it: Triton refuses to load a model
-    under another name than that of its configuration. Invalid JSON is left as it is, for the server to refuse."""
+    """Return the JSON text of a model configuration with the backend's name of the model in it: Triton refuses to load
+    a model whose configuration has another name. Invalid JSON stays unchanged; the server refuses it."""
     try:
         document = json.read(config.encode(), {}, values=_CONFIG_VALUES, literals=False)
     except (DecodeError, UnicodeEncodeError):

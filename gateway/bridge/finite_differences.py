@@ -1,13 +1,13 @@
-"""Derivatives by finite differences: the points where a function is evaluated, and the derivative computed from its
+"""Derivatives by finite differences: the points for evaluations of a function, and the derivative computed from its
 values.
 
 A stencil is a list of offsets in steps, such as -1 and 1. For a function f of one variable with values at x + t_k, the
-derivative is the sum of w_k f(x + t_k), where the weights w_k are those of the polynomial through these points. The
-points are rounded to the datatype of the input first, and the weights are made for the points as they are: so a sum is
-exact (to rounding) for polynomials of a degree below the number of points, however large x is.
+derivative is the sum of w_k f(x + t_k), where the weights w_k are the weights of the polynomial through these points.
+The points are first rounded to the datatype of the input, and the weights are computed for the rounded points. A sum is
+therefore exact (to rounding) for polynomials of a degree below the number of points, for x of any size.
 
-Arrays have a first dimension of B rows, each a derivative of its own. Shapes are in the docstrings: n is the length of
-the input, m that of the output, K the number of offsets. No I/O.
+Arrays have a first dimension of B rows; each row is a separate derivative. Shapes are in the docstrings: n is the
+length of the input, m the length of the output, K the number of offsets. No I/O.
 """
 
 from typing import Any, TypeAlias
@@ -22,14 +22,14 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 @frozen
 class Stencil:
-    """Offsets of points in steps, and the order of the error: it falls with this power of the step."""
+    """Offsets of points in steps, and the order of the error, which falls with this power of the step."""
 
     offsets: tuple[int, ...]
     order: int
 
     @property
     def has_centre(self) -> bool:
-        """Whether the point itself is one of the points."""
+        """True if the point itself is one of the points."""
         return 0 in self.offsets
 
 
@@ -43,28 +43,30 @@ STENCILS: dict[tuple[str, int], Stencil] = {
 
 
 def relative_step(order: int, dtype: "np.dtype[Any]", *, second: bool = False) -> float:
-    """The step, in units of an element's size, at which the error of a stencil of this order and the rounding of values
-    of `dtype` are equally large: eps ** (1 / (order + 1)), and for `second` derivatives eps ** (1 / (order + 2))."""
+    """Return the step, in units of an element's size, at which the error of a stencil of this order and the rounding of
+    values of `dtype` are equally large: eps ** (1 / (order + 1)), and for `second` derivatives eps ** (1 / (order +
+    2))."""
     eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
     return float(eps ** (1 / (order + (2 if second else 1))))
 
 
 def for_second(step: float, order: int) -> float:
-    """The step for second derivatives, given the one that is right for first derivatives."""
+    """Return the step for second derivatives, given the right step for first derivatives."""
     return float(step ** ((order + 1) / (order + 2)))
 
 
 @frozen
 class Step:
-    """How far points are moved: `size` times the size of an element, which is at least `typical`. `scale` is a further
-    factor, 2 for the estimate with which a result is compared."""
+    """The distance of the points: `size` times the size of an element, which is at least `typical`. `scale` is an
+    additional factor, 2 for the estimate that a result is compared with."""
 
     size: float
     typical: float
     scale: float = 1.0
 
     def lengths(self, x: Array, dtype: "np.dtype[Any]") -> Array:
-        """The step of each element of `x` (FP64): never so short that the moved element, in `dtype`, is the same."""
+        """Return the step of each element of `x` (FP64). A step is always long enough to change the element in
+        `dtype`."""
         sizes = np.maximum(np.abs(x), self.typical)
         eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
         return np.maximum(sizes * self.size, 2 * eps * sizes) * self.scale
@@ -78,14 +80,14 @@ class Line:
     weights: Array
 
     def combine(self, values: Array) -> Array:
-        """The derivative [B, m] along the direction, of values [B, K, m]."""
+        """Return the derivative [B, m] along the direction, from values [B, K, m]."""
         return _combine(self.weights[..., None], values, 1)
 
 
 def along_line(x: Array, direction: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -> Line:
-    """The points for the derivative at `x` [B, n] along `direction` [B, n], which need not have the length 1.
+    """Return the points for the derivative at `x` [B, n] along `direction` [B, n], which can have any length.
 
-    The step is such that the element that moves most, for its size, moves by its own step.
+    With this step, the element with the largest relative change changes by its own step.
     """
     with np.errstate(all="ignore"):
         lengths = step.lengths(x, dtype)
@@ -102,14 +104,14 @@ def along_line(x: Array, direction: Array, step: Step, stencil: Stencil, dtype: 
 @frozen
 class Axes:
     """Points along each axis: `points` [B, P, n] in FP64 (rounded to the input's dtype), `weights` [B, n, K]. The first
-    point is the centre if `has_centre`; the others follow axis by axis."""
+    point is the center if `has_centre`; the others follow axis by axis."""
 
     points: Array
     weights: Array
     has_centre: bool
 
     def combine(self, values: Array) -> Array:
-        """The Jacobian [B, n, m] (each row of it is the derivative for one element of the input), of values [B, P,
+        """Return the Jacobian [B, n, m] (each row is the derivative for one element of the input), from values [B, P,
         m]."""
         rows, count, many = self.weights.shape
         if not self.has_centre:
@@ -120,12 +122,12 @@ class Axes:
 
 
 def points_along_axes(length: int, stencil: Stencil) -> int:
-    """The number of points P of `along_axes` for an input of this length."""
+    """Return the number of points P of `along_axes` for an input of this length."""
     return length * (len(stencil.offsets) - stencil.has_centre) + stencil.has_centre
 
 
 def along_axes(x: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -> Axes:
-    """The points for all derivatives at `x` [B, n] of a function of n variables."""
+    """Return the points for all derivatives at `x` [B, n] of a function of n variables."""
     rows, count = x.shape
     with np.errstate(all="ignore"):
         shifts = step.lengths(x, dtype)[..., None] * np.array(stencil.offsets, np.float64)
@@ -136,14 +138,14 @@ def along_axes(x: Array, step: Step, stencil: Stencil, dtype: "np.dtype[Any]") -
     points[:] = x[:, None, :]
     grid = points[:, int(stencil.has_centre) :].reshape(rows, count, len(offsets), count)
     axis = np.arange(count)
-    # The moved axis is picked by two indices apart from each other, so it comes first: [n, B, K', ...].
+    # Two separate indices select the axis that varies, so it comes first: [n, B, K', ...].
     grid[:, axis, :, axis] = moved[:, :, offsets].transpose(1, 0, 2)
     points[:, int(stencil.has_centre) :] = grid.reshape(rows, -1, count)
     return Axes(points, made, stencil.has_centre)
 
 
 def weights(nodes: Array) -> Array:
-    """The weights of the first derivative at 0 for values at `nodes` [..., K], which must differ."""
+    """Return the weights of the first derivative at 0 for values at `nodes` [..., K], which must differ."""
     many = nodes.shape[-1]
     unit = np.abs(nodes).max(axis=-1, keepdims=True)  # products of tiny nodes would underflow
     t = nodes / unit
@@ -162,8 +164,8 @@ def weights(nodes: Array) -> Array:
 
 
 def largest_difference(result: Array, coarser: Array) -> float:
-    """The largest difference of the elements of two results for the same derivative, in proportion to the largest
-    element; as it is if all elements are 0. NaN if one of them is not finite."""
+    """Return the largest difference of the elements of two results for the same derivative, relative to the largest
+    element (absolute if all elements are 0). The result is NaN if an element is not finite."""
     if not result.size:
         return 0.0
     with np.errstate(all="ignore"):
@@ -172,10 +174,10 @@ def largest_difference(result: Array, coarser: Array) -> float:
 
 
 def _combine(factors: Array, values: Array, axis: int) -> Array:
-    """The sum of `values` times `factors` on an axis. NaN where one of the values is not finite: the others say nothing
-    of the derivative then."""
+    """Return the sum of `values` times `factors` on an axis. The result is NaN if a value is not finite: the other
+    values then do not determine the derivative."""
     with np.errstate(all="ignore"):
-        # The weights add up to 0, so a constant may be subtracted, and the sum loses fewer digits without it.
+        # The weights add up to 0, so subtracting a constant changes nothing, and the sum loses fewer digits.
         first = np.take(values, [0], axis)
         total: Array = ((values - first) * factors).sum(axis=axis)
         return np.where(np.isfinite(values).all(axis=axis), total, np.nan)

@@ -1,22 +1,22 @@
-"""How a request is fitted to a model's signature, and the response to it fitted back.
+"""Adaptation of a request to a model's signature, and of its response back to the client.
 
 The client's tensors are matched with the signature's specifications, in this order:
 
-1. Names. A tensor with a name has the client's name: `rename` gives the backend's, `drop` removes it, `constants` are
-   added. Tensors without names take the names of `order`, or those that are left, by position. (`names`)
-2. Image files are decoded to pixels where the route has `images`. (`images`)
-3. Shape. A first dimension of -1 before others is the batch: a tensor without it is one row, and its answer is
+1. Names. A named tensor has the client's name: `rename` gives the backend's name, `drop` removes it, `constants` are
+   added. Unnamed tensors take the names in `order`, or the remaining names, by position. (`names`)
+2. Image files are decoded to pixels if the route has `images`. (`images`)
+3. Shape. A first dimension of -1 before others is the batch: a tensor without it is one row, and its response is
    returned without it. (`shapes`)
-4. Datatype. Equal, or widened where every value is exact. Numbers that came without a datatype are checked by value.
-   Everything else needs `cast`. (`datatypes`)
-5. Rows. Where the backend computes one row per call, each row becomes a call, and the results are stacked. (`rows`)
+4. Datatype. Equal, or widened if every value is exact. Numbers without a datatype are checked by value. Everything else
+   needs `cast`. (`datatypes`)
+5. Rows. If the backend computes one row per call, each row becomes a call, and the results are stacked. (`rows`)
 
-The response goes back through the same steps in reverse. What does not fit in a request is a DecodeError, which is the
-client's fault; in a response it becomes a GatewayError INTERNAL, which is the backend's fault. A signature that nobody
-knows has no tensors: tensors then keep their datatypes and shapes.
+The response goes back through the same steps in reverse. A mismatch in a request is a DecodeError, which is the
+client's fault; a mismatch in a response becomes a GatewayError INTERNAL, which is the backend's fault. An unknown
+signature has no tensors: tensors then keep their datatypes and shapes.
 
 Invariants: the backend's inputs have the names, datatypes, rank and order of its signature. All inputs with a batch
-dimension have the same number of rows, and so have the outputs. The client gets the outputs that it asked for, in that
+dimension have the same number of rows, and all outputs as well. The client gets the outputs that it requested, in that
 order, in datatypes that its protocol has.
 """
 
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
 
 @frozen
 class Expected:
-    """An input or output of the signature, with what is worked out once for all requests."""
+    """An input or output of the signature, with precomputed values for all requests."""
 
     name: str
-    """Its name for clients; that of `spec` is the backend's."""
+    """The name for clients; the name in `spec` is the backend's."""
     spec: TensorSpec
     what: str
-    """What errors call it."""
+    """The tensor's name in errors."""
     is_batch: bool
-    """Whether its first dimension is the batch."""
+    """True if the first dimension is the batch."""
     row: Shape
-    """Its shape without that."""
+    """The shape without the batch dimension."""
 
     @classmethod
     def of(cls, role: str, name: str, spec: TensorSpec) -> "Expected":
-        """The `role`, input or output, of this specification."""
+        """Return the `role`, input or output, of this specification."""
         called = name if role == "input" else spec.name
         return cls(name, spec, f"{role} {called!r}", shapes.is_batch(spec.shape), shapes.of_row(spec.shape))
 
@@ -73,37 +73,37 @@ class Fitting:
     encoders: "Mapping[str, ImageEncoder]"
     """Encoders of the outputs that are image files, by the backend's names."""
     of: Signature = Signature()
-    """The model's signature as it is known."""
+    """The model's signature, as fetched or declared."""
     signature: Signature = Signature()
-    """The model's tensors under the backend's names, with the batch dimension that they are fitted to."""
+    """The model's tensors with the backend's names, and with the batch dimension that the conversion uses."""
     inputs: names.NamedSpecs = ()
-    """The inputs that clients send, with their names for them."""
+    """The inputs that clients send, with the clients' names."""
     expected: tuple[Expected, ...] = ()
     """`inputs` without index tensors (INDEX_TENSORS)."""
     orders: tuple[list[str], ...] = ()
-    """Lists of names whose inputs are already in the order of `expected`: the clients' names, or only empty ones.
-    Inputs with other names are looked for one by one."""
+    """Lists of names whose inputs are already in the order of `expected`: the clients' names, or only empty names.
+    Inputs with other names are looked up one by one."""
     outputs: Mapping[str, Expected] = field(default_factory=dict)
     """The outputs, by the backend's names."""
     output_names: list[str] = field(default_factory=list)
-    """The backend's names for them."""
+    """The backend's names of the outputs."""
     output_orders: tuple[list[str], ...] = ()
-    """The lists of names whose outputs are all of them, in order: the backend's names, or only empty ones."""
+    """Lists of names with all outputs in order: the backend's names, or only empty names."""
     is_unknown: bool = True
-    """Whether nobody knows the signature."""
+    """True if the signature is unknown."""
     lacks_bytes: bool = False
-    """Whether the signature has BYTES, and the client's protocol has not."""
+    """True if the signature has BYTES, and the client's protocol does not."""
     row_by_row: bool = False
     """The backend is called once for each row of a batch."""
     has_images: bool = False
-    """Whether images are decoded or encoded. That is done in a thread: a few bytes may be millions of pixels."""
+    """True if images are decoded or encoded. That runs in a thread: a few bytes can become millions of pixels."""
 
     def to(self, signature: Signature) -> "Fitting":
-        """The Fitting for a model of this signature."""
+        """Return the Fitting for a model of this signature."""
         of, client, backend = signature, self.client.traits.wire.rows, self.backend.traits.wire.rows
         single = backend is Rows.ONE
-        # Where one side counts rows on every tensor, a model without a batch dimension is given one: the backend's own,
-        # or one that is made of a call for each row.
+        # If one side counts rows on every tensor, a model without a batch dimension gets one: the backend's own, or one
+        # made by a call for each row.
         if Rows.FIRST in (client, backend) and is_one_row(signature):
             signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
         inputs = names.inputs_of(signature, self.settings)
@@ -127,7 +127,7 @@ class Fitting:
         )
 
     def lacks_inputs(self, request: Request) -> bool:
-        """Whether the request may have fewer inputs than the signature."""
+        """Return True if the request might have fewer inputs than the signature."""
         if request.schemaless:
             given = {*request.parameters, *[each.name for each in request.inputs]}
             return any(each.name not in given for each in self.expected)
@@ -143,7 +143,7 @@ class Fitting:
 
 
 MOST_KEPT = 256
-"""The most Fittings that one Fittings keeps."""
+"""Maximum number of Fittings in one Fittings."""
 
 
 class Fittings:
@@ -153,7 +153,7 @@ class Fittings:
         decoders: dict[str, ImageDecoder] = {}
         encoders: dict[str, ImageEncoder] = {}
         if settings.images is not None:
-            from gateway.bridge import images  # needs Pillow, which other routes do without
+            from gateway.bridge import images  # needs Pillow, which other routes do not need
 
             decoders = {image.name: images.ImageDecoder(image) for image in settings.images.inputs}
             encoders = {image.name: images.ImageEncoder(image) for image in settings.images.outputs}
@@ -162,7 +162,7 @@ class Fittings:
         """By the identity of the signature, which the Fitting keeps alive as `of`."""
 
     def to(self, signature: Signature) -> Fitting:
-        """The Fitting for a model of this signature."""
+        """Return the Fitting for a model of this signature."""
         kept = self._kept.get(id(signature))
         if kept is None:
             if len(self._kept) >= MOST_KEPT:
@@ -172,18 +172,19 @@ class Fittings:
 
 
 class FittedRequest(Struct, frozen=True):
-    """A request as the backend gets it."""
+    """A request in the form for the backend."""
 
     request: Request
     rows: int | None
-    """The size of its batch; None without a batch dimension."""
+    """The size of the batch; None without a batch dimension."""
     unbatched: bool
-    """The client sent one row without a batch dimension and gets its outputs without it."""
+    """The client sent one row without a batch dimension and gets its outputs in the same form."""
     is_point: bool = False
-    """It is one row for a backend of vectors: one call without a batch dimension, whose outputs have none."""
+    """The request is one row for a backend of vectors: one call without a batch dimension in inputs and outputs."""
 
 
 def is_one_row(signature: Signature) -> bool:
-    """Whether no tensor has a batch dimension. False with scalars: `[-1]` would be a free dimension and no batch."""
+    """Return True if no tensor has a batch dimension. False with scalars: `[-1]` would be a free dimension, not a
+    batch."""
     specs = (*signature.inputs, *signature.outputs)
     return bool(signature.inputs) and all(spec.shape and not shapes.is_batch(spec.shape) for spec in specs)

@@ -1,4 +1,4 @@
-"""Image files decoded to tensors of pixels, and pixels encoded to image files. Pure.
+"""Image files decoded to tensors of pixels, and pixels encoded to image files. No I/O.
 
 The only module that needs Pillow; it is imported if a route has `images`. The files come from clients, so sizes are
 read from their headers and checked before a pixel takes memory.
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
-from PIL import WebPImagePlugin as WebPImagePlugin  # registers itself; the others are there
+from PIL import WebPImagePlugin as WebPImagePlugin  # registers itself; the others are registered already
 
 from gateway.bridge.settings import ImageInput, ImageOutput
 from gateway.core import bytes_elements
@@ -28,9 +28,9 @@ programs."""
 _MODES = {"rgb": "RGB", "bgr": "RGB", "rgba": "RGBA", "gray": "L"}
 _CHANNELS = {"rgb": 3, "bgr": 3, "rgba": 4, "gray": 1}
 _DEEP = ("I", "F")
-"""Pillow's modes with more than 8 bits per channel begin so: I, I;16, I;16B, F, ..."""
+"""Prefixes of Pillow's modes with more than 8 bits per channel: I, I;16, I;16B, F, ..."""
 
-# `max_pixels` of the route bounds every image; Pillow's own limit would only write a warning to the log.
+# `max_pixels` of the route limits every image; Pillow's own limit would only write a warning to the log.
 Image.MAX_IMAGE_PIXELS = None
 
 
@@ -41,11 +41,11 @@ class ImageDecoder:
         self._image = image
 
     def decode(self, files: Tensor, rank: int, what: str, limit: int) -> Tensor:
-        """The pixels of BYTES `[B]` as `[B, H, W, C]` or `[B, C, H, W]`; without B if `rank` is 3 and B is 1.
+        """Return the pixels of BYTES `[B]` as `[B, H, W, C]` or `[B, C, H, W]`; without B if `rank` is 3 and B is 1.
 
         Raises:
-            DecodeError: an element is no image, has too many pixels or another size than the first, or is transparent
-                or too deep for `channels`; the text names the input and the number of the image.
+            DecodeError: an element is not an image, has too many pixels or another size than the first, or is
+                transparent or too deep for `channels`; the text names the input and the number of the image.
             GatewayError: RESOURCE_EXHAUSTED, the tensor would take more than `limit` bytes.
         """
         elements, left = _elements(files, what), self._image.max_pixels
@@ -82,7 +82,7 @@ class ImageDecoder:
         return np.empty(shape, dtype)
 
     def _converted(self, image: Image.Image, where: str) -> Image.Image:
-        """The image decoded, with the channels and the size of the settings."""
+        """Return the decoded image, with the channels and the size of the settings."""
         try:
             converted = _with_channels(image, self._image.channels)
             return converted if self._image.resize is None else _resized(converted, *self._image.resize)
@@ -106,10 +106,11 @@ class ImageEncoder:
         self._image = image
 
     def encode(self, pixels: Tensor, what: str) -> Tensor:
-        """Pixels of shape `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`; one image without B as BYTES `[1]`.
+        """Return pixels of shape `[B, H, W, C]` or `[B, C, H, W]` as BYTES `[B]`, and one image without B as BYTES
+        `[1]`.
 
         Raises:
-            DecodeError: the datatype, rank or number of channels is wrong, or the format does not have such a size.
+            DecodeError: the datatype, rank or number of channels is wrong, or the format does not support the size.
         """
         files = [self._file(image, what) for image in self._images(pixels, what)]
         data = bytes_elements.pack(files)
@@ -140,7 +141,7 @@ class ImageEncoder:
 
     def _options(self) -> dict[str, Any]:
         if self._image.format == "webp" and not self._image.lossy:
-            # `exact` keeps the colours of transparent pixels.
+            # `exact` keeps the colors of transparent pixels.
             return {"format": "webp", "lossless": True, "exact": True}
         return {"format": self._image.format}
 
@@ -157,15 +158,15 @@ def _elements(files: Tensor, what: str) -> list[bytes]:
 
 
 def _is_list(shape: Shape) -> bool:
-    """Whether each row has one element: `[B]`, `[B, 1]` (servers with a batch dimension), or a scalar."""
+    """Return True if each row has one element: `[B]`, `[B, 1]` (servers with a batch dimension), or a scalar."""
     return len(shape) < 2 or shape[1:] == (1,)
 
 
 def _opened(element: bytes, where: str) -> Image.Image:
-    """The image, of which only the header is read."""
+    """Return the image. Only its header is read."""
     try:
         image = Image.open(BytesIO(element), formats=READ)
-        # A phone's JPEG may have further pictures appended (MPO); that is no animation.
+        # A phone's JPEG can have additional pictures appended (MPO); that is not an animation.
         animated = image.format != "MPO" and getattr(image, "is_animated", False)
     except UnidentifiedImageError as error:
         raise DecodeError(f"{where} is no image in a supported format: {', '.join(READ)}") from error
@@ -201,5 +202,5 @@ def _resized(image: Image.Image, height: int, width: int) -> Image.Image:
 
 
 def _flipped(pixels: Array, channels: str) -> Array:
-    """RGB as BGR, and BGR as RGB."""
+    """Return RGB as BGR, and BGR as RGB."""
     return pixels[..., ::-1] if channels == "bgr" else pixels

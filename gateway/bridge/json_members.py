@@ -1,9 +1,9 @@
-"""Requests and responses whose tensors are members of one JSON object (V2's generate extension). Pure.
+"""Requests and responses whose tensors are members of one JSON object (V2's generate extension). No I/O.
 
-Such an object does not say which of its members are tensors and which are parameters, nor what datatypes and shapes
-they have: the codec reads lists as tensors and everything else as parameters, and marks the message `schemaless`. Here
-the model's signature decides: a parameter with the name of an input becomes that input, a flat list gets the shape of
-the specification, a nested list keeps its shape.
+The object does not show which of its members are tensors and which are parameters, or their datatypes and shapes. The
+codec reads lists as tensors and everything else as parameters, and marks the message `schemaless`. This module applies
+the model's signature: a parameter with the name of an input becomes that input, a flat list gets the shape of the
+specification, a nested list keeps its shape.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ from gateway.core.types import (
 
 
 def resolve_inputs(request: Request, signature: Signature, settings: RouteSettings) -> Request:
-    """A schemaless request with its inputs as the signature has them. Unknown lists stay among the inputs, and are
-    refused with these.
+    """Return a schemaless request with its inputs in the form of the signature. Unknown lists stay among the inputs,
+    and are refused together with unknown inputs.
 
     Raises:
-        DecodeError: the length of a list does not fit.
-        GatewayError: UNIMPLEMENTED, nobody knows the model's inputs.
+        DecodeError: the length of a list does not match.
+        GatewayError: UNIMPLEMENTED, the model's inputs are unknown.
     """
     if not signature.inputs:
         text = f"model {request.model!r}: its inputs are not known, so the request's JSON members cannot be assigned"
@@ -60,14 +60,15 @@ def _fitted(given: Tensor, specs: dict[str, TensorSpec], settings: RouteSettings
     if spec is None:
         return given
     if not given.elements:
-        given = replace(given, datatype=spec.datatype)  # JSON's empty list does not show a datatype
+        given = replace(given, datatype=spec.datatype)  # an empty JSON list does not show a datatype
     if settings.images and any(image.name == spec.name for image in settings.images.inputs):
-        return replace(given, shape=(given.elements,))  # one file for each element, whatever the shape of the pixels
+        return replace(given, shape=(given.elements,))  # one file per element, for pixels of any shape
     return replace(given, shape=_shape(given, spec.shape, f"input {given.name!r}"))
 
 
 def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
-    """A nested list keeps its shape, or becomes the one row of a batch; a flat list takes the shape `wanted`."""
+    """Return the shape of a list: a nested list keeps its shape, or becomes the one row of a batch; a flat list takes
+    the shape `wanted`."""
     shape = given.shape
     if shapes.is_lone_row(shape, wanted):
         return (1, *shape)
@@ -77,18 +78,18 @@ def _shape(given: Tensor, wanted: Shape, what: str) -> Shape:
 
 
 def _filled(wanted: Shape, elements: int, what: str) -> Shape:
-    # If the batch and another dimension are free, the batch is 1, as Triton does it.
+    # If the batch and another dimension are free, the batch is 1, like in Triton.
     if wanted.count(-1) > 1 and shapes.is_batch(wanted):
         return (1, *shapes.fill(wanted[1:], elements, what))
     return shapes.fill(wanted, elements, what)
 
 
 def resolve_outputs(response: Response, signature: Signature, requested: Sequence[RequestedOutput]) -> Response:
-    """A schemaless response with outputs in the datatypes and shapes of the signature: the requested ones in that
-    order, else all that are there, in the signature's order.
+    """Return a schemaless response with outputs in the datatypes and shapes of the signature: the requested outputs in
+    that order, or all outputs in the signature's order.
 
     Raises:
-        DecodeError: a list is no output of the model or does not fit, or a requested output is missing.
+        DecodeError: a list is not an output of the model or does not match it, or a requested output is missing.
     """
     specs = {spec.name: spec for spec in signature.outputs}
     given = {each.name: each for each in (*response.outputs, *_scalars(response.parameters, specs))}

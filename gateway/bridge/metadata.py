@@ -1,4 +1,4 @@
-"""Answers about a route's models: metadata and readiness, with the client's names and shapes."""
+"""Responses about a route's models: metadata and readiness, with the client's names and shapes."""
 
 from collections.abc import Container
 
@@ -18,8 +18,8 @@ from gateway.core.types import Request, Signature, TensorSpec
 
 
 class ModelMetadata:
-    """Answers questions about one route's models. `unchanged`: tensors are not fitted, so the backend's metadata is the
-    route's."""
+    """Handles queries about one route's models. `unchanged`: tensors are not adapted, so the route has the backend's
+    metadata."""
 
     def __init__(self, client: Protocol, rewrite: Rewrite, signatures: RouteSignatures, unchanged: bool) -> None:
         self._settings = rewrite.settings
@@ -31,11 +31,12 @@ class ModelMetadata:
         self._unchanged = unchanged
 
     async def signature(self, request: Request) -> Signature:
-        """The model's inputs, outputs, versions and operations, or the part of them that the request asks for.
+        """Return the model's inputs, outputs, versions and operations, or the requested part of them.
 
         Raises:
-            GatewayError: the backend's error; FAILED_PRECONDITION, the client needs the model's inputs and nobody knows
-                them; UNIMPLEMENTED, it asks for those that belong to a config, which the backend cannot be asked for.
+            GatewayError: the backend's error; FAILED_PRECONDITION, the client needs the model's inputs and they are
+                unknown; UNIMPLEMENTED, the client requests the sizes for a config, and the backend cannot be queried
+                for a config.
         """
         key = self._rewrite.key(request)
         apart = self._client.traits.models.operations_part
@@ -47,7 +48,7 @@ class ModelMetadata:
         return replace(signature, operations=await self._operations(key))
 
     async def supports(self, request: Request) -> bool:
-        """Whether the model has the operation of a call. True for clients who cannot ask for a model's operations.
+        """Return True if the model has the operation of a call, or if the client cannot query a model's operations.
 
         Raises:
             GatewayError: the backend's error.
@@ -57,8 +58,9 @@ class ModelMetadata:
         return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """The operations that clients can use: those that the model claims, with inference if the route makes one
-        response of a stream, and without it if the client's protocol cannot carry one of the model's tensors."""
+        """Return the operations that clients can use: the operations that the model claims, with inference if the route
+        makes one response from a stream, and without it if the client's protocol cannot carry one of the model's
+        tensors."""
         claimed = await self._signatures.operations(key)
         if Operation.STREAM in claimed and self._settings.stream != "error" and self._backend.responses is not None:
             claimed |= {Operation.INFER}
@@ -74,7 +76,7 @@ class ModelMetadata:
             known = await self._signatures.model(key)
             if is_unknown(known) and not self._backend.traits.wire.points:
                 await self._signatures.check(key)
-                text = f"backend {self._backend.name!r} does not tell the inputs of model {request.model!r}"
+                text = f"backend {self._backend.name!r} does not report the inputs of model {request.model!r}"
                 raise refusal(Reason.FAILED_PRECONDITION, f"{text}; `signature` on the route must declare them")
             return self._as_vectors(self._renamed(request.model, known, self._settings))
         if self._unchanged:
@@ -82,8 +84,8 @@ class ModelMetadata:
         return self._renamed(request.model, await self._known(request, key), self._settings)
 
     def _check_config(self, request: Request) -> None:
-        """Raise UNIMPLEMENTED if the sizes for a config are asked for, and neither is it sent with questions to the
-        backend nor does the route say that they are always the same."""
+        """Raise UNIMPLEMENTED if the request is for the sizes for a config, queries to the backend do not include the
+        config, and the route does not declare that the sizes are always the same."""
         traits = self._backend.traits
         is_told = traits.wire.points or traits.models.fixed_sizes or self._signatures.are_declared
         if is_told or CONFIG not in request.parameters:
@@ -95,8 +97,8 @@ class ModelMetadata:
         )
 
     async def _known(self, request: Request, key: Key) -> Signature:
-        """The model's signature. Metadata that cannot be trusted is shown only to clients whose protocol's cannot be
-        trusted either: they do not rely on it."""
+        """Return the model's signature. Untrusted metadata is shown only to clients whose protocol's metadata is
+        untrusted as well: these clients do not rely on it."""
         known = await self._signatures.described(key)
         if (
             not is_unknown(known)
@@ -107,8 +109,9 @@ class ModelMetadata:
         return await self._backend.metadata(self._rewrite.outgoing(request, key))
 
     def _with_version(self, signature: Signature) -> Signature:
-        """The signature with the versions that clients may ask for: those that routes name, and the backend's if this
-        route takes any version; of these the only one that it reaches, if its `rewrite` sets one."""
+        """Return the signature with the versions that clients can request: the versions that routes name, and the
+        backend's versions if this route takes any version. If the route's `rewrite` sets a version, only that one is
+        left of them."""
         settings = self._settings
         versions = (settings.version,) if settings.version else signature.versions
         if settings.routed_versions:
@@ -117,10 +120,10 @@ class ModelMetadata:
         return signature if versions == signature.versions else replace(signature, versions=versions)
 
     async def companion(self, request: Request, operation: Operation) -> Signature:
-        """The metadata of a derivative of the model that `request` names.
+        """Return the metadata of a derivative of the model that `request` names.
 
         Raises:
-            GatewayError: NOT_FOUND, there is no such model; UNIMPLEMENTED, it does not claim the derivative.
+            GatewayError: NOT_FOUND, the model does not exist; UNIMPLEMENTED, it does not claim the derivative.
         """
         return self._with_version(await self._companion(request, operation))
 
@@ -148,11 +151,11 @@ class ModelMetadata:
         return await self._signatures.described(key)
 
     async def ready(self, request: Request) -> bool:
-        """Whether the model is ready.
+        """Return True if the model is ready.
 
         Raises:
-            GatewayError: the backend's error; NOT_FOUND, the backend has no such model, and clients of the protocol
-                are told so.
+            GatewayError: the backend's error; NOT_FOUND, the backend does not have the model, and the client's protocol
+                reports that.
         """
         key = self._rewrite.key(request)
         is_ready = await self._ready(request, key)
@@ -161,8 +164,8 @@ class ModelMetadata:
         return is_ready
 
     async def _check_known(self, key: Key) -> None:
-        """Raise NOT_FOUND if the backend's metadata says that it has no such model. Other errors say nothing: a server
-        need not describe a model that is not ready."""
+        """Raise NOT_FOUND if, by the backend's metadata, the model does not exist. Other errors are ignored: a server
+        can refuse to describe a model that is not ready."""
         try:
             await self._signatures.described(key)
         except GatewayError as error:
@@ -170,7 +173,7 @@ class ModelMetadata:
                 raise
 
     async def companion_ready(self, request: Request, operation: Operation) -> bool:
-        """Whether a derivative of the model is ready; False if the model does not claim it."""
+        """Return True if a derivative of the model is ready; False if the model does not claim it."""
         key = self._rewrite.key(request)
         if await self._signatures.is_estimated(key, operation):
             is_claimed = operation in await self._signatures.operations(key)
@@ -187,7 +190,7 @@ class ModelMetadata:
         return bool(await self._backend.handler(outgoing))
 
     def _renamed(self, name: str, signature: Signature, settings: RouteSettings) -> Signature:
-        """The signature under the client's names."""
+        """Return the signature with the client's names."""
         files = settings.images
         inputs, outputs = names.inputs_of(signature, settings), names.outputs_of(signature, settings)
         if files is not None:
@@ -202,14 +205,14 @@ class ModelMetadata:
         )
 
     def _as_vectors(self, signature: Signature) -> Signature:
-        """The signature as clients of a one-point protocol see it: every tensor is a vector."""
+        """Return the signature for clients of a one-point protocol: every tensor is a vector."""
         if not self._client.traits.wire.points:
             return signature
         return replace(signature, inputs=_vectors(signature.inputs), outputs=_vectors(signature.outputs))
 
 
 def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpecs:
-    """The specifications with image files in place of pixels."""
+    """Return the specifications with image files instead of pixels."""
     return [
         (name, TensorSpec(spec.name, Datatype.BYTES, (-1,), "image") if spec.name in images else spec)
         for name, spec in specs
@@ -217,7 +220,7 @@ def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpe
 
 
 def _vectors(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """Each tensor as a vector of FP64, -1 for a length that the signature leaves open. BYTES stay BYTES."""
+    """Return each tensor as a vector of FP64, -1 for a length that the signature leaves open. BYTES stay BYTES."""
     return tuple(
         TensorSpec(
             spec.name,

@@ -1,9 +1,10 @@
-"""A model's configuration (Triton's `model_configuration`) for models whose server has none, written from metadata.
+"""A model's configuration (Triton's `model_configuration`), written from metadata for models whose server has none.
 
-Clients of Triton read it before they call: PyTriton's ModelClient needs names, datatypes and `max_batch_size`, and
-perf_analyzer ends without an answer. Only members that metadata tell are in it. Called by the bridge.
+Triton clients read the configuration before they call: PyTriton's ModelClient needs names, datatypes and
+`max_batch_size`, and perf_analyzer stops without a response. The configuration has only members that follow from
+metadata. The bridge calls this module.
 
-Source: Triton's `model_config.proto`, as its HTTP interface writes it in JSON.
+Source: Triton's `model_config.proto`, in the JSON form of its HTTP interface.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,8 @@ from gateway.core.types import Signature, TensorSpec
 
 
 def written(name: str, signature: Signature, max_rows: int) -> Mapping[str, object]:
-    """The configuration of the model `name`. If the first dimension of every tensor is the batch, `dims` are the others
-    and `max_batch_size` is `max_rows`; else it is 0, and `dims` are all."""
+    """Return the configuration of the model `name`. If the first dimension of every tensor is the batch, `dims` are the
+    other dimensions and `max_batch_size` is `max_rows`; otherwise it is 0, and `dims` are all dimensions."""
     specs = (*signature.inputs, *signature.outputs)
     batches = bool(specs) and all(shapes.is_batch(each.shape) for each in specs)
     return {

@@ -1,16 +1,17 @@
-"""Names of tensors: which of a client's tensors is which of the backend's.
+"""Names of tensors: the assignment of a client's tensors to the backend's tensors.
 
 A tensor's client name is the backend's name, unless `rename` pairs it with another. A client sends every input of the
 signature that is not one of `constants`. Its inputs are resolved in this order:
 
-1. An input with a name is that input; those in `drop` are removed.
-2. Inputs without a name take the names in `order` if the route has it, else the names that are left, by position.
-   If so many are left as the model requires, the names of the required ones.
-3. Every input of the signature is there exactly once, and no other; optional ones, and index tensors of derivatives,
-   may be missing.
+1. A named input is that input; inputs in `drop` are removed. 2. Unnamed inputs take the names in `order` if the route
+   has it, otherwise the remaining names, by position. If the
+   number of unnamed inputs is the number of required inputs, they take the names of the required inputs.
+3. Every input of the signature must be present exactly once, and no other input; optional inputs, and index tensors of
+   derivatives, can be missing.
 
-Outputs are those that the request asks for, else those in `select`, else all; in that order. If nobody knows the
-signature, inputs without a name are called `input0`, `input1`, ..., outputs `output0`, `output1`, ...
+The client gets the outputs that it requests, in that order. By default it gets the outputs in `select`, in that order,
+or all outputs if the route has no `select`. If the signature is unknown, unnamed inputs are called `input0`, `input1`,
+..., outputs `output0`, `output1`, ...
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,19 +31,19 @@ _LONGEST_COMPARED = 256
 
 
 def inputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
-    """The inputs that a client sends: all but the route's constants."""
+    """Return the inputs that a client sends: all except the route's constants."""
     constants = {tensor.name for tensor in settings.constants}
     specs = _with_names(signature.inputs, settings.rename.inputs)
     return [(name, spec) for name, spec in specs if spec.name not in constants] if constants else specs
 
 
 def all_outputs(signature: Signature, settings: RouteSettings) -> NamedSpecs:
-    """The outputs of the model."""
+    """Return the outputs of the model."""
     return _with_names(signature.outputs, settings.rename.outputs)
 
 
 def outputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
-    """The outputs that a client can get: those in `select`, in its order, else all."""
+    """Return the outputs that a client can get: the outputs in `select`, in its order, or all."""
     specs = all_outputs(signature, settings)
     if not settings.select:
         return specs
@@ -51,7 +52,7 @@ def outputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
 
 
 def with_client_names(specs: NamedSpecs) -> tuple[TensorSpec, ...]:
-    """The specifications under the client's names."""
+    """Return the specifications with the client's names."""
     return tuple(replace(spec, name=name) for name, spec in specs)
 
 
@@ -63,7 +64,7 @@ def _with_names(specs: Sequence[TensorSpec], renamings: Sequence[Renaming]) -> N
 
 
 def resolve_inputs(inputs: Sequence[Tensor], specs: NamedSpecs, settings: RouteSettings) -> dict[str, Tensor]:
-    """The client's inputs by client name, as the module's docstring says.
+    """Return the client's inputs by client name, resolved by the rules in the module's docstring.
 
     Raises:
         DecodeError: an input is repeated, unknown or missing.
@@ -111,8 +112,8 @@ def _check(given: Mapping[str, Tensor], specs: NamedSpecs) -> None:
 
 
 def unresolved_inputs(inputs: Sequence[Tensor], settings: RouteSettings, *, unnamed: bool = False) -> list[Tensor]:
-    """Inputs for a model whose signature nobody knows, with the route's names and constants, in its `order`. Inputs
-    without a name get one by position, unless the backend accepts `unnamed` inputs."""
+    """Return inputs for a model with an unknown signature, with the route's names and constants, in its `order`.
+    Unnamed inputs get a name by position, unless the backend accepts `unnamed` inputs."""
     backend = _backend_names(settings.rename.inputs)
     kept = [_renamed(tensor, backend) for tensor in inputs if not tensor.name or tensor.name not in settings.drop]
     named = [*(kept if unnamed and not settings.order else by_position(kept, settings.order, "input"))]
@@ -124,7 +125,7 @@ def unresolved_inputs(inputs: Sequence[Tensor], settings: RouteSettings, *, unna
 
 
 def by_position(tensors: Sequence[Tensor], names: Sequence[str], prefix: str) -> Iterable[Tensor]:
-    """The tensors; those without a name get the one of `names` at their position, else `prefix` and the position."""
+    """Return the tensors; an unnamed tensor gets the name of `names` at its position, or `prefix` and the position."""
     for at, tensor in enumerate(tensors):
         yield tensor if tensor.name else replace(tensor, name=names[at] if at < len(names) else f"{prefix}{at}")
 
@@ -132,7 +133,7 @@ def by_position(tensors: Sequence[Tensor], names: Sequence[str], prefix: str) ->
 def requested(
     outputs: Sequence[RequestedOutput], signature: Signature, settings: RouteSettings
 ) -> tuple[RequestedOutput, ...]:
-    """The outputs to ask the backend for, under its names; empty means all of them.
+    """Return the outputs to request from the backend, with its names; empty means all outputs.
 
     Raises:
         DecodeError: the model has no such output, or the route does not select it.
@@ -149,16 +150,16 @@ def requested(
 
 
 def for_client(outputs: Sequence[Tensor], settings: RouteSettings) -> Sequence[Tensor]:
-    """Outputs with the backend's names under the client's."""
+    """Return outputs with the backend's names with the client's names instead."""
     client = _client_names(settings.rename.outputs)
     return [_renamed(tensor, client) for tensor in outputs]
 
 
 def picked(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
-    """The outputs with the names `wanted`, in that order, without any others; all outputs if `wanted` is empty.
+    """Return only the outputs with the names `wanted`, in that order; all outputs if `wanted` is empty.
 
     Raises:
-        DecodeError: one of them is missing.
+        DecodeError: an output is missing.
     """
     if not wanted:
         return outputs
@@ -170,7 +171,7 @@ def picked(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]
 
 
 def unknown_output(name: str, known: Sequence[str]) -> DecodeError:
-    """The error for an output that the model does not have."""
+    """Return the error for an output that the model does not have."""
     return DecodeError(f"unknown output {name!r}{_suggest(name, known)}; the model gives {_names(known)}")
 
 
@@ -188,7 +189,7 @@ def _renamed(tensor: Tensor, names: Mapping[str, str]) -> Tensor:
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:
-    # Comparing takes 0.1 us per character, and the client chooses the length.
+    # A comparison takes 0.1 us per character, and the client chooses the length.
     close = get_close_matches(name, list(known), 1) if len(name) <= _LONGEST_COMPARED else []
     return f", did you mean {close[0]!r}?" if close else ""
 

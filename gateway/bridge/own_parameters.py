@@ -1,5 +1,5 @@
-"""Parameters that stand for a part of one protocol's messages (`Wire.own_parameters`), such as an attachment of brpc,
-are refused towards protocols that do not have it. Between equal protocols nothing is looked at."""
+"""Refuses parameters that represent a part of one protocol's messages (`Wire.own_parameters`), such as an attachment of
+brpc, if the other side's protocol does not have that part. Between equal protocols it checks nothing."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -13,7 +13,7 @@ from gateway.core.types import ATTACHMENT, Answer, Parameters, Request, Response
 
 
 def refusing_own_parameters(backend: BackendSide, client: Protocol) -> BackendSide:
-    """`backend` as clients of the protocol `client` call it: a request or a response fails that has parameters which
+    """Return `backend` for clients of the protocol `client`: a request or a response fails if it has parameters that
     the other side cannot carry."""
     of_client, of_backend = client.traits.wire.own_parameters, backend.traits.wire.own_parameters
     if sent := of_client - of_backend:
@@ -43,15 +43,15 @@ def _checked_stream(responses: StreamHandler, sent: frozenset[str], backend: Bac
 
 
 def _refuse_sent(request: Request, own: frozenset[str], protocol: str) -> None:
-    """Raise GatewayError, INVALID_ARGUMENT, if the request has one of the parameters `own`, which `protocol`, that of
-    either side, does not have."""
+    """Raise GatewayError, INVALID_ARGUMENT, if the request has one of the parameters `own`, which `protocol`, the
+    protocol of either side, does not have."""
     for found in _found(request.parameters, request.inputs, own, "the request", "input"):
         raise invalid_input(f"{found}, which {protocol} cannot carry")
 
 
 def _checked_answers(handler: Handler, received: frozenset[str], backend: BackendSide, client: Protocol) -> Handler:
-    """`handler` with its answers checked, and its requests: a parameter that a client happens to call so is no part of
-    a message. No protocol that has such parameters has streams."""
+    """Return `handler` with a check of its responses and its requests: a client's parameter that happens to have the
+    same name is not a part of a message. Protocols with such parameters have no streams."""
 
     async def checked(request: Request) -> Answer:
         _refuse_sent(request, received, client.name)
@@ -67,7 +67,7 @@ def _checked_answers(handler: Handler, received: frozenset[str], backend: Backen
 def _found(
     parameters: Parameters, tensors: Sequence[Tensor], own: frozenset[str], what: str, role: str
 ) -> Iterator[str]:
-    """The words of an error for each parameter that is one of `own`."""
+    """Yield the words of an error for each parameter that is one of `own`."""
     for name in own & parameters.keys() if parameters else ():
         size = f" of {len(str(parameters[name]))} bytes" if name == ATTACHMENT else ""
         yield f"{what} has a {name}{size}"

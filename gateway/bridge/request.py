@@ -1,4 +1,4 @@
-"""A client's request fitted to the backend's signature. Pure."""
+"""A client's request, adapted to the backend's signature. No I/O."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,10 +19,10 @@ from gateway.core.types import tensor as make_tensor
 
 
 def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
-    """The request to the backend, for the model that the backend knows by `key`.
+    """Return the request to the backend, for the model with the backend's `key`.
 
     Raises:
-        DecodeError: a tensor does not fit; the text names it, what it is and what is expected.
+        DecodeError: a tensor does not match; the text names it, its type and the expected type.
         GatewayError: RESOURCE_EXHAUSTED, repeated tensors or decoded images take more than the backend's
             `limits.message`; UNIMPLEMENTED, the client's protocol cannot carry a tensor of the model; INVALID_ARGUMENT,
             a requested output has a parameter that the backend's protocol cannot carry.
@@ -35,8 +35,8 @@ def fit_request(request: Request, key: Key, fitting: Fitting) -> FittedRequest:
     inputs = fit_inputs(request.inputs, fitting, request.record)
     outputs = names.requested(request.outputs, signature, settings)
     if not backend.traits.wire.selects:
-        # The backend gives all its outputs. If nobody knows their names, the route's names are used and not the
-        # client's: it would get some output under any name that it asked for.
+        # The backend returns all its outputs. If their names are unknown, the gateway uses the route's names, not the
+        # client's: otherwise the client would get some output under any name that it requested.
         _refuse_output_parameters(request.outputs, backend.protocol)
         outputs = () if signature.outputs else names.requested((), signature, settings)
     outgoing = replace_struct(
@@ -67,7 +67,7 @@ def _refuse_output_parameters(outputs: Sequence[RequestedOutput], protocol: str)
 
 
 class FittedInputs(Struct, frozen=True):
-    """Inputs as the backend gets them. `rows` and `unbatched` as a FittedRequest's."""
+    """Inputs in the form for the backend. `rows` and `unbatched` have the same meaning as in FittedRequest."""
 
     tensors: tuple[Tensor, ...]
     rows: int | None
@@ -75,11 +75,11 @@ class FittedInputs(Struct, frozen=True):
 
 
 def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRECORDED) -> FittedInputs:
-    """Inputs with the names, datatypes, shapes and order of the signature. If nobody knows the signature, inputs keep
-    their datatypes and shapes. `record` notes casts that round.
+    """Return inputs with the names, datatypes, shapes and order of the signature. If the signature is unknown, inputs
+    keep their datatypes and shapes. `record` notes casts that round.
 
     Raises:
-        DecodeError: an input does not fit; the text names it, what it is and what is expected.
+        DecodeError: an input does not match; the text names it, its type and the expected type.
         GatewayError: RESOURCE_EXHAUSTED, repeated tensors or decoded images take more than the backend's
             `limits.message`.
     """
@@ -131,8 +131,8 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
 
 
 def _with_missing(tensor: Tensor, fitting: Fitting) -> Tensor:
-    """Numbers with NaN for a tensor of the JSON texts of rows, which V1 makes of rows with null; the tensor itself if
-    null stands for NaN neither on the route nor in the client's protocol, or if it holds anything else."""
+    """Return numbers with NaN for a tensor of the JSON texts of rows, which V1 makes from rows with null. Return the
+    tensor itself if neither the route nor the client's protocol reads null as NaN, or if it contains anything else."""
     if tensor.content_type != "json" or "null" not in (fitting.settings.nan, fitting.client.traits.wire.nan):
         return tensor
     texts = bytes_elements.unpack(tensor.data)
@@ -157,14 +157,15 @@ def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
         return shape
     if wire.rows is Rows.FIRST:
         return shapes.fit_rows(shapes.with_last_dimension(tensor, wanted), wanted, what)
-    # A list of numbers is rather one row than a column of scalars: for `[-1, -1]` a `[3]` becomes `[1, 3]`.
+    # A list of numbers is one row rather than a column of scalars: for `[-1, -1]` a `[3]` becomes `[1, 3]`.
     if shapes.is_lone_row(shape, wanted):
         return (1, *shape)
     return shapes.fit_input(shapes.with_last_dimension(tensor, wanted), wanted, what)
 
 
 def _common_rows(batches: Sequence[tuple[str, int]]) -> int | None:
-    """The number of rows that all batches have, each with the name of its input; None without a batch."""
+    """Return the number of rows that all batches have, or None without a batch. Each batch comes with the name of its
+    input."""
     if not batches:
         return None
     first, expected = batches[0]
@@ -182,8 +183,8 @@ def _different_rows(name: str, rows: int, first: str, expected: int) -> DecodeEr
 def _completed(
     fitted: Sequence[Tensor], given: Mapping[str, Tensor], rows: int | None, fitting: Fitting
 ) -> tuple[Tensor, ...]:
-    """All inputs in the signature's order: the client's, the route's constants, and the index tensors of derivatives,
-    which the client may have left out as it may those that are optional."""
+    """Return all inputs in the signature's order: the client's, the route's constants, and the index tensors of
+    derivatives, which are optional for the client."""
     by_name = {tensor.name: tensor for tensor in fitted}
     constants = {tensor.name: tensor for tensor in fitting.settings.constants}
     limit = fitting.backend.limits.message
@@ -197,7 +198,7 @@ def _completed(
 
 
 def _fit_constant(tensor: Tensor, spec: TensorSpec, rows: int | None, fitting: Fitting) -> Tensor:
-    """A constant of the route; one row is repeated for all rows."""
+    """Return a constant of the route; one row is repeated for all rows."""
     what = f"the route's constant {tensor.name!r}"
     shape = shapes.fit_input(tensor.shape, spec.shape, what)
     data = datatypes.fit(tensor, spec.datatype, what, fitting.settings.cast)
@@ -224,7 +225,7 @@ def _without_signature(inputs: Sequence[Tensor], fitting: Fitting) -> FittedInpu
 
 
 def _decoded(tensor: Tensor, expected: Expected, fitting: Fitting) -> Tensor:
-    """An input; pixels if it is an image file."""
+    """Return an input as pixels if it is an image file."""
     decoder = fitting.decoders.get(expected.spec.name)
     if decoder is None:
         return tensor
@@ -246,7 +247,8 @@ def _first_dimension(tensor: Tensor, at: int) -> tuple[str, int]:
 
 
 def _typed(tensor: Tensor, numbers: Datatype | None) -> Tensor:
-    """A tensor without a datatype as one with the datatype `numbers`; None keeps that of its literals."""
+    """Return a tensor without a datatype as a tensor of the datatype `numbers`; None keeps the datatype of its
+    literals."""
     if not tensor.untyped:
         return tensor
     return datatypes.typed(tensor, numbers, f"input {tensor.name!r}") if numbers else replace(tensor, untyped=False)

@@ -1,4 +1,4 @@
-"""A backend's response fitted back for the client. Pure."""
+"""A backend's response, adapted back for the client. No I/O."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -12,11 +12,10 @@ from gateway.core.types import CLASSIFICATION, Request, RequestedOutput, Respons
 
 
 def fit_response(response: Response, request: Request, fitted: FittedRequest, fitting: Fitting) -> Response:
-    """The response to the client's `request`, which the backend got as `fitted`.
+    """Return the response to the client's `request`, which the backend got as `fitted`.
 
     Raises:
-        GatewayError: INTERNAL (invalid-output), the outputs are not what the signature says, or not those that were
-            asked for.
+        GatewayError: INTERNAL (invalid-output), the outputs do not match the signature or the request.
     """
     client = fitting.client
     try:
@@ -29,8 +28,8 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
 
 
 def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
-    """The response under the client's names of model and version, with `outputs` in place of its own if given. It is
-    `response` itself if that says the same: nobody changes a Response."""
+    """Return the response with the client's names of model and version, and with `outputs` instead of its own outputs
+    if given. The result is `response` itself if nothing changes: a Response is never modified."""
     if (
         outputs is None
         and response.model == request.model
@@ -51,11 +50,11 @@ def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | No
 
 
 def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitting) -> Sequence[Tensor]:
-    """A backend's outputs under the client's names, with the datatypes of the signature, in the shapes that the client
-    expects. If nobody knows the signature they keep their datatypes and shapes.
+    """Return a backend's outputs with the client's names, with the datatypes of the signature, in the shapes that the
+    client expects. If the signature is unknown, they keep their datatypes and shapes.
 
     Raises:
-        DecodeError: the outputs are not what the signature says.
+        DecodeError: the outputs do not match the signature.
     """
     requested = fitted.request.outputs
     if not fitting.outputs:
@@ -72,7 +71,7 @@ def fit_outputs(outputs: Sequence[Tensor], fitted: FittedRequest, fitting: Fitti
 
 
 def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput], fitting: Fitting) -> Iterable[Tensor]:
-    """Outputs with names by position; without names if neither the client nor the route needs them."""
+    """Return outputs with names by position, or without names if the client and the route do not need names."""
     settings = fitting.settings
     needs_names = requested or settings.select or settings.rename.outputs or fitting.encoders
     if fitting.client.traits.wire.unnamed and not needs_names:
@@ -81,7 +80,7 @@ def _with_names(outputs: Sequence[Tensor], requested: Sequence[RequestedOutput],
 
 
 def _encoded(tensor: Tensor, name: str, fitting: Fitting) -> Tensor:
-    """The output that the backend calls `name`, as an image file where the route has it so."""
+    """Return the output that the backend calls `name`, as an image file if the route has that setting."""
     encoder = fitting.encoders.get(name)
     return tensor if encoder is None else encoder.encode(tensor, f"output {name!r}")
 
@@ -89,14 +88,14 @@ def _encoded(tensor: Tensor, name: str, fitting: Fitting) -> Tensor:
 def paired(
     outputs: Sequence[Tensor], requested: Sequence[RequestedOutput], fitting: Fitting
 ) -> Iterable[tuple[Tensor, Expected]]:
-    """Pairs of an output and what the signature says of it, matched by name, or by position if the output has no name.
+    """Yield pairs of an output and its specification, matched by name, or by position if the output is unnamed.
 
-    Some servers (MLServer, some models of KServe) send all outputs whatever they are asked for: if all outputs have
-    names, those that were not requested are left out.
+    Some servers (MLServer, some models of KServe) send all outputs for any request: if all outputs have names, those
+    not requested are left out.
 
     Raises:
-        DecodeError: an output is not in the signature, a requested one is missing, or the number of outputs without
-            names is not the requested one.
+        DecodeError: an output is not in the signature, a requested output is missing, or the number of unnamed outputs
+            is not the requested number.
     """
     expected = fitting.outputs
     given = [tensor.name for tensor in outputs]
@@ -145,7 +144,7 @@ def _fit(tensor: Tensor, expected: Expected, fitted: FittedRequest, fitting: Fit
 
 
 def _fit_classes(tensor: Tensor, expected: Expected, fitted: FittedRequest) -> Tensor:
-    """The result of V2's classification extension: BYTES in place of the output's numbers."""
+    """Return the result of V2's classification extension: BYTES instead of the output's numbers."""
     if fitted.unbatched and expected.is_batch and len(tensor.shape) > 1:
         return replace(tensor, name=expected.name, shape=shapes.without_batch(tensor.shape, expected.what))
     return replace(tensor, name=expected.name)

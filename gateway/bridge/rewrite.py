@@ -17,18 +17,18 @@ class Rewrite:
         self.backend = backend
         self._model, self._version = settings.model, settings.version
         self._has_one_version = bool(settings.version) and not settings.takes_one_version
-        """Clients may name no version, or that of `rewrite`: any other is not the one that is called."""
-        # Only one-point protocols can ask for the metadata that belongs to a config.
+        """Clients can name no version, or the version of `rewrite`: any other version is not called."""
+        # Only one-point protocols can request the metadata for a config.
         self._has_config = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version
-        """The model's name is sent as it came, and a version where one came."""
+        """The model's name is sent unchanged, and the version as well if the request has one."""
 
     def key(self, request: Request) -> Key:
-        """The backend's name and version of the model, and the config that its signature depends on.
+        """Return the backend's name and version of the model, and the config that its signature depends on.
 
         Raises:
-            GatewayError: NOT_FOUND if the backend's protocol cannot have such a version, or the client names another
-                one than the route's; INVALID_ARGUMENT, a config that is no text.
+            GatewayError: NOT_FOUND if the backend's protocol cannot have the version, or the client names a version
+                other than the route's; INVALID_ARGUMENT, a config that is not text.
         """
         model, version = self._model, self._version
         if model is None:
@@ -54,18 +54,18 @@ class Rewrite:
         return model, version, config
 
     def renamed(self, request: Request) -> Request:
-        """As `outgoing` with the `key` of `request`, for a caller that needs no key."""
+        """Like `outgoing` with the `key` of `request`, for a caller that needs no key."""
         if self._leaves_names and not request.version:
             return replace_struct(request, translate=self.settings)
         return self.outgoing(request, self.key(request))
 
     def companion(self, key: Key, operation: Operation) -> Key:
-        """The key of a model's companion, which computes its derivative."""
+        """Return the key of the model that computes the derivative `operation` of a model."""
         model, version, config = key
         return self.settings.operations.get(operation) or f"{model}.{operation.value}", version, config
 
     def outgoing(self, request: Request, key: Key) -> Request:
-        """The request to the backend: with the names in `key` and the route's settings for codecs."""
+        """Return the request to the backend: with the names in `key` and the route's settings for codecs."""
         model, version, _ = key
         return replace_struct(request, model=model, version=version, translate=self.settings)
 

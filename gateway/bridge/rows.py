@@ -1,8 +1,7 @@
 """A batch for a backend that computes one row per call: one call for each row, and the results stacked.
 
-At most `window` calls are in flight at once. The first row that fails ends the batch: no further row is sent, and its
-error names the row. The outputs of each row are typed before they are stacked, because JSON prints 1 in one row and
-1.5 in another.
+At most `window` calls are in flight. The first failing row ends the batch: no more rows are sent, and the error names
+the row. The outputs of each row are typed before they are stacked, because JSON prints 1 in one row and 1.5 in another.
 """
 
 import asyncio
@@ -25,12 +24,12 @@ T = TypeVar("T")
 async def infer_row_by_row(
     fitted: FittedRequest, fitting: Fitting, infer: Callable[[Request], Awaitable[Response]]
 ) -> Response:
-    """The responses to all rows of a request, stacked.
+    """Return the responses to all rows of a request, stacked.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the batch has more rows than `max_rows`; the error of the first row that failed,
+        GatewayError: INVALID_ARGUMENT, the batch has more rows than `max_rows`; the error of the first failing row,
             with its number if there are several rows.
-        DecodeError: a response does not fit the signature.
+        DecodeError: a response does not match the signature.
     """
     signature, settings = fitting.signature, fitting.settings
     count = 1 if fitted.rows is None else fitted.rows
@@ -50,13 +49,13 @@ async def infer_row_by_row(
 
 
 def as_point(request: Request) -> Request:
-    """The request of one row with its inputs as vectors."""
+    """Return the request of one row with its inputs as vectors."""
     inputs = [replace_struct(each, shape=(each.elements,)) for each in request.inputs]
     return replace_struct(request, inputs=tuple(inputs))
 
 
 async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], window: int) -> list[T]:
-    """The results of `call` for all `rows`, in their order, with at most `window` calls in flight.
+    """Return the results of `call` for all `rows`, in their order, with at most `window` calls in flight.
 
     Raises:
         GatewayError, DecodeError: the first failure, with the number of its row; calls in flight are cancelled.
@@ -79,7 +78,7 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
 
 
 def _take(waiting: Iterable[S], count: int) -> list[S]:
-    # zip asks the range first, so it takes no item that it does not return.
+    # zip reads the range first, so it takes no item that it does not return.
     return [item for _, item in zip(range(count), waiting, strict=False)]
 
 
@@ -89,7 +88,7 @@ def _result(task: "asyncio.Task[T]", row: int, *, others_ran: bool) -> T:
     except GatewayError as error:
         text = f"row {row}: {error.message}"
         if others_ran or isinstance(error, TransportError):
-            # Whoever would repeat the batch must know that rows of it may have been computed.
+            # A caller that repeats the batch must know that rows of it might have been computed.
             sent = others_ran or getattr(error, "sent", True)
             raise TransportError(error.status, error.reason, text, sent=sent, retry_after=error.retry_after) from error
         raise GatewayError(error.status, error.reason, text, error.retry_after) from error
@@ -104,7 +103,7 @@ async def _cancel(tasks: "Iterable[asyncio.Task[T]]") -> None:
 
 
 def _rows(fitted: FittedRequest, fitting: Fitting) -> list[tuple[Tensor, ...]]:
-    """The inputs of each row. Inputs without a batch dimension are the same in all rows."""
+    """Return the inputs of each row. Inputs without a batch dimension are the same in all rows."""
     inputs, signature = fitted.request.inputs, fitting.signature
     count = 1 if fitted.rows is None else fitted.rows
     if signature.inputs:
@@ -117,13 +116,13 @@ def _rows(fitted: FittedRequest, fitting: Fitting) -> list[tuple[Tensor, ...]]:
 
 
 def _column(tensor: Tensor, is_batch: bool, count: int, flat: bool) -> list[Tensor]:
-    """One input in each row, as a vector if `flat`."""
+    """Return one input in each row, as a vector if `flat`."""
     rows = shapes.split(tensor) if is_batch else [tensor] * count
     return [replace(row, shape=(row.elements,)) for row in rows] if flat else rows
 
 
 def _typed(outputs: Sequence[Tensor], fitting: Fitting, record: Record) -> tuple[Tensor, ...]:
-    """The outputs of one row in the signature's datatypes."""
+    """Return the outputs of one row in the signature's datatypes."""
     if not fitting.signature.outputs:
         return tuple(outputs)
     pairs = response.paired(outputs, (), fitting)
@@ -143,12 +142,13 @@ def _stacked(answers: Sequence[Sequence[Tensor]], signature: Signature, fitted: 
 
 
 def _stack(column: Sequence[Tensor], spec: TensorSpec) -> Tensor:
-    """One output of all rows. The only row of an output without a batch dimension stays as it is."""
+    """Return one output of all rows. The only row of an output without a batch dimension stays unchanged."""
     return shapes.stack(column) if len(column) > 1 or shapes.is_batch(spec.shape) else column[0]
 
 
 def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
-    """The rows of an output that is in no signature. Untyped numbers get the datatype that holds those of all rows."""
+    """Return the rows of an output that is not in a signature. Untyped numbers get the datatype that holds the numbers
+    of all rows."""
     found = {row.datatype for row in column}
     if len(found) == 1:
         return list(column)

@@ -2,7 +2,7 @@
 
 A key of `translate` is declared once: here, or in `gateway.core.types.Translate` if codecs read it. `gateway.config`
 makes the YAML key from the field: its name, type, default and docstring become the key's name, check, default and
-description in docs/configuration. So a new key is a new field.
+description in docs/configuration. To add a key, add a field.
 """
 
 from collections.abc import Mapping
@@ -55,12 +55,12 @@ class ImageInput:
     """The channels of each pixel. `gray` is one channel, the luma of ITU-R 601. Images with transparent pixels need
     `rgba`."""
     resize: tuple[int, int] | None = None
-    """`[HEIGHT, WIDTH]`: resize every image to this size (bilinear; loses detail). Without it all images of a request
+    """`[HEIGHT, WIDTH]`: resize every image to this size (bilinear; loses detail). By default, all images of a request
     must have the same size."""
     scale: Literal["none", "unit"] = "none"
     """`none`: UINT8 from 0 to 255. `unit`: FP32 from 0 to 1."""
     max_pixels: int = 2**24
-    """The most pixels that all images of one input may have together, as their file headers state."""
+    """Maximum number of pixels in all images of one input together, by the sizes in their file headers."""
 
 
 @frozen
@@ -72,11 +72,11 @@ class ImageOutput:
     format: Literal["png", "webp", "jpeg"]
     """The format of the files. `jpeg` needs `lossy: true`."""
     lossy: bool = False
-    """Allow compression that changes pixels: required for `jpeg`; `webp` is lossless without it."""
+    """Allow compression that changes pixels: required for `jpeg`; without `lossy`, `webp` is lossless."""
     layout: Layout = "hwc"
-    """The order of the dimensions after the batch, as for inputs."""
+    """The order of the dimensions after the batch, same as in `inputs`."""
     channels: Channels = "rgb"
-    """The channels of each pixel, as for inputs."""
+    """The channels of each pixel, same as in `inputs`."""
 
 
 @frozen
@@ -92,9 +92,9 @@ class Images:
 
 @frozen
 class Derivatives:
-    """Derivatives by finite differences, for models that have none: UM-Bridge's Gradient, ApplyJacobian and
-    ApplyHessian, and the companion models of other protocols, are computed from evaluations of the model at points
-    nearby. Operations that the model has itself stay the model's."""
+    """Derivatives by finite differences, for models that have none: the gateway computes UM-Bridge's Gradient,
+    ApplyJacobian and ApplyHessian, and the derivative models of other protocols, from evaluations of the model at
+    points nearby. The gateway replaces an operation of the model only if `replace` names it."""
 
     method: DifferenceMethod = "central"
     """The points: on one side (`forward`: n + 1 for the gradient of an input of n elements) or on both sides
@@ -103,43 +103,44 @@ class Derivatives:
     """The error falls with this power of the step: 1 (the default) or 2 for `forward`, 2 (the default) or 4 for
     `central`. A higher order takes twice as many points."""
     step: float | None = None
-    """The distance of the points, in proportion to the element's size. The default fits a model that is exact to the
-    last digit of its datatype: eps^(1/(order + 1)), and for the Hessian eps^(1/(order + 2)). A model that is exact to 6
-    digits, whatever its datatype, needs that of eps = 1e-6."""
+    """The distance of the points, in proportion to the element's size. The default is for a model that is exact to the
+    last digit of its datatype: eps^(1/(order + 1)), and for the Hessian eps^(1/(order + 2)). For a model that is exact
+    to 6 digits, use eps = 1e-6 in this formula, for any datatype."""
     typical: float = 1.0
-    """The size of an element that is nearer to 0 than this: its step is `step` times `typical`."""
+    """The minimum size of an element in the calculation of the step: for an element that is nearer to 0 than this, the
+    step is `step` times `typical`."""
     replace: tuple[Operation, ...] = ()
     """Operations that are computed by finite differences even if the model has them."""
     error: bool = False
     """Estimate the error of every result, in the reply header `gateway-derivative-error` on listeners with
-    `reply_headers`; takes twice as many evaluations. Without this key it is done for requests with the header
-    `gateway-derivative-error: 1`."""
+    `reply_headers`; takes twice as many evaluations. By default, the gateway does this only for requests with the
+    header `gateway-derivative-error: 1`."""
     batch: int | None = None
-    """The most points in one request to a model that takes batches. Without it all of a derivative's points are one
+    """Maximum number of points in one request to a model that takes batches. Default: all points of a derivative in one
     batch."""
     max_evaluations: int = 4096
-    """The most points of one derivative. A request that needs more is refused."""
+    """Maximum number of points of one derivative. The gateway refuses a request that needs more."""
 
 
 @frozen
 class TranslateSettings(Translate):
-    """How the tensors of clients are converted for the backend, and those of the backend for clients."""
+    """How client tensors are converted for the backend, and backend tensors for clients."""
 
     cast: Cast = "refuse"
     """Conversion to a datatype that cannot hold every value: `refuse` it, `round` half to even within the range of the
     datatype, or `saturate`: round, and clip what is out of range."""
     operations: Mapping[Operation, str] = field(default_factory=dict)
-    """`{OPERATION: MODEL}`: the backend's model that computes a derivative, in place of the default name `M.gradient`,
+    """`{OPERATION: MODEL}`: the backend's model that computes a derivative, instead of the default name `M.gradient`,
     `M.apply_jacobian` or `M.apply_hessian`."""
     max_rows: int = 4096
-    """The most rows of a batch for a backend that takes one point per call."""
+    """Maximum number of rows in a batch for a backend that takes one point per call."""
     stream: Literal["error", "last", "collect"] = "error"
-    """What a client that expects one response gets from a model that streams several: the backend's `error`, the `last`
-    response, or all of them (`collect`), concatenated on axis 0."""
+    """The response to a client that expects one response, from a model that streams several: the backend's `error`, the
+    `last` response, or all of them (`collect`), concatenated on axis 0."""
     carry_config: bool = False
-    """Send UM-Bridge's `config` as a tensor where a protocol has no parameters (grps, mip): the last input, named
-    `config`, BYTES that hold its JSON text. Such an input from a client becomes the parameter `config`. Without this
-    key a config is refused there."""
+    """Send UM-Bridge's `config` as a tensor if a protocol has no parameters (grps, mip): the last input, named
+    `config`, with the JSON text as BYTES. The gateway converts this input from a client to the parameter `config`. By
+    default, it refuses a config for these protocols."""
     rename: Renames = field(default_factory=Renames)
     """Tensors whose names differ between clients and the backend."""
     constants: tuple[Tensor, ...] = ()
@@ -149,33 +150,34 @@ class TranslateSettings(Translate):
     order: tuple[str, ...] = ()
     """All inputs of the backend, by its names, in the order in which it expects them."""
     drop: tuple[str, ...] = ()
-    """Inputs from clients, by the clients' names, that are not sent to the backend."""
+    """Inputs from clients, by the clients' names, that the gateway does not send to the backend."""
     images: Images | None = None
-    """Tensors that are image files for clients and pixels for the backend. Without it files are sent as they are. Needs
-    Pillow: `pip install "modelglot[images]"`."""
+    """Tensors that are image files for clients and pixels for the backend. By default, the gateway sends files
+    unchanged. Needs Pillow: `pip install "modelglot[images]"`."""
     derivatives: Derivatives | None = None
-    """Finite differences for the derivatives that the model does not have. Without it they are not offered."""
+    """Finite differences for the derivatives that the model does not have. By default, these derivatives are not
+    available."""
 
 
 @frozen
 class RouteSettings(TranslateSettings):
-    """The keys of `translate`, with those of `rewrite` and the route's `signature`."""
+    """The keys of `translate`, with the keys of `rewrite` and the route's `signature`."""
 
     model: Rewritten = None
-    """`rewrite.model`: a name, or what makes it of the client's; None keeps the client's."""
+    """`rewrite.model`: a name, or a function that makes it from the client's name; None keeps the client's name."""
     version: str | None = None
-    """`rewrite.version`; None keeps the client's, "" drops it."""
+    """`rewrite.version`; None keeps the client's version, "" drops it."""
     signature: Signature | None = None
-    """Overrides what the backend's metadata says."""
+    """Overrides the backend's metadata."""
     routed_versions: tuple[str, ...] = ()
     """The versions in the conditions of the routes for the same model, which metadata lists."""
     takes_one_version: bool = False
-    """Whether this route is for one version only, as clients name it; else they may ask for the backend's versions, of
-    which `version` leaves one."""
+    """True if this route is for one version only, by the client's name of it. Otherwise clients can request the
+    backend's versions, or, if `version` is set, only that one."""
 
     @property
     def leaves_tensors_unchanged(self) -> bool:
-        """Whether no setting changes a tensor."""
+        """True if no setting changes a tensor."""
         return not (
             self.signature
             or self.constants
@@ -190,7 +192,7 @@ class RouteSettings(TranslateSettings):
 
     @property
     def for_points(self) -> "RouteSettings":
-        """The settings for evaluations at points that are fitted to the backend already."""
+        """Return the settings for evaluations at points that are already adapted to the backend."""
         kept = RouteSettings(
             nan=self.nan,
             payload=self.payload,
@@ -204,6 +206,7 @@ class RouteSettings(TranslateSettings):
 
     @property
     def for_derivatives(self) -> "RouteSettings":
-        """The settings for the derivatives of the route's models: without those about the model's own outputs."""
+        """Return the settings for the derivatives of the route's models: without the settings about the model's own
+        outputs."""
         images = None if self.images is None else replace(self.images, outputs=())
         return replace(self, select=(), images=images)

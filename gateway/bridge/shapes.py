@@ -1,7 +1,7 @@
-"""Shapes: the batch dimension, and fitting a tensor's shape to a specification's.
+"""Shapes: the batch dimension, and the conversion of a tensor's shape to a specification's shape.
 
-In a specification -1 is a free dimension. A first -1 with further dimensions behind it is the batch dimension: `[-1,
-N]` is a batch of rows of N elements. `[-1]` alone is a vector of any length and no batch.
+In a specification, -1 is a free dimension. A first -1 before other dimensions is the batch dimension: `[-1, N]` is a
+batch of rows of N elements. `[-1]` alone is a vector of any length, not a batch.
 """
 
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 
 
 def is_batch(shape: Shape) -> bool:
-    """Whether a specification's first dimension is the batch."""
+    """Return True if a specification's first dimension is the batch."""
     return len(shape) >= 2 and shape[0] == -1
 
 
 def of_row(shape: Shape) -> Shape:
-    """A specification's shape without its batch dimension."""
+    """Return a specification's shape without its batch dimension."""
     return shape[1:] if is_batch(shape) else shape
 
 
 def as_batches(signature: Signature) -> Signature:
-    """The signature of a model that computes one row per call, as tensor protocols see it: with a batch dimension in
-    front of each shape, and with the names `input0`, `output0`, ... where tensors have none."""
+    """Return the signature of a model that computes one row per call in the form for tensor protocols: with a leading
+    batch dimension in each shape, and with the names `input0`, `output0`, ... for unnamed tensors."""
     return replace(
         signature,
         inputs=_batched(signature.inputs, "input"),
@@ -44,7 +44,7 @@ def _batched(specs: tuple[TensorSpec, ...], prefix: str) -> tuple[TensorSpec, ..
 
 
 def matches(shape: Shape, wanted: Shape) -> bool:
-    """Whether `shape` has the rank and the fixed dimensions of the specification `wanted`."""
+    """Return True if `shape` has the rank and the fixed dimensions of the specification `wanted`."""
     if len(shape) != len(wanted):
         return False
     for have, want in zip(shape, wanted):  # noqa: B905, SIM110 - `strict`, or a generator, takes twice as long
@@ -54,22 +54,22 @@ def matches(shape: Shape, wanted: Shape) -> bool:
 
 
 def is_lone_row(shape: Shape, wanted: Shape) -> bool:
-    """Whether `shape` fits `wanted` once a batch dimension is put in front."""
+    """Return True if `shape` with a leading batch dimension matches `wanted`."""
     return is_batch(wanted) and matches(shape, wanted[1:])
 
 
 def point_size(shape: Shape) -> int:
-    """The length of a tensor's vector in a one-point protocol: the product of the dimensions after the batch, -1 if one
-    of them is free."""
+    """Return the length of a tensor's vector in a one-point protocol: the product of the dimensions after the batch, or
+    -1 if one of them is free."""
     dimensions = of_row(shape)
     return -1 if -1 in dimensions else prod(dimensions)
 
 
 def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """The shape of a tensor for the backend: its own, or that with a batch dimension of 1 in front.
+    """Return the shape of a tensor for the backend: its own, or its own with a leading batch dimension of 1.
 
     Raises:
-        DecodeError: neither matches `wanted`.
+        DecodeError: both shapes differ from `wanted`.
     """
     if matches(shape, wanted):
         return shape
@@ -79,7 +79,7 @@ def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def fit_point(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """The shape of a one-point protocol's vector for the backend: that of `wanted`, with a batch dimension of 1.
+    """Return the shape of a one-point protocol's vector for the backend: `wanted`, with a batch dimension of 1.
 
     Raises:
         DecodeError: the vector has another number of elements.
@@ -89,10 +89,10 @@ def fit_point(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def fill(wanted: Shape, elements: int, what: str) -> Shape:
-    """`wanted` with its free dimension set so that the shape has `elements` elements.
+    """Return `wanted` with its free dimension set so the shape has `elements` elements.
 
     Raises:
-        DecodeError: no size fits, or more than one dimension is free.
+        DecodeError: no size is possible, or more than one dimension is free.
     """
     free = wanted.count(-1)
     if free > 1:
@@ -107,7 +107,7 @@ def fill(wanted: Shape, elements: int, what: str) -> Shape:
 
 
 def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """The shape of a tensor for the backend, if the first dimension of the client's tensors always counts rows.
+    """Return the shape of a tensor for the backend, if the first dimension of the client's tensors always counts rows.
 
     Raises:
         DecodeError: it does not match `wanted`.
@@ -118,8 +118,8 @@ def fit_rows(shape: Shape, wanted: Shape, what: str) -> Shape:
 
 
 def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
-    """The tensor's shape, with a dimension of 1 appended if only that matches `wanted`. Only for wires that do not
-    distinguish a scalar from a vector of one element: untyped JSON, and BYTES elements with a content type."""
+    """Return the tensor's shape, with an appended dimension of 1 if only that matches `wanted`. Only for formats that
+    do not distinguish a scalar from a vector of one element: untyped JSON, and BYTES elements with a content type."""
     shape = tensor.shape
     if matches(shape, wanted) or not (tensor.untyped or tensor.content_type):
         return shape
@@ -127,12 +127,12 @@ def with_last_dimension(tensor: Tensor, wanted: Shape) -> Shape:
 
 
 def one_row(tensor: Tensor) -> Tensor:
-    """The tensor with a batch dimension of 1."""
+    """Return the tensor with a batch dimension of 1."""
     return replace(tensor, shape=(1, *tensor.shape))
 
 
 def split(tensor: Tensor) -> list[Tensor]:
-    """The rows of a tensor of shape `[rows, ...]`: views for numbers, copies for BYTES."""
+    """Return the rows of a tensor of shape `[rows, ...]`: views for numbers, copies for BYTES."""
     count, shape = tensor.shape[0], tensor.shape[1:]
     if count == 1:
         return [replace(tensor, shape=shape)]
@@ -145,7 +145,7 @@ def split(tensor: Tensor) -> list[Tensor]:
 
 
 def stack(rows: Sequence[Tensor]) -> Tensor:
-    """Rows of one datatype and shape as one tensor of shape `[rows, ...]`.
+    """Return rows of one datatype and shape as one tensor of shape `[rows, ...]`.
 
     Raises:
         DecodeError: a row has another shape than the first.
@@ -160,7 +160,7 @@ def stack(rows: Sequence[Tensor]) -> Tensor:
 
 
 def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any, Any]":
-    """The array of `tensor`, whose first dimension is 1, repeated to `rows` rows.
+    """Return the array of `tensor`, whose first dimension is 1, repeated to `rows` rows.
 
     The limit protects the gateway's memory: a client can claim any number of rows without sending a byte, with a shape
     such as `[4294967296, 0]`.
@@ -176,10 +176,10 @@ def repeat(tensor: Tensor, rows: int, limit: int, what: str) -> "np.ndarray[Any,
 
 
 def concatenate(pieces: Sequence[Tensor]) -> Tensor:
-    """Tensors concatenated on axis 0.
+    """Return the tensors concatenated on axis 0.
 
     Raises:
-        DecodeError: one is a scalar, or differs from the first in name, datatype or another dimension.
+        DecodeError: a tensor is a scalar, or differs from the first in name, datatype or another dimension.
     """
     first = pieces[0]
     for piece in pieces:
@@ -194,15 +194,15 @@ def concatenate(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def empty(spec: TensorSpec) -> Tensor:
-    """A batch of 0 rows, with 0 for other free dimensions."""
+    """Return a batch of 0 rows, with 0 for other free dimensions."""
     return Tensor(spec.name, spec.datatype, (0, *(max(size, 0) for size in spec.shape[1:])), b"")
 
 
 def without_batch(shape: Shape, what: str) -> Shape:
-    """The shape `[1, ...]` without its batch dimension.
+    """Return the shape `[1, ...]` without its batch dimension.
 
     Raises:
-        DecodeError: there is not exactly one row.
+        DecodeError: the number of rows is not 1.
     """
     if shape[0] != 1:
         raise DecodeError(f"{what} has {shape[0]} rows for the one that was sent")

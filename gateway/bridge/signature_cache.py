@@ -1,8 +1,8 @@
-"""The signatures of a backend's models, fetched from it when they are first needed, and kept for a minute.
+"""The signatures of a backend's models, fetched from the backend when first needed, and stored for a minute.
 
-A request whose tensors must be fitted needs the model's signature. It is fetched by the first such request, while
-others for the same model wait for it. It is forgotten after SECONDS_KEPT, when the backend refuses a request for the
-model, or when one of its endpoints comes back (perhaps with other models).
+A request whose tensors must be adapted needs the model's signature. The first such request fetches it, while others for
+the same model wait for it. The cache drops it after SECONDS_KEPT, when the backend refuses a request for the model, or
+when one of its endpoints recovers (possibly with other models).
 """
 
 import asyncio
@@ -22,25 +22,25 @@ from gateway.core.types import Answer, Request, Signature, TensorSpec
 
 SECONDS_KEPT = 60.0
 MOST_KEPT = 1024
-"""Signatures that are kept at most: clients choose the `config` in the key."""
+"""Maximum number of stored signatures: clients choose the `config` in the key."""
 
 UNKNOWN = Signature()
-"""That of every model of a backend whose metadata cannot be trusted."""
+"""The signature of every model of a backend with untrusted metadata."""
 
 LONGEST_CONFIG = 256
-"""A `config` of more characters, up to `limits.config`, is kept as its digest."""
+"""A `config` with more characters, up to `limits.config`, is stored as its digest."""
 
 Key: TypeAlias = tuple[str, str, str]
-"""(model, version, config), as the backend knows them. Only UM-Bridge's signatures depend on a config; elsewhere it is
-empty."""
+"""(model, version, config), with the backend's names. Only UM-Bridge's signatures depend on a config; for other
+protocols it is empty."""
 
 
 def _uncounted(change: int) -> None:
-    """Nobody wants to know."""
+    """Ignore the change."""
 
 
 class _Kept(NamedTuple):
-    """A signature, and until when it is remembered. `knows_optional`: the model's configuration has been asked for."""
+    """A signature, and the time until which it is stored. `knows_optional`: the model's configuration was queried."""
 
     until: float
     signature: Signature
@@ -49,10 +49,10 @@ class _Kept(NamedTuple):
 
 class SignatureCache:
     """The signatures of one backend's models. The tensors of a one-point protocol get a name and a batch dimension: its
-    vector of n is FP64 `[-1, n]`.
+    vector of n elements is FP64 `[-1, n]`.
 
-    `count_joined` is called with 1 for each caller that waits for a signature together with another one, and with -1
-    when it does not wait any more: the backend sees one request of all of them.
+    `count_joined` is called with 1 for each caller that waits for a signature together with another caller, and with -1
+    when it stops waiting: the backend sees one request for all of them.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class SignatureCache:
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._fetching: dict[Key, asyncio.Task[Signature]] = {}
         self._callers: Counter[asyncio.Task[Signature]] = Counter()
-        """How many callers wait for a signature that is being fetched."""
+        """Number of callers that wait for a signature that is being fetched."""
 
     def kept(self, key: Key) -> Signature | None:
-        """The signature if it is remembered."""
+        """Return the signature if it is stored."""
         entry = self._kept.get(_compact(key))
         return entry.signature if entry is not None and entry.until > self._clock() else None
 
     async def get(self, key: Key) -> Signature:
-        """The signature of a model: the one that its wire form declares, or the backend's. Empty if the backend's
-        metadata cannot be trusted.
+        """Return the signature of a model, from its protocol's declaration or from the backend. The result is empty if
+        the backend's metadata is untrusted.
 
         Raises:
             GatewayError: the backend's error.
@@ -106,14 +106,14 @@ class SignatureCache:
                 self._count_joined(-1)
             else:
                 del self._callers[fetch]
-            del fetch  # as in `outlived_by`
+            del fetch  # like in `outlived_by`
 
     async def streams_only(self, key: Key) -> bool:
-        """Whether the model's configuration says that each request has a stream of responses, so that no inference can
-        be asked for. False where the server has no configurations.
+        """Return True if, by the model's configuration, each request has a stream of responses, so inference is not
+        possible. Return False if the server has no configurations.
 
-        The configuration is asked for with the first question for the model's operations, and kept with the signature:
-        STREAM among its operations means that it was asked for.
+        The configuration is fetched with the first query for the model's operations, and stored with the signature: if
+        STREAM is among the operations, it was fetched.
 
         Raises:
             GatewayError: the backend's error about the signature.
@@ -135,8 +135,8 @@ class SignatureCache:
         return Operation.INFER not in signature.operations
 
     async def ask_optional(self, key: Key) -> None:
-        """Learn which inputs of the model are optional, where the server has configurations: metadata does not tell.
-        Asked for once, when a request lacks inputs.
+        """Fetch which inputs of the model are optional, if the server has configurations, because metadata does not
+        report it. Called once, when a request lacks inputs.
 
         Raises:
             GatewayError: the backend's error about the signature.
@@ -162,13 +162,13 @@ class SignatureCache:
         self._kept[_compact(key)] = entry._replace(knows_optional=True)
 
     def drop(self, model: str) -> None:
-        """Forget a model, in all versions."""
+        """Drop a model, in all versions."""
         for kept in (self._kept, self._fetching):
             for key in [key for key in kept if key[0] == model]:
                 kept.pop(key)
 
     def drop_all(self) -> None:
-        """Forget all models."""
+        """Drop all models."""
         self._kept.clear()
 
     async def _fetch(self, key: Key) -> Signature:
@@ -182,7 +182,7 @@ class SignatureCache:
         return shapes.as_batches(signature) if self._traits.wire.points else signature
 
     def _fetched(self, key: Key, fetch: "asyncio.Task[Signature]") -> None:
-        """Remember the signature, unless `drop` was called while it was fetched."""
+        """Store the signature, unless `drop` was called while it was fetched."""
         if self._fetching.get(key) is not fetch:
             return
         del self._fetching[key]
@@ -201,15 +201,15 @@ class SignatureCache:
 
 
 def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]) -> frozenset[Operation]:
-    """The operations of a model with this configuration. Only Triton has configurations: it streams the responses of
-    every model, and infers on all but those whose transactions are decoupled."""
+    """Return the operations of a model with this configuration. Only Triton has configurations: it streams the
+    responses of every model, and runs inference on all models without decoupled transactions."""
     policy = config.get("model_transaction_policy")
     decoupled = isinstance(policy, Mapping) and policy.get("decoupled") is True
     return (operations - {Operation.INFER} if decoupled else operations) | {Operation.STREAM}
 
 
 def _with_optional(inputs: tuple[TensorSpec, ...], config: Mapping[str, object]) -> tuple[TensorSpec, ...]:
-    """The inputs of a model with this configuration, which says of each whether it is optional."""
+    """Return the inputs of a model with this configuration, which specifies for each input whether it is optional."""
     entries = config.get("input")
     told = [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, list | tuple) else []
     optional = {each.get("name") for each in told if each.get("optional") is True}

@@ -1,13 +1,14 @@
-"""The signatures of a route's models: where they come from, in this order.
+"""The signatures of a route's models. Their sources, in this order:
 
-1. The route's `signature`. If it has both inputs and outputs the backend is not asked; if it has one of them, that one
-   overrides the backend's metadata.
-2. The backend's metadata, through the SignatureCache, if its protocol's metadata can be trusted
-   (`Traits.trusted_metadata`, or `trust_metadata` on the backend).
-3. Of a derivative: the metadata of the companion model; else the rule in `derivatives`, applied to the model's own.
+1. The route's `signature`. If it has both inputs and outputs, the backend is not queried; if it has only inputs or only
+   outputs, these override the backend's metadata.
+2. The backend's metadata, through the SignatureCache, if its protocol's metadata is trusted (`Traits.trusted_metadata`,
+   or `trust_metadata` on the backend).
+3. For a derivative: the metadata of the derivative model, or the rule in `derivatives`, applied to the base model's
+   signature.
 
-An empty signature means that nobody knows the model's tensors: they are then passed on with the datatypes and shapes
-that they have. Signatures here have the backend's names.
+An empty signature means that the model's tensors are unknown: they are then passed on with their own datatypes and
+shapes. Signatures here have the backend's names.
 """
 
 from collections import OrderedDict
@@ -27,11 +28,11 @@ from gateway.core.types import Parameters, Request, Signature
 MODEL_WITHOUT_METADATA = frozenset(
     {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
 )
-"""The statuses with which servers answer a question for metadata if they have the model but no metadata of it."""
+"""The statuses of servers that have the model, but no metadata of it, in response to a query for metadata."""
 
 
 def is_unknown(signature: Signature) -> bool:
-    """Whether nobody knows the model's inputs and outputs."""
+    """Return True if the model's inputs and outputs are unknown."""
     return not signature.inputs and not signature.outputs
 
 
@@ -44,20 +45,20 @@ class RouteSignatures:
         self._estimated = rewrite.settings.derivatives
         self._known_companions: OrderedDict[tuple[Key, Operation], tuple[float, bool]] = OrderedDict()
         self._with_own = DerivedSignatures(self._override)
-        """Those that were fetched, with the route's own tensors."""
+        """The fetched signatures, with the route's own tensors."""
         self._last_fetched: Signature | None = None
         self._last = Signature()
-        """The last of them: most routes have one model."""
+        """The most recent of these: most routes have one model."""
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
     @property
     def are_declared(self) -> bool:
-        """Whether the route declares all inputs and outputs, so that the backend is not asked for them."""
+        """True if the route declares all inputs and outputs, so the backend is not queried for them."""
         return self._own is not None and bool(self._own.inputs and self._own.outputs)
 
     async def model(self, key: Key) -> Signature:
-        """The inputs and outputs of a model.
+        """Return the inputs and outputs of a model.
 
         Raises:
             GatewayError: the backend's error.
@@ -73,8 +74,8 @@ class RouteSignatures:
         return self._last
 
     async def with_optional(self, key: Key) -> Signature:
-        """As `model`, with what the server's configuration of the model says of optional inputs; the route's
-        `signature` says it itself.
+        """Like `model`, with the optional inputs from the server's configuration of the model. If the route's
+        `signature` has the inputs, it declares which ones are optional.
 
         Raises:
             GatewayError: the backend's error.
@@ -108,10 +109,10 @@ class RouteSignatures:
                 raise invalid_input(f"{text}; add it there, with `optional: true` if it may be left out")
 
     async def described(self, key: Key) -> Signature:
-        """The signature with what only the backend knows: the model's versions, platform and operations.
+        """Return the signature with the facts that only the backend has: the model's versions, platform and operations.
 
         Raises:
-            GatewayError: the backend's error; NOT_FOUND if there is no such model.
+            GatewayError: the backend's error; NOT_FOUND if the model does not exist.
         """
         if self._backend.traits.models.trusted_metadata:
             fetched = await self._backend.signatures.get(key)
@@ -120,7 +121,7 @@ class RouteSignatures:
         return self._override(fetched)
 
     def _override(self, fetched: Signature) -> Signature:
-        """The signature with the route's own tensors."""
+        """Return the signature with the route's own tensors."""
         own = self._own
         if own is None:
             return fetched
@@ -130,15 +131,17 @@ class RouteSignatures:
         """Check that the backend has the model.
 
         Raises:
-            GatewayError: NOT_FOUND if it says that it has not; its error if it cannot be asked.
+            GatewayError: NOT_FOUND if the backend reports that it does not exist; the backend's error if it cannot be
+                queried.
         """
         await self._untrusted(key)
 
     async def _untrusted(self, key: Key) -> Signature:
-        """The metadata of a backend whose metadata cannot be trusted to have the right tensors; empty if it has none.
+        """Return the metadata of a backend whose metadata is not trusted to have the right tensors; empty if it has
+        none.
 
         Raises:
-            GatewayError: NOT_FOUND if there is no such model or version.
+            GatewayError: NOT_FOUND if the model or the version does not exist.
         """
         model, version, _ = key
         if not self._backend.traits.models.metadata_parts or not model:
@@ -161,7 +164,7 @@ class RouteSignatures:
         return metadata
 
     async def _lists(self, model: str, version: str) -> bool:
-        """Whether the backend has a list of models with this model in it."""
+        """Return True if the backend has a list of models that contains this model."""
         try:
             entries = await self._backend.handler(Request(Operation.MODELS))
         except GatewayError:
@@ -170,11 +173,11 @@ class RouteSignatures:
         return any(each.name == model and (not version or each.version in ("", version)) for each in entries)
 
     async def derivative(self, key: Key, operation: Operation) -> Signature:
-        """The inputs and outputs of a derivative of the model.
+        """Return the inputs and outputs of a derivative of the model.
 
         Raises:
-            GatewayError: NOT_FOUND if there is no such model, UNIMPLEMENTED if it does not claim the operation or
-                nothing shows that it has such a companion.
+            GatewayError: NOT_FOUND if the model does not exist, UNIMPLEMENTED if it does not claim the operation or
+                nothing shows that it has the derivative model.
         """
         if self._backend.traits.wire.derivatives:
             await self._check_claimed(key, operation)
@@ -196,33 +199,35 @@ class RouteSignatures:
         return signature
 
     async def check_companion(self, key: Key, operation: Operation) -> None:
-        """Check that the model has a companion, unless the server will: where every request names a model, a server
-        whose metadata can be trusted knows its models.
+        """Check that the derivative model exists, unless the server will do that: if every request names a model, a
+        server with trusted metadata knows its models.
 
         Raises:
-            GatewayError: UNIMPLEMENTED, the server has one model, or nothing shows that it has the companion: it might
-                run the model itself on the derivative's tensors. NOT_FOUND if there is no such model. Else as
-                `has_own`.
+            GatewayError: UNIMPLEMENTED, the server has one model, or nothing shows that it has the derivative model: it
+                might run the base model on the derivative's tensors. NOT_FOUND if the model does not exist. Other
+                errors like `has_own`.
         """
         models = self._backend.traits.models
         if not models.companions:
-            raise _lacks(key, operation, "its server has one model and no companions")
+            raise _lacks(key, operation, "its server has one model and no derivative models")
         if self.knows_names or await self.has_own(key, operation):
             return
         await self.check(key)
         companion, *_ = self._rewrite.companion(key, operation)
         text = f"backend {self._backend.name!r} does not show a model {companion!r}"
-        raise _lacks(key, operation, f"{text}; `translate: {{operations: ...}}` on the route can name the companion")
+        raise _lacks(
+            key, operation, f"{text}; `translate: {{operations: ...}}` on the route can name the derivative model"
+        )
 
     @property
     def knows_names(self) -> bool:
-        """Whether the server runs the model that a request names, and no other."""
+        """True if the server runs the model that a request names, and no other."""
         models = self._backend.traits.models
         return models.named and models.companions and models.trusted_metadata
 
     async def _check_claimed(self, key: Key, operation: Operation) -> None:
-        """Raise UNIMPLEMENTED if the server says that the model does not have the operation. If it says nothing, the
-        route's own signature is enough to ask for it."""
+        """Raise UNIMPLEMENTED if the server reports that the model does not have the operation. If it reports nothing,
+        the route's own signature is sufficient to request the operation."""
         try:
             claimed = (await self.described(key)).operations
         except GatewayError:
@@ -234,10 +239,10 @@ class RouteSignatures:
             raise unsupported(f"{text}; `translate.derivatives` on the route estimates it")
 
     async def operations(self, key: Key) -> frozenset[Operation]:
-        """The operations that the model claims or has companions for.
+        """Return the operations that the model claims or has derivative models for.
 
         Raises:
-            GatewayError: NOT_FOUND if there is no such model; the backend's error if it cannot be asked.
+            GatewayError: NOT_FOUND if the model does not exist; the backend's error if it cannot be queried.
         """
         own = await self._own_operations(key)
         if self._estimated is None or Operation.INFER not in own or not _is_smooth(await self.model(key)):
@@ -245,10 +250,10 @@ class RouteSignatures:
         return own | {*DERIVATIVES}
 
     async def is_estimated(self, key: Key, operation: Operation) -> bool:
-        """Whether a derivative of the model is computed by finite differences.
+        """Return True if a derivative of the model is computed by finite differences.
 
         Raises:
-            GatewayError: NOT_FOUND if there is no such model; the backend's error if it cannot be asked.
+            GatewayError: NOT_FOUND if the model does not exist; the backend's error if it cannot be queried.
         """
         settings = self._estimated
         if settings is None:
@@ -256,11 +261,11 @@ class RouteSignatures:
         return operation in settings.replace or not await self.has_own(key, operation)
 
     async def has_own(self, key: Key, operation: Operation) -> bool:
-        """Whether the model itself claims a derivative, or has a companion for it. For a companion the answer is
-        remembered as long as signatures are.
+        """Return True if the model itself claims a derivative, or has a derivative model for it. The result for a
+        derivative model is stored as long as signatures.
 
         Raises:
-            GatewayError: as `is_estimated`.
+            GatewayError: like `is_estimated`.
         """
         if self._backend.traits.wire.derivatives:
             return operation in (await self.described(key)).operations
@@ -287,7 +292,8 @@ class RouteSignatures:
         return claimed & {Operation.INFER, Operation.STREAM} | {*offered}
 
     async def _has_companion(self, key: Key, operation: Operation) -> bool:
-        """Whether the server has a companion for the derivative, as far as the route or the server says so."""
+        """Return True if the server has a derivative model for the operation, by the route's settings or the server's
+        metadata."""
         models = self._backend.traits.models
         if not models.companions:
             return False
@@ -303,8 +309,8 @@ class RouteSignatures:
         return not self._is_another(signature, companion, operation)
 
     async def _shows(self, companion: Key) -> bool:
-        """Whether a server whose metadata cannot be trusted calls one of its models by the companion's name, in the
-        model's metadata or in its list. That it answers is no evidence: some answer for any name."""
+        """Return True if a server with untrusted metadata lists one of its models with the derivative model's name, in
+        the model's metadata or in its list. A response alone is not sufficient: some servers respond for any name."""
         model, version, _ = companion
         if not self._backend.traits.models.metadata_parts:
             return False
@@ -319,8 +325,8 @@ class RouteSignatures:
         return await self._lists(model, version)
 
     def _is_another(self, signature: Signature, companion: Key, operation: Operation) -> bool:
-        """Whether the server describes another model than the one that was asked for, as a server of one model does
-        that takes any name. A companion that the route names may be called otherwise by its server."""
+        """Return True if the server describes another model than the requested one, like a server with one model that
+        accepts any name. A derivative model that the route names can have another name on its server."""
         return signature.name not in ("", companion[0]) and operation not in self._companions
 
 
@@ -329,11 +335,11 @@ def _lacks(key: Key, operation: Operation, why: str) -> GatewayError:
 
 
 _NO_COMPANION = frozenset({Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT})
-"""The statuses with which servers say that they do not have a companion."""
+"""The statuses of servers that do not have a derivative model."""
 
 
 def _is_smooth(signature: Signature) -> bool:
-    """Whether an input and an output are floats, so that there is something to differentiate."""
+    """Return True if an input and an output are floats, so differentiation is possible."""
     return all(
         any(spec.datatype.kind is Kind.FLOAT for spec in specs) for specs in (signature.inputs, signature.outputs)
     )

@@ -1,4 +1,4 @@
-"""`translate: {stream: ...}`: one response made of a model's stream, for clients that expect one."""
+"""`translate: {stream: ...}`: one response made from a model's stream, for clients that expect one."""
 
 from collections.abc import AsyncIterator
 
@@ -9,7 +9,7 @@ from gateway.core.types import Response, Tensor
 
 
 async def last(responses: AsyncIterator[Response], backend: str) -> Response:
-    """The last response of a stream.
+    """Return the last response of a stream.
 
     Raises:
         GatewayError: INTERNAL (invalid-output), the stream has no response.
@@ -23,7 +23,7 @@ async def last(responses: AsyncIterator[Response], backend: str) -> Response:
 
 
 async def collect(responses: AsyncIterator[Response], backend: str, limit: int) -> Response:
-    """One response with the outputs of all responses, concatenated on axis 0.
+    """Return one response with the outputs of all responses, concatenated on axis 0.
 
     Raises:
         GatewayError: INTERNAL (invalid-output), the stream has no response, or its outputs differ in more than axis 0;

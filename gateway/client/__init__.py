@@ -1,7 +1,7 @@
 """The Python client for model servers of all protocols: `Client`, `AsyncClient` and their errors. `docs/client.md`
 shows how to use it.
 
-It is made of the parts that face backends in the gateway (codecs, connectors, bridge), and opens no port.
+The client uses the gateway's codecs, connectors and bridge. It opens no port.
 """
 
 import logging
@@ -51,5 +51,5 @@ __all__ = [
     "Unsupported",
 ]
 
-# As libraries do: what the parts log is seen only where the program has set up logging.
+# Like other libraries: log lines appear only if the program has set up logging.
 logging.getLogger("gateway").addHandler(logging.NullHandler())

@@ -1,13 +1,11 @@
-"""The address of a server as users of the client write it: a URL whose scheme is the wire form.
+"""The address of a server in the form that client users write: a URL whose scheme is the protocol.
 
-| address | meaning |
-|---|---|
-| `v2-rest://host:8000` | a wire form, host and port; over HTTP also a path that goes before that of every request |
-| `v2-rest+tls://host:8000` | the same over TLS |
-| `json:mlflow://host:5000` | a form: a ready one, or one that is described beside the address |
-| `mip:///run/model.sock` | a unix socket (byte streams and gRPC) |
-| `https://host/prefix`, `grpcs://host:1`, `host:port` | any address that a backend of the gateway may have, with the wire form apart (`protocol=`) |
-"""  # noqa: E501 - a table
+| address | meaning | |---|---| | `v2-rest://host:8000` | protocol, host and port; over HTTP also a path prefix for
+every request | | `v2-rest+tls://host:8000` | the same over TLS | | `json:mlflow://host:5000` | a JSON form: a built-in
+form, or a form given in the `form` of the server's `kind` | | `mip:///run/model.sock` | a unix socket (byte streams and
+gRPC) | | `https://host/prefix`, `grpcs://host:1`, `host:port` | any address that a backend accepts, with the protocol
+in `protocol=` |
+"""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -17,36 +15,36 @@ from gateway.core.frozen import frozen
 TLS_MARK = "+tls"
 
 _SCHEMES = {"http": ("http", "https"), "grpc": ("", "grpcs"), "tcp": ("tcp", "tcps")}
-"""For each transport the schemes of its addresses, without and with TLS."""
+"""The address schemes of each transport, without and with TLS."""
 _ALL_SCHEMES = ("http", "https", "grpcs", "dns", "tcp", "tcps", "unix")
 _SCHEMES_OF_TLS = ("https", "grpcs", "tcps")
 
 
 @frozen
 class ServerAddress:
-    """A wire form, and an address as its transport reads it."""
+    """A protocol, and the address in the form that its transport reads."""
 
     protocol: str
     address: str
 
     @property
     def tls(self) -> bool:
-        """Whether the address says that the server is reached over TLS."""
+        """True if the address asks for TLS."""
         return self.address.partition("://")[0] in _SCHEMES_OF_TLS
 
 
 def named_protocol(address: str) -> str:
-    """The wire form that `address` names, if its scheme is one."""
+    """Return the protocol that `address` names in its scheme, or an empty string."""
     scheme, separator, _ = address.partition("://")
     return scheme.partition(TLS_MARK)[0] if separator else ""
 
 
 def split_address(address: str, protocol: str, transports: "dict[str, str]", *, tls: bool) -> ServerAddress:
-    """The ServerAddress in `address`. `protocol` is the wire form that was named apart, or empty; `transports` has the
-    transport of each wire form; `tls` asks for TLS where the address does not.
+    """Return the ServerAddress in `address`. `protocol` is the value of the argument `protocol`, or empty; `transports`
+    has the transport of each protocol; `tls` asks for TLS even if the address does not.
 
     Raises:
-        ValueError: it names no wire form, an unknown one, or another one than `protocol`.
+        ValueError: the address names no protocol, an unknown protocol, or a protocol that differs from `protocol`.
     """
     scheme, separator, rest = address.partition("://")
     name, mark, _ = scheme.partition(TLS_MARK)
@@ -73,7 +71,7 @@ def _transport_address(rest: str, transport: str, *, tls: bool) -> str:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the most similar one, else all."""
+    """Return the end of a message about an unknown name: the most similar name, or all names if none is similar."""
     close = get_close_matches(name, known := list(known), n=1, cutoff=0.7)
     return f"; did you mean {close[0]!r}?" if close else f"; expected {', '.join(known)}"
 
@@ -88,4 +86,4 @@ def _expected(address: str, names: Iterable[str]) -> str:
 
 
 _EXAMPLES = {"grpcs": "v2-grpc+tls", "https": "v2-rest+tls", "tcp": "mip", "tcps": "mip+tls", "unix": "mip"}
-"""A wire form for addresses of each scheme."""
+"""An example protocol for the addresses of each scheme."""

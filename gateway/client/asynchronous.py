@@ -43,21 +43,23 @@ class AsyncClient:
         async with AsyncClient("v2-grpc://127.0.0.1:8001") as client:
             outputs = await client.infer("double", x=numpy.array([1.0, 2.0]))
 
-    `address` is PROTOCOL://HOST:PORT, over TLS PROTOCOL+tls://HOST:PORT, at a unix socket PROTOCOL:///PATH; or any
-    address that a backend of the gateway may have, such as https://HOST/PREFIX, with `protocol` beside it. PROTOCOL is
-    a wire form: umbridge, v2-rest, v2-grpc, v1-rest, tfs-grpc, grps-rest, grps-grpc, grps-brpc, graphpipe or mip; or a
-    form of JSON, `json:FORM`: a ready one such as `json:mlflow`, or any that `kind` describes.
+    `address` is PROTOCOL://HOST:PORT, PROTOCOL+tls://HOST:PORT for TLS, or PROTOCOL:///PATH for a unix socket.
+    Alternatively, it is any address that a gateway backend accepts, such as https://HOST/PREFIX, together with the
+    argument `protocol`. PROTOCOL is umbridge, v2-rest, v2-grpc, v1-rest, tfs-grpc, grps-rest, grps-grpc, grps-brpc,
+    graphpipe or mip, or a JSON form, `json:FORM`: a built-in form such as `json:mlflow`, or a form that `kind`
+    describes.
 
-    - `timeout`: seconds that a call may take from its turn on, waiting for a connection included; of a stream, the wait
-      for each response. None: any time.
-    - `headers`: sent with every request (gRPC: as metadata). `key`: an API key, sent as `Authorization: Bearer KEY`;
-      over brpc in the place for credentials. MIP has a place for neither.
-    - `tls`: the CA, certificates and names of TLS; it means TLS, as `+tls` in the address does with all defaults.
-    - `limits`: the longest reply, the most calls at once, and how many may wait for their turn: any number by default,
-      for any time.
-    - `kind`: what is known of the server beyond its protocol.
+    - `timeout`: time limit of a call in seconds. It starts when the call's turn comes, and includes the wait for a
+      connection. For a stream it limits the wait for each response. None: no limit.
+    - `headers`: headers of every request (metadata over gRPC). `key`: an API key, sent as `Authorization: Bearer KEY`,
+      or as the credential over brpc. MIP supports neither.
+    - `tls`: CA, certificates and server name for TLS. If it is given, the client uses TLS, like with `+tls` in the
+      address, which uses the defaults.
+    - `limits`: maximum size of a response, of calls in flight, and of calls that wait for their turn (by default, any
+      number can wait, for any time).
+    - `kind`: known facts about the server in addition to its protocol.
 
-    Nothing is connected before the first call. All calls raise ClientError.
+    The client connects with the first call. All calls raise ClientError.
 
     Raises:
         ValueError: an argument is wrong.
@@ -82,16 +84,16 @@ class AsyncClient:
             forget_frames(error)
             raise
         self.arguments: dict[str, Any] = {**vars(arguments), "timeout": timeout}
-        """Those that it was made with, by name."""
+        """The constructor's arguments, by name."""
         self.address = self._settings.place.address
-        """As the transport reads it, without the protocol."""
+        """The address in the form that the transport reads, without the protocol."""
         self.protocol = self._settings.place.protocol
-        """The name of the wire form."""
+        """The name of the protocol."""
         models = self._settings.protocol.traits.models
         self.names_models = models.named
-        """Whether every request over the wire form names a model."""
+        """True if every request of the protocol names a model."""
         self.fits_to_metadata = models.trusted_metadata or self._settings.kind.trust_metadata
-        """Whether numbers without a datatype become those of the model's metadata by themselves."""
+        """True if numbers without a datatype get the datatype in the model's metadata without a setting."""
         self.timeout = timeout
         self._server: ModelServer | None = None
         self._opening = asyncio.Lock()
@@ -113,22 +115,23 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Outputs:
-        """The outputs of one inference, by name.
+        """Run one inference and return the outputs by name.
 
-        Inputs are given by keyword, in the mapping `inputs` (for names that are no keywords or are those of other
-        arguments), or by position in the order of the signature. Each is an array, a number, text, or a list of these.
-        An input without the batch dimension of the signature (a first -1) is one row, and so are the outputs then.
+        Pass inputs as keywords, in the mapping `inputs` (for names that are not valid keywords or that are also names
+        of arguments), or by position in the order of the signature. Each input is an array, a number, text, or a list
+        of these. An input without the signature's batch dimension (a leading -1) is sent as one row; the batch
+        dimension is then removed from the outputs as well.
 
-        An array keeps its datatype, or gets the model's if that holds every value of it; else `cast` says what happens:
-        "refuse", "round" (half to even, an error beyond the range), or "saturate" (also clips). Numbers and lists of
-        Python have no datatype: each number is checked.
+        An array keeps its datatype, or gets the model's datatype if that can hold every value. Otherwise `cast` selects
+        what happens: "refuse", "round" (half to even; an error if a value is out of range), or "saturate" (also clips).
+        Python numbers and lists have no datatype: the client checks each number.
 
-        `outputs` are the names of the outputs wanted, all without it. `parameters` are sent as they are, mappings and
-        lists as JSON text: `parameters={"config": {...}}` is the config of UM-Bridge.
+        `outputs` are the names of the requested outputs; by default, all. `parameters` are sent unchanged, except that
+        mappings and lists become JSON text: `parameters={"config": {...}}` is the config of UM-Bridge.
 
         Raises:
-            ClientError: InvalidInput, also for inputs that do not fit; NotFound; Unsupported, the model only streams;
-                ServerError; Refused; ConnectError; Timeout.
+            ClientError: InvalidInput, also for inputs that do not match the model; NotFound; Unsupported, the model
+                only streams; ServerError; Refused; ConnectError; Timeout.
         """
         with self._errors():
             request = requests.inference(
@@ -153,12 +156,12 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> AsyncGenerator[Outputs, None]:
-        """The outputs of each response to one request; arguments as those of `infer`. A model that does not stream
-        gives one response. `timeout` limits the wait for each response. Closing the generator (`contextlib.aclosing`)
-        ends the stream.
+        """Yield the outputs of each response to one request. The arguments are the same as in `infer`. A model that
+        does not stream gives one response. `timeout` limits the wait for each response. Closing the generator
+        (`contextlib.aclosing`) ends the stream.
 
         Raises:
-            ClientError: as `infer`, also after some responses.
+            ClientError: like `infer`, also after some responses.
         """
         with self._errors():
             request = requests.inference(
@@ -171,25 +174,28 @@ class AsyncClient:
     @taking(MapArguments)
     @brief_coroutine
     async def map(self, arguments: MapArguments) -> Results:
-        """The results of a model at many points, in their order.
+        """Evaluate a model at many points and return the results in the order of the points.
 
-        - `points`: an array, whose rows are the points, or any iterable, also a generator, from which points are taken
-          as they are begun. A point is the first input of a call, as in `infer`, or a mapping of inputs by name. Or a
-          mapping of inputs by name, each with a row for each point.
-        - `most`: the calls at once; no more than the client's own `max_in_flight`.
-        - `retries`: how often a point is sent again if the server says that it takes it later, after the time that the
-          server names; and up to five times if there was no connection. Never if the model may have run.
-        - `errors`: "raise" the first that is final: no other point is begun, and those in flight end. Or "return" all:
-          the results have them as `errors`.
-        - `progress`: show a progress bar with evaluations per second, failures, and tries again. True is tqdm's, in
-          terminals and notebooks; else what makes a bar as tqdm does.
+        - `points`: an array whose rows are the points, or any iterable. A generator is also possible; the client takes
+          each point from it when it starts the point's call. A point is the first input of a call, like in `infer`, or
+          a mapping of inputs by name. Alternatively, `points` is a mapping of inputs by name, where each input has one
+          row per point.
+        - `most`: maximum number of concurrent calls, at most the client's own `max_in_flight`.
+        - `retries`: maximum number of times that a point is sent again if the server asks to send it later, after the
+          delay that the server names. A point is also sent again up to five times if there was no connection. The
+          client never repeats a call if the model might have run.
+        - `errors`: "raise" raises the first final error: the client starts no other point, and cancels the points in
+          flight. "return" returns all results, with the errors in `errors`.
+        - `progress`: show a progress bar with evaluations per second, failures and retries. True uses tqdm, in
+          terminals and notebooks; otherwise pass a function that makes a bar like tqdm does.
 
-        The others are as in `infer`. Whatever ends the map early has the `results` so far, also an interrupt (Ctrl-C).
+        The other arguments are the same as in `infer`. An exception that ends the map early has the `results` so far.
+        This includes an interrupt (Ctrl-C).
 
         Raises:
-            ClientError: as `infer`.
+            ClientError: like `infer`.
             ValueError: an argument is wrong.
-            ModuleNotFoundError: a bar is wanted and tqdm is not installed.
+            ModuleNotFoundError: `progress` needs tqdm, which is not installed.
         """
         results = Results()
         with results.kept_by_errors(arguments.total):
@@ -203,13 +209,14 @@ class AsyncClient:
     @taking(MapArguments)
     @brief_async_generator
     async def as_completed(self, arguments: MapArguments) -> AsyncGenerator[Evaluation, None]:
-        """As `map`, but each evaluation as soon as it ends: `index`, `point`, `outputs`, `error` and `tries`. No point
-        is begun while nobody asks for the next one, and none is kept. Closing the generator cancels those in flight.
+        """Like `map`, but yield each evaluation as soon as it ends: `index`, `point`, `outputs`, `error` and `tries`.
+        The client starts new points only while the caller asks for the next evaluation, and keeps none. Closing the
+        generator cancels the points in flight.
 
         Raises:
-            ClientError: as `map`, after those in flight have ended.
-            ValueError: as `map`.
-            ModuleNotFoundError: as `map`.
+            ClientError: like `map`, after the points in flight have ended.
+            ValueError: like `map`.
+            ModuleNotFoundError: like `map`.
         """
         with Window(arguments) as window:
             async with aclosing(evaluations(self.infer, window)) as ended:
@@ -220,11 +227,11 @@ class AsyncClient:
 
     @taking(FunctionArguments)
     def model(self, arguments: FunctionArguments) -> AsyncModelFunction:
-        """A model as a function: called with arrays it gives an array, and it has `gradient`, `jacobian` and `hessian`.
-        Nothing is asked before it is called.
+        """Return a model as a function: it takes arrays and returns an array, and has `gradient`, `jacobian` and
+        `hessian`. Nothing is sent to the server before the first call.
 
-        `output` is the name of the output, if there are several. `parameters`, `version`, `cast` and `timeout` are
-        those of each call, as in `infer`.
+        `output` is the name of the output, required if the model has several. `parameters`, `version`, `cast` and
+        `timeout` apply to every call, like in `infer`.
         """
         return AsyncModelFunction(self, arguments)
 
@@ -244,14 +251,15 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Array:
-        """The gradient of the output at position `out_wrt` with respect to the input at `in_wrt`, in the direction of
-        `sens`, which is as long as that output: `sens` times the Jacobian. It is as long as that input.
+        """Return the gradient of the output at position `out_wrt` with respect to the input at position `in_wrt`, in
+        the direction of `sens`, which has the length of that output: `sens` times the Jacobian. The gradient has the
+        length of that input.
 
-        Over UM-Bridge it is an operation; of servers of other protocols the model `MODEL.gradient` is asked. Inputs and
-        the other arguments are as those of `infer`.
+        Over UM-Bridge, this is an operation of the protocol. For other protocols, the client calls the model
+        `MODEL.gradient`. Inputs and the other arguments are the same as in `infer`.
 
         Raises:
-            ClientError: as `infer`; Unsupported, the model has no gradient.
+            ClientError: like `infer`; Unsupported, the model has no gradient.
         """
         tensors = {"sens": sens, "out_wrt": out_wrt, "in_wrt": in_wrt}
         with self._errors():
@@ -276,11 +284,12 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Array:
-        """The Jacobian of the output at `out_wrt` with respect to the input at `in_wrt`, times `vec`, which is as long
-        as that input. It is as long as that output. The rest is as in `gradient`; the model is `MODEL.apply_jacobian`.
+        """Return the Jacobian of the output at `out_wrt` with respect to the input at `in_wrt`, times `vec`, which has
+        the length of that input. The result has the length of that output. The rest is like in `gradient`; the model is
+        `MODEL.apply_jacobian`.
 
         Raises:
-            ClientError: as `gradient`.
+            ClientError: like `gradient`.
         """
         tensors = {"vec": vec, "out_wrt": out_wrt, "in_wrt": in_wrt}
         with self._errors():
@@ -307,12 +316,12 @@ class AsyncClient:
         timeout: Seconds = UNSET,
         **named: object,
     ) -> Array:
-        """The Hessian of `sens` times the output at `out_wrt`, with respect to the inputs at `in_wrt1` and `in_wrt2`,
-        times `vec`, which is as long as the input at `in_wrt2`. It is as long as the input at `in_wrt1`. The rest is as
-        in `gradient`; the model is `MODEL.apply_hessian`.
+        """Return the Hessian of `sens` times the output at `out_wrt`, with respect to the inputs at `in_wrt1` and
+        `in_wrt2`, times `vec`, which has the length of the input at `in_wrt2`. The result has the length of the input
+        at `in_wrt1`. The rest is like in `gradient`; the model is `MODEL.apply_hessian`.
 
         Raises:
-            ClientError: as `gradient`.
+            ClientError: like `gradient`.
         """
         tensors = {"sens": sens, "vec": vec, "out_wrt": out_wrt, "in_wrt1": in_wrt1, "in_wrt2": in_wrt2}
         with self._errors():
@@ -323,14 +332,14 @@ class AsyncClient:
 
     @brief_coroutine
     async def signature(self, model: str, /, *, version: str = "", timeout: Seconds = UNSET) -> Signature:
-        """The model's `inputs` and `outputs`, each with name, datatype and shape (-1: any size), its `versions`, and
-        the `operations` that it has. Fields that the server does not tell are empty.
+        """Return the model's `inputs` and `outputs` (name, datatype and shape of each tensor; -1: any size), its
+        `versions`, and its `operations`. Fields that the server does not report are empty.
 
-        The tensors that grps and GraphPipe servers report are often wrong. They are shown here, but inputs are fitted
-        to them only with `trust_metadata`.
+        The tensors that grps and GraphPipe servers report are often wrong. This method returns them, but the client
+        adapts inputs to them only with `trust_metadata`.
 
         Raises:
-            ClientError: NotFound; Unsupported, the protocol has no metadata (MIP); as `infer`.
+            ClientError: NotFound; Unsupported, the protocol has no metadata (MIP); like `infer`.
         """
         signature = await self.ask(Request(Operation.METADATA, model, version), timeout=timeout)
         assert isinstance(signature, Signature)
@@ -338,11 +347,11 @@ class AsyncClient:
 
     @brief_coroutine
     async def models(self, *, timeout: Seconds = UNSET) -> list[ModelEntry]:
-        """The server's models, each with its name and, where the protocol has them, version, state and the reason for
-        the state.
+        """Return the server's models. Each entry has the name and, if the protocol has them, version, state and the
+        reason for the state.
 
         Raises:
-            ClientError: Unsupported, the protocol or the server has no list of models; as `infer`.
+            ClientError: Unsupported, the protocol or the server has no list of models; like `infer`.
         """
         models = await self.ask(Request(Operation.MODELS), timeout=timeout)
         assert isinstance(models, tuple)
@@ -350,10 +359,10 @@ class AsyncClient:
 
     @brief_coroutine
     async def server(self, *, timeout: Seconds = UNSET) -> ServerInfo:
-        """The server's name, version and extensions.
+        """Return the server's name, version and extensions.
 
         Raises:
-            ClientError: Unsupported, the protocol does not tell them; as `infer`.
+            ClientError: Unsupported, the protocol does not report them; like `infer`.
         """
         info = await self.ask(Request(Operation.SERVER_METADATA), timeout=timeout)
         assert isinstance(info, ServerInfo)
@@ -361,11 +370,12 @@ class AsyncClient:
 
     @brief_coroutine
     async def ready(self, model: str = "", /, *, version: str = "", timeout: Seconds = UNSET) -> bool:
-        """Whether the server is ready, or a model of it if `model` is given. False also if it cannot be reached or does
-        not answer in time: wait for a server by asking again.
+        """Return True if the server is ready, or its model `model` if a name is given. The result is False if the
+        server is unreachable or does not respond in time: to wait for a server, call `ready` again.
 
         Raises:
-            ClientError: Refused, a key is missing or wrong; Unsupported, the protocol cannot tell of a model.
+            ClientError: Refused, a key is missing or wrong; Unsupported, the protocol does not report whether a model
+                is ready.
         """
         seconds = self._seconds(timeout)
         try:
@@ -379,10 +389,10 @@ class AsyncClient:
 
     @brief_coroutine
     async def ask(self, request: Request, *, cast: Cast = "refuse", timeout: Seconds = UNSET) -> Answer:
-        """The answer to a canonical request (`gateway.core.types`), for programs that have one already.
+        """Send a canonical request (`gateway.core.types`) and return the response, for programs that already have one.
 
         Raises:
-            ClientError: as `infer`.
+            ClientError: like `infer`.
         """
         seconds = self._seconds(timeout)
         server = await self._connected(seconds)
@@ -399,10 +409,10 @@ class AsyncClient:
     async def ask_stream(
         self, request: Request, *, cast: Cast = "refuse", timeout: Seconds = UNSET
     ) -> AsyncGenerator[Response, None]:
-        """The responses to a canonical request.
+        """Yield the responses to a canonical request.
 
         Raises:
-            ClientError: as `stream`.
+            ClientError: like `stream`.
         """
         seconds = self._seconds(timeout)
         with self._errors():
@@ -418,7 +428,7 @@ class AsyncClient:
                 yield response
 
     async def close(self) -> None:
-        """Close every connection. Calls in flight fail; later ones raise RuntimeError."""
+        """Close every connection. Calls in flight fail; later calls raise RuntimeError."""
         self._is_closed = True
         server, self._server = self._server, None
         if server is not None:
@@ -433,16 +443,16 @@ class AsyncClient:
         await self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As pickled: a client with the same arguments, which has connections of its own."""
+        """Return the pickled form: a client with the same arguments and its own connections."""
         return partial(type(self), **self.arguments), ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.protocol} {self.address}>"
 
     def _repr_html_(self) -> str:
-        """As notebooks show it. The server is not asked."""
+        """Return the HTML that notebooks show. This sends nothing to the server."""
         seconds = "any time" if self.timeout is None else f"{self.timeout:g} s"
-        rows = [["wire form", self.protocol], ["address", self.address], ["time limit of a call", seconds]]
+        rows = [["protocol", self.protocol], ["address", self.address], ["time limit of a call", seconds]]
         if self._server is not None:
             rows.append(["calls at once", str(self._server.turns.most or "any number")])
         return html_table(["", "closed" if self._is_closed else "open"], rows, "client of a model server")
@@ -475,7 +485,7 @@ class AsyncClient:
 
     @contextmanager
     def _errors(self, seconds: float | None = None) -> Iterator[None]:
-        """Raises what the parts of the gateway raise as a ClientError."""
+        """Raise errors of the gateway's parts as ClientError."""
         try:
             yield
         except TimeoutError as error:

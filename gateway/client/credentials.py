@@ -1,4 +1,4 @@
-"""Headers that go with every request to a server: credentials, and whatever a proxy on the way asks for."""
+"""Headers of every request to a server: credentials, and headers that a proxy on the way requires."""
 
 from collections.abc import AsyncGenerator, Mapping
 
@@ -13,11 +13,12 @@ RawHeaders = tuple[tuple[bytes, bytes], ...]
 
 
 def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeaders:
-    """The headers as they are sent: `headers`, and `key` as a bearer token (RFC 6750), as which the gateway takes API
-    keys.
+    """Return the headers to send: `headers`, and `key` as a bearer token (RFC 6750), which the gateway accepts as an
+    API key.
 
     Raises:
-        ValueError: both are given and `headers` has an Authorization; a name or a value is not text for a header.
+        ValueError: `headers` has an Authorization, and `key` is given as well; a name or a value is not valid text for
+            a header.
     """
     raw = tuple((_encoded(name).lower(), _encoded(value)) for name, value in (headers or {}).items())
     if key is None:
@@ -29,16 +30,16 @@ def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeader
 
 def _encoded(text: str) -> bytes:
     if not text.isascii() or not text.isprintable() or text != text.strip() or not text:
-        # The text may be a secret.
+        # The text can be a secret.
         raise ValueError("a header's name and value must be printable ASCII without blanks around them")
     return text.encode()
 
 
 def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
-    """Check that messages of a protocol have a place for these headers.
+    """Check that messages of a protocol can carry these headers.
 
     Raises:
-        ValueError: they do not.
+        ValueError: they cannot.
     """
     if headers and isinstance(protocol.carrier, StreamForm):
         others = [name.decode() for name, _ in headers if name != AUTHORIZATION]
@@ -48,8 +49,8 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
 
 
 class FixedHeaders:
-    """A Connector that adds headers to the messages of another one. On a byte stream the only one is the credential, in
-    the place that its messages have for it."""
+    """A Connector that adds headers to the messages of another Connector. On a byte stream the only header is the
+    credential, in the message's field for credentials."""
 
     def __init__(self, connector: Connector, protocol: Protocol, headers: RawHeaders) -> None:
         self._connector = connector
@@ -58,15 +59,15 @@ class FixedHeaders:
         self._carrier = protocol.carrier
 
     async def exchange(self, message: Message) -> Message:
-        """As the other Connector's."""
+        """Same as the other Connector's."""
         return await self._connector.exchange(self._with_headers(message))
 
     def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """As the other Connector's."""
+        """Same as the other Connector's."""
         return self._connector.stream(self._with_headers(message))
 
     async def close(self) -> None:
-        """As the other Connector's."""
+        """Same as the other Connector's."""
         await self._connector.close()
 
     def _with_headers(self, message: Message) -> Message:

@@ -1,4 +1,4 @@
-"""The errors of the client: one tree below ClientError, made of the gateway's Status and Reason."""
+"""The client's errors: one class tree below ClientError, made from the gateway's Status and Reason."""
 
 from typing import TYPE_CHECKING
 
@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from gateway.client.results import Results
 
 SERVER = "server"
-"""The name of the server in the errors of the parts that the client is made of."""
+"""The server's name in the errors of the gateway's parts."""
 
 
 class ClientError(Exception):
-    """A call failed. `str()` of it is a sentence that says why.
+    """A call failed. `str(error)` is a sentence with the cause.
 
-    - `status`: the class of the error, by gRPC's canonical codes, whatever the protocol.
-    - `reason`: the cause, finer than `status`. Servers of most protocols do not tell it; it is then assumed.
-    - `address`: that of the server.
-    - `retry_after`: the seconds after which the server asks to try again; None if it does not say.
-    - `results`: of an error of `map`, the results that there are.
+    - `status`: the class of the error as a canonical gRPC code, for every protocol.
+    - `reason`: the cause, finer than `status`. Most protocols do not report it; the client then assumes one.
+    - `address`: the server's address.
+    - `retry_after`: seconds after which the server asks for another attempt; None if it names no time.
+    - `results`: for an error of `map`, the results so far.
     """
 
     def __init__(
@@ -33,34 +33,35 @@ class ClientError(Exception):
         self.results: Results | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As pickled, for processes of a pool and for results that are kept in a file."""
+        """Return the pickled form, for processes of a pool and for results saved in a file."""
         arguments = self.message, self.status, self.reason, self.address, self.retry_after
         return type(self), arguments, vars(self)
 
 
 class ConnectError(ClientError):
-    """There is no connection to the server, or it broke. `sent` says whether the server may have seen the request."""
+    """The connection failed or broke. `sent` is True if the server might have seen the request."""
 
     sent = False
 
 
 class Timeout(ClientError):
-    """There was no answer in time, by the client's `timeout` or the server's own limit. `sent` says whether the server
-    may have seen the request."""
+    """The response was not there in time, by the client's `timeout` or the server's own limit. `sent` is True if the
+    server might have seen the request."""
 
     sent = True
 
 
 class NotFound(ClientError):
-    """There is no such model, version or path."""
+    """The model, version or path does not exist."""
 
 
 class InvalidInput(ClientError):
-    """The request is wrong. The text names the tensor or parameter, what it is and what is expected."""
+    """The request is wrong. The text names the tensor or parameter, its value and the expected value."""
 
 
 class Refused(ClientError):
-    """A key is missing or wrong, no permission, too large, or too many requests."""
+    """The server refused the request: a key is missing or wrong, a permission is missing, the request is too large, or
+    there are too many requests."""
 
 
 class Unsupported(ClientError):
@@ -72,7 +73,7 @@ class ServerError(ClientError):
 
 
 class BadReply(ServerError):
-    """A `ServerError`: the reply is not of the protocol, or contradicts the model's metadata."""
+    """A `ServerError`: the response violates the protocol, or contradicts the model's metadata."""
 
 
 _CLASSES: dict[Status, type[ClientError]] = {
@@ -90,8 +91,8 @@ _CLASSES: dict[Status, type[ClientError]] = {
 
 
 def as_client_error(error: Exception, address: str) -> ClientError:
-    """The ClientError for an error of the parts that the client is made of. A DecodeError is about the request: what is
-    wrong with replies is a GatewayError."""
+    """Return the ClientError for an error of the gateway's parts. A DecodeError is about the request; a fault in the
+    response is a GatewayError."""
     if isinstance(error, DecodeError | TypeError | ValueError):
         error = invalid_input(str(error))
     assert isinstance(error, GatewayError)
@@ -108,13 +109,13 @@ def as_client_error(error: Exception, address: str) -> ClientError:
 
 
 def timed_out(seconds: float, address: str) -> Timeout:
-    """The error for an answer that did not come within the client's own limit."""
+    """Return the error for a response that did not arrive within the client's own limit."""
     text = f"{address}: no answer within {seconds:g} s, the limit that `timeout` sets"
     return Timeout(text, Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, address)
 
 
 def _in_words_of_the_client(text: str, address: str) -> str:
-    """`text` without the words for configuration files, which a client does not have."""
+    """Return `text` without references to configuration files, which a client does not have."""
     text = text.replace(f"backend {SERVER!r} at {address}", address).replace(f"backend {SERVER!r}", address)
     if text.strip().lower() in _NO_SUCH_PATH:
         return f"{address}: {text.strip()}: it may speak another protocol; `gateway probe {address}` finds out which"
@@ -124,7 +125,7 @@ def _in_words_of_the_client(text: str, address: str) -> str:
 
 
 _NO_SUCH_PATH = ("404: not found", "not found", "404 page not found")
-"""What web servers say of a path that they do not have: aiohttp, FastAPI and many more, Go."""
+"""The texts of web servers (aiohttp, FastAPI and many others, Go) for an unknown path."""
 
 HINTS = {
     "`translate: {cast: round}` or `{cast: saturate}` on the route allows it": (
@@ -141,11 +142,11 @@ HINTS = {
     "; `flavor` on the backend makes this query unnecessary": "",
     "; `forward_headers` on the backend forwards the clients' own": "; `key` and `headers` of the client send them",
     "name one, or set `model` on the listener": (
-        "over this wire form a request names none, and `model` on the gateway's listener says which it is"
+        "requests of this protocol name no model; `model` on the gateway's listener selects it"
     ),
-    "; `translate: {operations: ...}` on the route can name the companion": "",
+    "; `translate: {operations: ...}` on the route can name the derivative model": "",
     "`translate.derivatives` on the route estimates it": (
         "a gateway estimates it, with `translate: {derivatives: {method: central}}` on the model's route"
     ),
 }
-"""What errors of the bridge advise for configuration files, and what the client advises in its place."""
+"""Advice for configuration files in the bridge's errors, and the client's advice instead."""

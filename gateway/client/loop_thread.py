@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers without one, or in one that runs already (notebooks)."""
+"""An event loop in its own thread, for callers without a loop, or in a running loop (notebooks)."""
 
 import asyncio
 import os
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for any number of threads, until it is stopped. Then `at_end` is awaited in the loop, what is
-    left is cancelled, and the loop is closed.
+    """Runs coroutines for any number of threads, until it is stopped. `stop` then awaits `at_end` in the loop, cancels
+    the remaining tasks, and closes the loop.
 
     The thread is a daemon: it does not keep the process alive.
     """
@@ -31,11 +31,11 @@ class LoopThread:
         self._started.wait()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run `coroutine` and return what it returns, or raise what it raises. An interrupt of the caller (Ctrl-C)
-        cancels it.
+        """Run `coroutine` and return its result, or raise its exception. An interrupt of the caller (Ctrl-C) cancels
+        it.
 
         Raises:
-            RuntimeError: it is stopped, or this is another process than the one that made it.
+            RuntimeError: the loop is stopped, or the caller runs in another process than the one that created the loop.
         """
         future = self.start(coroutine)
         try:
@@ -45,10 +45,10 @@ class LoopThread:
             raise
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin to run `coroutine`. Cancelling the future cancels it.
+        """Start `coroutine`. Cancelling the future cancels it.
 
         Raises:
-            RuntimeError: as `run`.
+            RuntimeError: like `run`.
         """
         with self._lock:
             why_not = self._why_not()
@@ -58,10 +58,10 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def result(self, future: Future[T]) -> T:
-        """Wait for a coroutine that `start` began, and return what it returns, or raise what it raises.
+        """Wait for a coroutine that `start` began, and return its result, or raise its exception.
 
         Raises:
-            RuntimeError: it was stopped meanwhile.
+            RuntimeError: the loop was stopped during the wait.
         """
         try:
             return future.result()
@@ -69,8 +69,8 @@ class LoopThread:
             raise RuntimeError("the client was closed during the call") from None
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run `coroutine`, which gives something up. Nothing happens if the loop is stopped. The garbage collector may
-        call this in any thread; in the loop's own it does not wait."""
+        """Run `coroutine`, which releases something. If the loop is stopped, do nothing. The garbage collector can call
+        this in any thread; in the loop's own thread it does not wait."""
         if threading.current_thread() is not self._thread:
             try:
                 self.run(coroutine)
@@ -80,7 +80,7 @@ class LoopThread:
             asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self, *, wait: bool = True) -> None:
-        """Stop. May be called again. With `wait` it returns when the thread has ended."""
+        """Stop the loop. Can be called again. With `wait`, return when the thread has ended."""
         with self._lock:
             is_first, self._is_stopped = not self._is_stopped, True
             if is_first and self._process == os.getpid():
@@ -108,7 +108,7 @@ class LoopThread:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where there is one; None is the one of Python."""
+    """Return uvloop's factory if uvloop is installed, or None for Python's own loop."""
     if sys.platform == "win32":
         return None
     import uvloop

@@ -1,4 +1,4 @@
-"""A model as a function of arrays, with its derivatives: what optimizers, samplers and autodiff frameworks call."""
+"""A model as a function of arrays, with its derivatives, for optimizers, samplers and autodiff frameworks."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
@@ -32,7 +32,7 @@ class FunctionArguments:
     timeout: Seconds = UNSET
 
     def given(self) -> dict[str, Any]:
-        """The arguments that every call of the client takes."""
+        """Return the arguments that every call of the client gets."""
         return {
             "parameters": self.parameters, "version": self.version, "cast": self.cast, "timeout": self.timeout,
         }  # fmt: skip
@@ -44,8 +44,8 @@ class AsyncModelFunction:
         posterior = client.model("posterior")
         density, slope = await posterior(theta), await posterior.gradient(theta)
 
-    Inputs and errors are as those of the client's `infer`. A derivative takes its inputs by position, in the order of
-    the signature; where it is one of several inputs or outputs, `in_wrt` is the position of the input.
+    Inputs and errors are the same as in the client's `infer`. A derivative takes its inputs by position, in the order
+    of the signature. If the model has several inputs, `in_wrt` is the position of the input for the derivative.
     """
 
     def __init__(self, client: "AsyncClient", arguments: FunctionArguments) -> None:
@@ -53,25 +53,26 @@ class AsyncModelFunction:
         self.arguments = arguments
         self.name = arguments.name
         self._sizes: dict[str, int] = {}
-        """The length of each output, as the last call had it, in their order."""
+        """The length of each output in the last response, in their order."""
 
     @brief_coroutine
     async def __call__(self, /, *arrays: object, **named: object) -> Array:
-        """The output. Of a model with several, that which was named for this function.
+        """Return the output: for a model with several outputs, the one that this function is for.
 
         Raises:
-            ClientError: as the client's `infer`; InvalidInput, the model has several outputs, or none of that name.
+            ClientError: like the client's `infer`; InvalidInput, the model has several outputs, or no output of that
+                name.
         """
         found = await self._evaluated(arrays, named)
         return found[self._chosen(found)]
 
     @brief_coroutine
     async def gradient(self, *arrays: object, sens: object = None, in_wrt: int = 0) -> Array:
-        """The gradient with respect to one input: an array as long as that. `sens` weights the values of the output;
-        it may be left out where the output is one number.
+        """Return the gradient with respect to one input: an array of that input's length. `sens` weights the values of
+        the output; it is optional if the output is one number.
 
         Raises:
-            ClientError: as the client's `gradient`; InvalidInput, `sens` is missing.
+            ClientError: like the client's `gradient`; InvalidInput, `sens` is missing.
         """
         at, size = await self._output(arrays)
         if sens is None:
@@ -82,12 +83,12 @@ class AsyncModelFunction:
 
     @brief_coroutine
     async def jacobian(self, *arrays: object, in_wrt: int = 0) -> Array:
-        """The matrix of derivatives at one point, a row for each value of the output and a column for each of the
-        input. It is made of gradients, or of products with the Jacobian where these are fewer or the only ones that
-        the model has; all are asked for at once.
+        """Return the matrix of derivatives at one point, with a row for each value of the output and a column for each
+        value of the input. The client computes it from gradients, or from products with the Jacobian if these are fewer
+        or if the model has no gradients. It sends all these calls in parallel.
 
         Raises:
-            ClientError: as the client's `gradient`; InvalidInput, an input is no vector.
+            ClientError: like the client's `gradient`; InvalidInput, an input is not a vector.
         """
         (at, rows), columns = await self._output(arrays), self._length(arrays, in_wrt)
         given = {"out_wrt": at, "in_wrt": in_wrt, **self.arguments.given()}
@@ -112,11 +113,11 @@ class AsyncModelFunction:
 
     @brief_coroutine
     async def hessian(self, *arrays: object, sens: object = None, in_wrt: int = 0) -> Array:
-        """The matrix of second derivatives at one point with respect to one input; `sens` as in `gradient`. Its columns
-        are asked for at once.
+        """Return the matrix of second derivatives at one point with respect to one input; `sens` as in `gradient`. The
+        client requests the columns in parallel.
 
         Raises:
-            ClientError: as the client's `apply_hessian`; InvalidInput, `sens` is missing or an input is no vector.
+            ClientError: like the client's `apply_hessian`; InvalidInput, `sens` is missing or an input is not a vector.
         """
         (at, size), columns = await self._output(arrays), self._length(arrays, in_wrt)
         given = {"out_wrt": at, "in_wrt1": in_wrt, "in_wrt2": in_wrt, **self.arguments.given()}
@@ -127,7 +128,7 @@ class AsyncModelFunction:
         return np.stack(await _all(products), axis=-1)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As pickled: a function of a client with the same arguments."""
+        """Return the pickled form: a function of a client with the same arguments."""
         return type(self), (self._client, self.arguments)
 
     def __repr__(self) -> str:
@@ -139,7 +140,7 @@ class AsyncModelFunction:
         return found
 
     def _chosen(self, outputs: Iterable[str]) -> str:
-        """The name of this function's output among those of the model."""
+        """Return the name of this function's output among the model's outputs."""
         name, names = self.arguments.output, list(outputs)
         if not name and len(names) == 1:
             return names[0]
@@ -149,21 +150,21 @@ class AsyncModelFunction:
         return name
 
     async def _output(self, arrays: tuple[object, ...]) -> tuple[int, int]:
-        """The position and the length of the output. If nothing was called yet, the model is."""
+        """Return the position and the length of the output. Call the model if it was not called before."""
         if not self._sizes:
             await self._evaluated(arrays, {})
         name = self._chosen(self._sizes)
         return list(self._sizes).index(name), self._sizes[name]
 
     def _ones(self, arrays: tuple[object, ...], size: int) -> object:
-        """The `sens` of an output of one number, for each row of a batch."""
+        """Return the `sens` for an output of one number, for each row of a batch."""
         if size != 1:
             raise self._wrong(f"the output of model {self.name!r} has {size} values: give `sens`, the weight of each")
         batch = _shape(arrays[0])[:-1] if arrays else ()
         return np.ones((*batch, 1)).tolist()
 
     def _length(self, arrays: tuple[object, ...], at: int) -> int:
-        """The length of the input at a position."""
+        """Return the length of the input at a position."""
         shapes = list(map(_shape, arrays))
         if any(len(shape) != 1 for shape in shapes):
             raise self._wrong(f"the inputs have the shapes {shapes}, expected one point: a vector for each")
@@ -180,13 +181,13 @@ def _shape(value: object) -> tuple[int, ...]:
 
 
 def _units(size: int) -> list[list[float]]:
-    """The unit vectors, as numbers without a datatype."""
+    """Return the unit vectors, as numbers without a datatype."""
     rows: list[list[float]] = np.eye(size).tolist()
     return rows
 
 
 async def _all(calls: Iterable[Coroutine[Any, Any, Array]]) -> list[Array]:
-    """The results of all calls, made at once. If one fails, the others are cancelled."""
+    """Run all calls in parallel and return their results. If one fails, cancel the others."""
     tasks: list[asyncio.Task[Array]] = [spawn(call) for call in calls]
     try:
         return [await task for task in tasks]

@@ -1,8 +1,8 @@
-"""A model server as the client reaches it: a connector, the codecs of its protocol, and bridges to them.
+"""A model server from the client's side: a connector, the codecs of its protocol, and bridges to the server.
 
-The client stands where a listener's protocol stands in the gateway. It is a protocol without a wire (PYTHON), which can
-name and type every tensor; so requests are always fitted to the model's signature where the server tells a signature
-that can be relied on. It is asked for once a minute.
+The client takes the place of a listener's protocol in the gateway. The module defines a protocol without a wire format
+(PYTHON), which can name and type every tensor. Therefore the client always adapts requests to the model's signature, if
+the server reports a reliable signature. It fetches the signature once a minute.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ from gateway.routing.readiness import is_ready
 PYTHON = without_codec(
     "python",
     traits=Traits(
-        # Numbers of Python are untyped, and inputs may be given by position.
+        # Python numbers are untyped, and inputs can be given by position.
         wire=Wire(untyped=True, derivatives=True, streams=True),
-        # Where the server's metadata cannot be relied on, the user sees it all the same.
+        # The user sees the server's metadata even if it is unreliable.
         models=Models(versions=bool, trusted_metadata=False),
     ),
 )
@@ -56,7 +56,8 @@ PYTHON = without_codec(
 
 
 def connected(settings: ClientSettings) -> Connector:
-    """A connector to the server that sends the client's headers with every message. It connects with the first one."""
+    """Return a connector to the server that sends the client's headers with every message. It connects with the first
+    message."""
     protocol, place, headers = settings.protocol, settings.place, settings.headers
     if headers and isinstance(protocol.carrier, StreamForm):
         return FixedHeaders(connect(place.address, protocol, settings.limits, tls=settings.tls), protocol, headers)
@@ -64,17 +65,17 @@ def connected(settings: ClientSettings) -> Connector:
 
 
 async def opened(settings: ClientSettings) -> "ModelServer":
-    """The server, asked whether it takes more calls at once than others of its protocol do. One that closes the
-    connection, or does not answer in QUESTION_SECONDS, does not know the question.
+    """Return the server. A MIP server is first asked whether it takes more concurrent calls than other MIP servers. A
+    server that closes the connection, or does not respond within QUESTION_SECONDS, does not know the question.
 
     Raises:
-        GatewayError: it cannot be reached, or says to try again later.
+        GatewayError: the server is unreachable, or asks to try again later.
     """
     protocol = settings.protocol
     servers = protocol.traits.servers
     if servers.takes_many is None or not await _takes_many(settings, servers.takes_many):
         return ModelServer(settings)
-    # A gateway: it keeps connections, takes several, and gives a call up whose client has left.
+    # A gateway: it keeps connections, accepts several, and cancels a call when its client has disconnected.
     servers = replace(servers, max_in_flight=0, connection_per_call=False, one_connection=False, runs_to_the_end=False)
     batches = {name: replace(each, servers=servers) for name, each in protocol.batches.items()}
     protocol = replace(protocol, traits=replace(protocol.traits, servers=servers), batches=batches)
@@ -108,17 +109,18 @@ async def _takes_many(settings: ClientSettings, asked: ConcurrencyQuery) -> bool
 
 
 QUESTION_SECONDS = 2.0
-"""The longest wait for the answer. A gateway answers at once; servers of MIP written by hand may ignore pings."""
+"""Maximum wait for the response, in seconds. A gateway responds immediately; handwritten MIP servers can ignore
+pings."""
 
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-"""With these a gateway that is busy, or that starts, does not say what it is."""
+"""With these statuses, a gateway that is busy or starting does not say what it is."""
 
 
 class ModelServer:
-    """One server. Must be made, used and closed in one event loop.
+    """One server. Create, use and close it in one event loop.
 
     Raises:
-        ValueError: the protocol has no such flavor or batch, or its messages have no place for the headers.
+        ValueError: the protocol has no such server type or batch, or its messages cannot carry the headers.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -135,11 +137,11 @@ class ModelServer:
         most, wanted = traits.servers.max_in_flight, settings.calls.max_in_flight
         if wanted is not None:
             most = wanted
-        # Rows of batches wait for a slot here, as many as the client's own limits let through.
+        # Rows of batches wait for a slot here, up to the number that the client's own limits allow.
         queue = QueueSettings(length=sys.maxsize)
         self._backend = local_backend(self._target, protocol, [self._endpoint], most, queue=queue)
         self.turns = Turns(MOST_AT_ONCE if not most and wanted is None else most, settings.calls.max_waiting, address)
-        """Where callers wait before a time limit begins; nothing here enters it."""
+        """Queue of callers whose time limit has not started; the code here does not enter it."""
         signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)
         self._backend.on_recovery(signatures.drop_all)
         self._side = BackendSide(
@@ -155,31 +157,32 @@ class ModelServer:
         self._bridges: dict[tuple[str, Cast], Bridge] = {}
 
     async def ask(self, request: Request, cast: Cast = "refuse", client: Protocol = PYTHON) -> Answer:
-        """The server's answer, as clients of the protocol `client` get it. Operations on the server as a whole
-        (`models`, ...) go to it unchanged, those on a model through the bridge.
+        """Return the server's response in the form for clients of the protocol `client`. Operations on the server as a
+        whole (`models`, ...) are sent unchanged; operations on a model go through the bridge.
 
         Raises:
-            DecodeError: the tensors do not fit.
-            GatewayError: that of the server, or of the way to it.
+            DecodeError: the tensors do not match the model.
+            GatewayError: an error of the server, or of the connection.
         """
         return await self._handler(request, cast, client)(request)
 
     async def exchange(self, message: Message) -> Message:
-        """The server's reply to a message of its own protocol, which is sent as it is.
+        """Send a message of the server's own protocol unchanged, and return the response.
 
         Raises:
-            TransportError: it cannot be reached, or breaks off.
+            TransportError: the server is unreachable, or the connection breaks.
         """
         return await self._endpoint.connector.exchange(message)
 
     async def stream(self, request: Request, cast: Cast = "refuse") -> AsyncGenerator[Response, None]:
-        """The server's responses; one if it does not stream. Raises as `ask`, also after some responses."""
+        """Yield the server's responses; one if the server does not stream. Raises the same errors as `ask`, also after
+        some responses."""
         async with aclosing(self._bridge(cast, PYTHON).stream(request)) as responses:
             async for each in responses:
                 yield each
 
     async def is_ready(self) -> bool:
-        """Whether the server says that it is ready; False if it cannot be reached."""
+        """Return True if the server reports that it is ready; False if it is unreachable."""
         return await is_ready(self.protocol, self._endpoint.connector, self._target)
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Values of Python as tensors, and tensors as arrays of numpy.
+"""Conversion of Python values to tensors, and of tensors to numpy arrays.
 
-What has a `dtype` (arrays and scalars of numpy, tensors of other libraries on the CPU) keeps its datatype: the bridge
-widens it where the model's datatype holds every value, and refuses anything else. Numbers, lists and tuples of Python
-have no datatype, as in JSON: an integer becomes the model's datatype if it has that value, a number with a fraction is
+A value with a `dtype` (numpy arrays and scalars, CPU tensors of other libraries) keeps its datatype: the bridge widens
+it if the model's datatype holds every value, and refuses everything else. Python numbers, lists and tuples have no
+datatype, like in JSON: an integer becomes the model's datatype if that has the value, and a number with a fraction is
 rounded to the model's float type.
 
 BYTES are arrays of objects: `bytes`, and `str`, which is sent as UTF-8. BF16 is `ml_dtypes.bfloat16`, in both
@@ -26,10 +26,10 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Outputs(dict[str, Array]):
-    """The outputs of one inference: arrays by name, in the server's order. Arrays may be changed in place.
+    """The outputs of one inference: arrays by name, in the server's order. The arrays are writable.
 
-    `model` and `version` are those that answered (`version` is empty if the server does not tell it), `id` that of the
-    request, `parameters` those of the response.
+    `model` and `version` name the model that responded (`version` is empty if the server does not report it). `id` is
+    the request's id; `parameters` are the response's parameters.
     """
 
     def __init__(self, arrays: Mapping[str, Array], response: Response) -> None:
@@ -40,23 +40,23 @@ class Outputs(dict[str, Array]):
         self.parameters: dict[str, ParameterValue] = dict(response.parameters)
 
     def _repr_html_(self) -> str:
-        """As notebooks show it: a row for each output, with the first and the last values."""
+        """Return the HTML that notebooks show: a row for each output, with the first and the last values."""
         rows = [[name, str(each.dtype), ", ".join(map(str, each.shape)), brief(each)] for name, each in self.items()]
         told = " ".join(filter(None, (self.model, self.version and f"version {self.version}")))
         return html_table(["output", "dtype", "shape", "values"], rows, told)
 
 
 def brief(array: Array) -> str:
-    """The values of an array in one short line."""
+    """Return the values of an array in one short line."""
     return np.array2string(array, threshold=6, edgeitems=3, precision=6, separator=" ").replace("\n", "")
 
 
 def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
-    """The Tensor with this value. Errors call it by its name, or by its position among the inputs without names.
+    """Return the Tensor with this value. Errors name it by its name, or by its position among the unnamed inputs.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, there is no datatype for it, lists have different lengths, or it has more than
-            MAX_RANK dimensions.
+        GatewayError: INVALID_ARGUMENT, no datatype holds the value, lists have different lengths, or the value has more
+            than MAX_RANK dimensions.
     """
     what = f"input {name!r}" if name else "an input" if position is None else f"the input at position {position}"
     if isinstance(value, Mapping):
@@ -67,7 +67,7 @@ def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
     try:
         array = _as_numpy(value)
         if array.dtype.kind in "SU" and not hasattr(value, "dtype"):
-            array = np.asarray(value, object)  # numpy's own strings have no NULs at their end
+            array = np.asarray(value, object)  # numpy's own strings drop NULs at their end
         if array.ndim > MAX_RANK:
             raise ValueError(f"it has {array.ndim} dimensions, at most {MAX_RANK} are possible")
         if array.dtype.kind == "V" and array.dtype.names is not None:
@@ -93,7 +93,7 @@ def _as_numpy(value: object) -> Array:
 
 
 def _check_texts(array: Array) -> None:
-    """Raises TypeError if an array of objects holds anything but texts and bytes, such as None among numbers."""
+    """Raise TypeError if an array of objects holds anything except texts and bytes, such as None among numbers."""
     found = {type(each) for each in array.flat}
     others = sorted(kind.__name__ for kind in found if not issubclass(kind, str | bytes | bytearray | memoryview))
     if others:
@@ -102,14 +102,15 @@ def _check_texts(array: Array) -> None:
 
 
 def _holds_typed(value: object) -> bool:
-    """Whether a list holds arrays or scalars that have a datatype, which is then that of the whole."""
+    """Return True if a list holds arrays or scalars that have a datatype, which is then the datatype of the whole
+    list."""
     while isinstance(value, list | tuple) and value:
         value = value[0]
     return hasattr(value, "dtype")
 
 
 def as_tensors(positional: Iterable[object], named: Mapping[str, object]) -> tuple[Tensor, ...]:
-    """Tensors of `positional` values, without names, and of `named` ones."""
+    """Return tensors for `positional` values, without names, and for `named` values."""
     return (
         *(as_tensor("", value, at) for at, value in enumerate(positional)),
         *(as_tensor(*each) for each in named.items()),
@@ -117,21 +118,21 @@ def as_tensors(positional: Iterable[object], named: Mapping[str, object]) -> tup
 
 
 def as_array(tensor: Tensor) -> Array:
-    """The elements of `tensor` as an array that may be changed; copied only if the bytes received may not."""
+    """Return the elements of `tensor` as a writable array; copied only if the received bytes are read-only."""
     array = tensor.array
     return array if array.flags.writeable else array.copy()
 
 
 def as_outputs(response: Response) -> Outputs:
-    """The outputs of `response` as arrays."""
+    """Return the outputs of `response` as arrays."""
     return Outputs({each.name: as_array(each) for each in response.outputs}, response)
 
 
 def as_parameters(parameters: Mapping[str, object] | None) -> Parameters:
-    """Parameters of a request; a mapping or a list becomes its JSON text, which `config` of UM-Bridge is.
+    """Return the parameters of a request. A mapping or a list becomes JSON text, like `config` of UM-Bridge.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a value is none of bool, int, float, str, mapping and list.
+        GatewayError: INVALID_ARGUMENT, a value is not a bool, int, float, str, mapping or list.
     """
     return {name: _as_parameter(name, value) for name, value in (parameters or {}).items()}
 

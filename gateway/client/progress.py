@@ -1,4 +1,4 @@
-"""The progress bar of a `map`: tqdm's, or any that is made and moved as tqdm's are."""
+"""The progress bar of `map`: tqdm's bar, or any bar with the same methods."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 
 class Bar(Protocol):
-    """A progress bar as tqdm has them."""
+    """A progress bar with the methods of tqdm's bar."""
 
     def update(self, n: float = 1) -> object:
         """Move the bar by `n`."""
@@ -16,21 +16,22 @@ class Bar(Protocol):
         """Show this text behind the bar."""
 
     def close(self) -> object:
-        """End the bar."""
+        """Close the bar."""
 
 
 Progress: TypeAlias = bool | Callable[..., Bar]
-"""Whether to show a bar; or what makes one of `total` (None: unknown), `desc` and `unit`, such as `tqdm.rich.tqdm`."""
+"""Whether to show a bar; or a function that makes a bar from `total` (None: unknown), `desc` and `unit`, such as
+`tqdm.rich.tqdm`."""
 
 Ended: TypeAlias = Callable[[int, bool], None]
-"""Called at the end of each evaluation: how often it was sent, and whether it failed."""
+"""Called at the end of each evaluation, with the number of attempts, and whether it failed."""
 
 UNIT = "eval"
 
 
 @contextmanager
 def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[Ended]:
-    """A bar while the block runs; without `progress` nothing is shown.
+    """Show a bar while the block runs; without `progress`, show nothing.
 
     Raises:
         ModuleNotFoundError: tqdm is not installed.
@@ -62,7 +63,7 @@ def _tqdm() -> Callable[..., Bar]:
         from tqdm import TqdmWarning
 
         with warnings.catch_warnings():
-            # A notebook without the widgets of `ipywidgets` has the bar of a terminal.
+            # A notebook without the `ipywidgets` package shows the bar of a terminal.
             warnings.simplefilter("ignore", TqdmWarning)
             from tqdm.auto import tqdm
     except ModuleNotFoundError as error:

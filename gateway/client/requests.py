@@ -14,11 +14,11 @@ from gateway.core.types import Request, RequestedOutput, Tensor
 from gateway.core.types import tensor as make_tensor
 
 Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
-"""The outputs that are asked for: names, or for each name its parameters; None: all."""
+"""The requested outputs: names, or parameters by name; None: all."""
 
 
 def check_model(model: object) -> None:
-    """Raises ValueError if the name of a model is none: arguments may have changed places."""
+    """Raise ValueError if `model` is not a valid model name: the caller may have swapped arguments."""
     if not isinstance(model, str):
         raise ValueError(f"the model is {type(model).__name__}, expected its name")
 
@@ -34,10 +34,10 @@ def inference(
     version: str = "",
     id: str | None = None,
 ) -> Request:
-    """A request for `infer` or `stream`. `arrays` are inputs by position, `named` and `inputs` by name.
+    """Return a request for `infer` or `stream`. `arrays` are inputs by position, `named` and `inputs` by name.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a value has no form as a tensor or a parameter, or an input is given twice.
+        GatewayError: INVALID_ARGUMENT, a value cannot become a tensor or a parameter, or an input is given twice.
     """
     return Request(
         operation,
@@ -60,8 +60,8 @@ def derivative(
     parameters: Mapping[str, object] | None = None,
     version: str = "",
 ) -> Request:
-    """A request for a derivative: the model's inputs, then the `tensors` of the derivative itself. Raises as
-    `inference`."""
+    """Return a request for a derivative: the model's inputs, then the `tensors` of the derivative itself. Raises the
+    same errors as `inference`."""
     own = tuple(_tensor_of_derivative(name, tensors[name]) for name in DERIVATIVES[operation])
     given = as_tensors(arrays, _together(named, inputs))
     return Request(operation, model, version, inputs=given + own, parameters=as_parameters(parameters))
@@ -73,7 +73,7 @@ def _tensor_of_derivative(name: str, value: object) -> Tensor:
     made = as_tensor(name, value)
     if not made.untyped or made.datatype.kind is Kind.FLOAT:
         return made
-    # Weights and directions are real numbers, also where no metadata says so.
+    # Weights and directions are real numbers, even if no metadata says so.
     return replace(make_tensor(name, made.array.astype(np.float64)), untyped=True)
 
 

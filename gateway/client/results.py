@@ -13,16 +13,16 @@ from gateway.client.outputs import Array, Outputs, brief
 from gateway.core.html_tables import html_table
 
 Point: TypeAlias = object
-"""The inputs of one call: a mapping of them by name, else the first input, an array, a number or a list."""
+"""The inputs of one call: a mapping of inputs by name, or the first input: an array, a number or a list."""
 
 SHOWN_ROWS = 10
-"""Points in the table that a notebook shows."""
+"""Number of points in the table that a notebook shows."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The end of one point's call. `tries` is how often it was sent; `error` is that of the last try, None if it
-    succeeded."""
+    """The end of one point's call. `tries` is the number of attempts; `error` is the error of the last attempt, or None
+    if it succeeded."""
 
     index: int
     """The position among the points, from 0."""
@@ -38,10 +38,10 @@ class Evaluation:
     @property
     @tracebacks.brief
     def outputs(self) -> Outputs:
-        """The outputs.
+        """Return the outputs.
 
         Raises:
-            ClientError: the point's error, if it has none.
+            ClientError: the point failed.
         """
         if self.found is None:
             assert self.error is not None
@@ -50,11 +50,11 @@ class Evaluation:
 
 
 class Results(Sequence[Outputs]):
-    """A sequence of the outputs of each point. A point that failed raises its error where it is looked up: nothing
-    stands in its place. `errors` has the errors by the indices of the points.
+    """A sequence of the outputs of each point. Access to a failed point raises its error; there is no placeholder
+    value. `errors` has the errors by the index of the point.
 
-    Of a `map` that ended early, `len()` is the number of points up to the last that ended, and those that were not
-    evaluated are `missing`.
+    If a `map` ended early, `len()` is the number of points up to the last completed point, and `missing` lists the
+    points without a result.
     """
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class Results(Sequence[Outputs]):
 
     @contextmanager
     def kept_by_errors(self, total: int | None) -> Iterator[None]:
-        """Give what ends the block early, an error or an interrupt, these results as its attribute `results`. `total`
-        is the number of all points, where it is known."""
+        """Attach these results to an exception (an error or an interrupt) that ends the block early, as its attribute
+        `results`. `total` is the number of all points, if it is known."""
         try:
             yield
         except BaseException as error:
@@ -86,7 +86,7 @@ class Results(Sequence[Outputs]):
 
     @property
     def missing(self) -> list[int]:
-        """The indices of points that were begun and never ended, or not begun."""
+        """Return the indices of points that were not started, or started and did not end."""
         return [index for index in range(self._length) if index not in self.done and index not in self.errors]
 
     def __len__(self) -> int:
@@ -98,11 +98,11 @@ class Results(Sequence[Outputs]):
     def __getitem__(self, index: slice) -> list[Outputs]: ...
     @tracebacks.brief
     def __getitem__(self, index: int | slice) -> Outputs | list[Outputs]:
-        """The outputs of a point, or of several.
+        """Return the outputs of a point, or of several.
 
         Raises:
-            ClientError: the error of a point that failed.
-            IndexError: there is no such point, or it was not evaluated.
+            ClientError: the error of a failed point.
+            IndexError: the index is out of range, or the point was not evaluated.
         """
         if isinstance(index, slice):
             return [self._at(each) for each in range(*index.indices(self._length))]
@@ -114,12 +114,12 @@ class Results(Sequence[Outputs]):
 
     @tracebacks.brief
     def array(self, output: str = "", *, fill: float | None = None) -> Array:
-        """One output of all points, stacked: a row for each. `output` is its name, which may be left out where there is
-        one. With `fill` the rows of points without a result hold that number, such as nan.
+        """Return one output of all points, stacked: a row for each point. `output` is its name, optional if there is
+        only one output. With `fill`, the rows of points without a result hold that number, such as nan.
 
         Raises:
             ClientError: a point failed, and `fill` is not given.
-            ValueError: the name is missing or unknown, the shapes differ, or `fill` is no number of the datatype.
+            ValueError: the name is missing or unknown, the shapes differ, or the datatype cannot hold `fill`.
         """
         if fill is None or len(self.done) == self._length:
             return self._stacked([_one(each, output) for each in self])
@@ -140,7 +140,7 @@ class Results(Sequence[Outputs]):
         return f"<{type(self).__name__}: {self._told()}>"
 
     def _repr_html_(self) -> str:
-        """As notebooks show it: the first points."""
+        """Return the HTML that notebooks show: the first points."""
         names = list(dict.fromkeys(name for each in self.done.values() for name in each))
         rows = [self._row(index, names) for index in range(min(self._length, SHOWN_ROWS))]
         if self._length > SHOWN_ROWS:

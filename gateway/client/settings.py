@@ -1,4 +1,4 @@
-"""The arguments of a client, checked before anything is connected."""
+"""The arguments of a client, checked before the client connects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,36 +17,36 @@ from gateway.transports.tls import ClientTls
 
 @dataclass(frozen=True)
 class Tls:
-    """TLS towards a server."""
+    """TLS settings for connections to a server."""
 
     ca: str | None = None
     """The PEM file of the CA that signed the server's certificate; None: the CAs of the system."""
     certificate: str | None = None
-    """The PEM file of the client's own certificate; it goes with `certificate_key`."""
+    """The PEM file of the client certificate; requires `certificate_key`."""
     certificate_key: str | None = None
     server_name: str | None = None
     """The name in the server's certificate, if it is not the address's host."""
     verify: bool = True
-    """Whether the server's certificate is checked; False accepts any."""
+    """Check the server's certificate. False accepts any certificate."""
 
 
 MOST_AT_ONCE = 256
-"""The most calls at once to a server that takes any number, if `max_in_flight` does not say another one: over HTTP each
-has a connection, and a process may open 1,024 files on most systems."""
+"""Maximum number of concurrent calls to a server without its own limit, if `max_in_flight` is not set. Over HTTP each
+call has a connection, and a process can open 1,024 files on most systems."""
 
 TIMEOUT = 60.0
-"""Seconds that a call may take by default."""
+"""Default time limit of a call, in seconds."""
 
 
 class Unset(Enum):
-    """The value of an argument that is not given, where None means something."""
+    """The value of a missing argument, where None has a meaning."""
 
     UNSET = "unset"
 
 
 UNSET = Unset.UNSET
 Seconds: TypeAlias = float | Unset | None
-"""The time limit of one call: in seconds, None for no limit; UNSET takes the client's."""
+"""The time limit of one call in seconds. None: no limit; UNSET: the client's limit."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,25 @@ class CallLimits:
     """The limits of a client's calls."""
 
     max_message: int = 2**30
-    """The longest reply in bytes."""
+    """Maximum size of a response, in bytes."""
     max_in_flight: int | None = None
-    """The most calls at once; further ones wait for their turn. 0: any number. None: as many as the server takes, at
-    most MOST_AT_ONCE: 1 for servers of MIP and UM-Bridge that are not a gateway."""
+    """Maximum number of concurrent calls; additional calls wait for their turn. 0: no limit. None: the number that the
+    server takes, at most MOST_AT_ONCE: 1 for MIP and UM-Bridge servers that are not a gateway."""
     max_waiting: int | None = None
-    """The most calls that wait for their turn; one more is refused. None: any number."""
+    """Maximum number of calls that wait for their turn; additional calls are refused. None: no limit."""
 
 
 @dataclass(frozen=True)
 class ServerKind:
-    """The facts about a server beyond its protocol; each field is as the key of a backend in the configuration."""
+    """The facts about a server in addition to its protocol; each field matches the key of a backend in the
+    configuration."""
 
     flavor: str = ""
     batch: str = ""
     trust_metadata: bool = False
     form: Mapping[str, Any] | None = None
-    """The description of the server's JSON, as an entry of `forms` in the configuration, for an address
-    `json:NAME://HOST:PORT` whose NAME is none of the ready forms."""
+    """The description of the server's JSON, like an entry of `forms` in the configuration, for an address
+    `json:NAME://HOST:PORT` whose NAME is not a built-in form."""
 
 
 DEFAULT_LIMITS = CallLimits()
@@ -80,7 +81,7 @@ DEFAULT_KIND = ServerKind()
 
 @dataclass(frozen=True)
 class ServerArguments:
-    """The arguments of a client that say which server it asks and how, as users give them."""
+    """The arguments of a client that select the server and the kind of requests, in the form that users give them."""
 
     address: str
     protocol: str | None = None
@@ -91,10 +92,10 @@ class ServerArguments:
     kind: ServerKind = DEFAULT_KIND
 
     def checked(self) -> "ClientSettings":
-        """The settings that the arguments mean.
+        """Return the settings for the arguments.
 
         Raises:
-            ValueError: an argument is wrong; the text says which and what is expected.
+            ValueError: an argument is wrong; the text names the argument and the expected value.
         """
         protocols = self._protocols()
         place = split_address(self.address, self.protocol or "", transports(protocols), tls=self.tls is not None)
@@ -117,7 +118,7 @@ class ServerArguments:
         return ClientSettings(protocol, place, tls, headers, Limits(message=longest), self.limits, self.kind)
 
     def _protocols(self) -> Mapping[str, Protocol]:
-        """All protocols that the address may name, with the form that is described here."""
+        """Return all protocols that the address can name, including the form described here."""
         if self.kind.form is None:
             return known()
         name = self.protocol or named_protocol(self.address)
@@ -138,9 +139,9 @@ class ClientSettings:
     place: ServerAddress
     tls: ClientTls | None
     headers: RawHeaders
-    """Sent with every request, also with those for metadata."""
+    """Headers of every request, including requests for metadata."""
     limits: Limits
-    """Those of messages."""
+    """The limits of messages."""
     calls: CallLimits
     kind: ServerKind
 
@@ -152,7 +153,7 @@ def _check_name(argument: str, name: str, known: tuple[str, ...], protocol: Prot
 
 
 _ARGUMENTS = {"certificate": "certificate", "key": "certificate_key", "ca": "ca", "client_ca": "ca"}
-"""The argument for each file."""
+"""The name of the argument for each file."""
 
 
 def _client_tls(alpn: str, tls: Tls) -> ClientTls:

@@ -1,5 +1,5 @@
-"""The client for programs without an event loop, and for notebooks, where one runs already. Its methods are those of
-AsyncClient, run in a thread."""
+"""The client for programs without an event loop, and for notebooks, which already run a loop. It runs the methods of
+AsyncClient in a thread."""
 
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -25,8 +25,8 @@ A = TypeVar("A", covariant=True)
 
 
 class Waiting(Generic[A]):
-    """The base of classes that are called without an event loop: their methods wait, in the caller's thread, for calls
-    of an asynchronous object in the loop of another thread."""
+    """The base of classes for callers without an event loop: their methods wait, in the caller's thread, for calls of
+    an asynchronous object in the loop of another thread."""
 
     def __init__(self, asynchronous: A, thread: LoopThread) -> None:
         self._asynchronous = asynchronous
@@ -36,7 +36,7 @@ class Waiting(Generic[A]):
 def _waiting(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Waiting[A], P], T]:
-    """A method that waits for the result of `method`."""
+    """Return a method that waits for the result of `method`."""
 
     @brief
     @wraps(method)
@@ -49,7 +49,7 @@ def _waiting(
 def _iterating(
     method: Callable[Concatenate[A, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[Waiting[A], P], Generator[T, None, None]]:
-    """A method that waits for each value of `method` when it is asked for."""
+    """Return a method that waits for each value of `method` when the caller asks for it."""
 
     @brief_generator
     @wraps(method)
@@ -75,11 +75,11 @@ class Client(Waiting[AsyncClient]):
         with Client("v2-grpc://127.0.0.1:8001") as client:
             outputs = client.infer("double", x=numpy.array([1.0, 2.0]))
 
-    Arguments, methods and errors are those of AsyncClient, without `await`; `stream` is a generator, which
-    `contextlib.closing` or its own `close` ends.
+    Arguments, methods and errors are the same as in AsyncClient, without `await`. `stream` is a generator; end it with
+    `contextlib.closing` or its own `close`.
 
-    `close` ends the connections and the thread that they live in; so does the end of a `with` block, and of the
-    client's life.
+    `close` ends the connections and the thread that runs them. The end of a `with` block and garbage collection of the
+    client do the same.
 
     Raises:
         ValueError: an argument is wrong.
@@ -88,9 +88,9 @@ class Client(Waiting[AsyncClient]):
     @taking(AsyncClient)
     def __init__(self, client: AsyncClient) -> None:
         self.address = client.address
-        """As the transport reads it, without the protocol."""
+        """The address in the form that the transport reads, without the protocol."""
         self.protocol = client.protocol
-        """The name of the wire form."""
+        """The name of the protocol."""
         super().__init__(client, LoopThread(f"client of {self.address}", client.close))
         weakref.finalize(self, self._thread.stop, wait=False)
 
@@ -132,7 +132,7 @@ class Client(Waiting[AsyncClient]):
     model.__doc__ = AsyncClient.model.__doc__
 
     def close(self) -> None:
-        """Close every connection. Calls in flight fail; later ones raise RuntimeError."""
+        """Close every connection. Calls in flight fail; later calls raise RuntimeError."""
         self._thread.stop()
 
     def __enter__(self) -> Self:
@@ -144,7 +144,7 @@ class Client(Waiting[AsyncClient]):
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As pickled: a client with the same arguments, which has connections and a thread of its own."""
+        """Return the pickled form: a client with the same arguments, and its own connections and thread."""
         return partial(type(self), **self._asynchronous.arguments), ()
 
     def __repr__(self) -> str:
@@ -154,8 +154,8 @@ class Client(Waiting[AsyncClient]):
         return self._asynchronous._repr_html_()
 
     def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
-        """As `map.evaluations`. The points are taken, and the bar is moved, in the caller's thread: points may be made
-        with calls of this client, and notebooks show what their own thread shows."""
+        """Like `map.evaluations`, but take the points, and move the bar, in the caller's thread: the caller can make
+        points with calls of this client, and notebooks show only the output of their own thread."""
         calls: set[Future[Evaluation]] = set()
         ended: SimpleQueue[Future[Evaluation]] = SimpleQueue()
         infer = self._asynchronous.infer
@@ -181,13 +181,13 @@ class ModelFunction(Waiting[AsyncModelFunction]):
         posterior = client.model("posterior")
         density, slope = posterior(theta), posterior.gradient(theta)
 
-    Its methods are those of AsyncModelFunction, without `await`.
+    The methods are the same as in AsyncModelFunction, without `await`.
     """
 
     def __init__(self, client: Client, arguments: FunctionArguments) -> None:
         super().__init__(AsyncModelFunction(client._asynchronous, arguments), client._thread)
         self._client = client
-        """Keeps it alive: its end is that of the thread."""
+        """Keeps the client alive: garbage collection of the client ends its thread."""
         self.name = arguments.name
 
     __call__ = _waiting(AsyncModelFunction.__call__)
@@ -196,7 +196,7 @@ class ModelFunction(Waiting[AsyncModelFunction]):
     hessian = _waiting(AsyncModelFunction.hessian)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As pickled: a function of a client with the same arguments."""
+        """Return the pickled form: a function of a client with the same arguments."""
         return type(self), (self._client, self._asynchronous.arguments)
 
     def __repr__(self) -> str:

@@ -1,5 +1,5 @@
-"""Methods that take the arguments of a class: they are written once, where the class declares them, and each method
-has them in its signature."""
+"""Methods that take the arguments of a class: the class declares the arguments once, and each method has them in its
+signature."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 def taking(made: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Concatenate[S, P], T]]:
-    """Make a method with the arguments of `made` of one that takes what `made` makes of them. Tracebacks of wrong
-    arguments (ValueError), and of what is SHORTENED, are brief."""
+    """Return a decorator that gives a method the arguments of `made` and passes it the object that `made` returns.
+    Tracebacks of wrong arguments (ValueError), and of SHORTENED errors, are brief."""
 
     def decorated(method: Callable[[S, A], T]) -> Callable[Concatenate[S, P], T]:
         @wraps(method)

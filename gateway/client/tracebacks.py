@@ -1,6 +1,6 @@
 """Tracebacks that begin and end at the caller's line: errors leave a call without the frames that they went through.
 
-A `raise` without an argument adds no line for its own frame, so that an error whose traceback is emptied before has
+A `raise` without an argument adds no line for its own frame. An error whose traceback was emptied first therefore has
 only the frames of the callers. The cause is not printed; it is the error's `__context__`.
 """
 
@@ -15,18 +15,17 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SHORTENED = (ClientError, KeyboardInterrupt)
-"""The ends of a call whose tracebacks are brief. Others are mistakes here, or come from points that the caller
-makes."""
+"""Exceptions of a call with brief tracebacks. Other exceptions are bugs here, or come from the caller's points."""
 
 
 def forget_frames(error: BaseException) -> None:
-    """Empty the traceback of `error`, and do not print its cause. To be followed by `raise` without an argument."""
+    """Empty the traceback of `error`, and do not print its cause. Follow the call with `raise` without an argument."""
     error.__traceback__ = None
     error.__cause__ = None
 
 
 def brief(method: Callable[P, T]) -> Callable[P, T]:
-    """`method` with brief tracebacks of what is SHORTENED."""
+    """Return `method` with brief tracebacks of SHORTENED exceptions."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -40,7 +39,7 @@ def brief(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def brief_generator(method: Callable[P, Generator[T, None, None]]) -> Callable[P, Generator[T, None, None]]:
-    """As `brief`, of a generator."""
+    """Like `brief`, for a generator."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
@@ -55,7 +54,7 @@ def brief_generator(method: Callable[P, Generator[T, None, None]]) -> Callable[P
 
 
 def brief_coroutine(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """As `brief`, of a coroutine."""
+    """Like `brief`, for a coroutine."""
 
     @wraps(method)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -71,7 +70,7 @@ def brief_coroutine(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, 
 def brief_async_generator(
     method: Callable[P, AsyncGenerator[T, None]],
 ) -> Callable[P, AsyncGenerator[T, None]]:
-    """As `brief`, of an asynchronous generator."""
+    """Like `brief`, for an asynchronous generator."""
 
     @wraps(method)
     async def call(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:

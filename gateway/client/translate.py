@@ -1,33 +1,34 @@
-"""Bytes of any protocol to canonical values and back, without a server: for tests and tools.
+"""Conversion between bytes of any protocol and canonical values, without a server: for tests and tools.
 
     request = decode_request("v2-rest", body, path="/v2/models/double/infer")
     message = encode_request("grps-brpc", request)
 
-Four functions convert, for each wire form:
+Four functions convert, for each protocol:
 
-| function | from | to | as |
+| function | from | to | same as |
 |---|---|---|---|
-| `decode_request` | what a client sent | Request | a listener |
-| `encode_request` | Request | what a server is sent | a backend |
-| `decode_response` | what a server replied, and the Request | Answer | a backend |
-| `encode_response` | Answer, and the Request | what the client gets | a listener |
+| `decode_request` | a client's message | Request | a listener |
+| `encode_request` | Request | message to a server | a backend |
+| `decode_response` | a server's message, and the Request | Answer | a backend |
+| `encode_response` | Answer, and the Request | message to a client | a listener |
 
-`encode_error` writes an error for the client. A message is its body alone: without HTTP's head, without the five bytes
-before a message of gRPC; of byte streams (grps-brpc, mip) the whole packet. Nothing is fitted to a model: names,
-datatypes and shapes stay as they are. What a protocol cannot carry is an error; the gateway's bridge may know a way. A
-protocol without names of tensors gives tensors without names: give them names before another one writes them.
+`encode_error` writes an error for the client. A message is the body alone, without the HTTP headers and without the
+five bytes before a gRPC message. For byte streams (grps-brpc, mip) it is the whole packet. The functions do not adapt
+values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, that is an error,
+even where the gateway's bridge could convert it. A protocol without tensor names gives tensors without names: name them
+before you encode them in another protocol.
 
-The values are those of `gateway.core.types`:
+The values are the types of `gateway.core.types`:
 
 - Request: `operation`, `model`, `version`, `id`, `inputs` (Tensor), `outputs` (RequestedOutput), `parameters`.
-- Answer: a Response (`outputs`, `model`, `version`, `id`, `parameters`) to an inference; for the other operations what
-  the docstring of Answer lists.
-- Tensor: `name`, `datatype`, `shape`, `data` (V2's raw form), and `array`, its elements as numpy's. `tensor(name,
-  array)` makes one.
-- Message: `method`, `path`, `query`, `headers`, `body`, and `status` of a reply.
+- Answer: for an inference, a Response (`outputs`, `model`, `version`, `id`, `parameters`); for the other operations,
+  see the docstring of Answer.
+- Tensor: `name`, `datatype`, `shape`, `data` (V2's raw form), and `array`, its elements as a numpy array. `tensor(name,
+  array)` makes a tensor.
+- Message: `method`, `path`, `query`, `headers`, `body`, and, for a response, `status`.
 
-All functions raise DecodeError for malformed bytes, and GatewayError for an error that a server reported, for values
-that have no form in the protocol, and for operations that it does not have.
+All functions raise DecodeError for malformed bytes. They raise GatewayError for an error that a server reported, for
+values that the protocol cannot represent, and for operations that it does not have.
 """
 
 from collections.abc import Mapping
@@ -95,15 +96,15 @@ def decode_request(
     headers: GivenHeaders = None,
     model: str = "",
 ) -> Request:
-    """The request in a client's message.
+    """Return the request in a client's message.
 
-    `path` is that of HTTP, without the query, or the method of gRPC (`/inference.GRPCInferenceService/ModelInfer`).
-    `model` is the one that is meant where clients name none (MIP, GraphPipe at `/`), as a listener's `model`.
+    `path` is the HTTP path without the query, or the gRPC method (`/inference.GRPCInferenceService/ModelInfer`).
+    `model` is the model for clients that name none (MIP, GraphPipe at `/`), like a listener's `model`.
 
     Raises:
         DecodeError: the bytes are malformed.
         GatewayError: NOT_FOUND, the protocol does not have the path; UNIMPLEMENTED, it does not have the operation.
-        ValueError: there is no such protocol.
+        ValueError: the protocol is unknown.
         TypeError: `body` is text.
     """
     spoken = _protocol(protocol)
@@ -114,12 +115,12 @@ def decode_request(
 def encode_request(
     protocol: str, request: Request, *, address: str = "server", flavor: str = "", batch: str = ""
 ) -> Message:
-    """The message that asks a server for `request`. `flavor` and `batch` are those of a backend; `address` is the
-    server's, which GraphPipe's path depends on.
+    """Return the message that sends `request` to a server. `flavor` and `batch` are the keys of a backend; `address` is
+    the server's, which GraphPipe's path depends on.
 
     Raises:
         GatewayError: the protocol cannot carry the request.
-        ValueError: there is no such protocol.
+        ValueError: the protocol is unknown.
     """
     return _protocol(protocol).encode_request(request, Target("server", address, flavor, batch))
 
@@ -134,13 +135,13 @@ def decode_response(
     flavor: str = "",
     batch: str = "",
 ) -> Answer:
-    """The answer in a server's reply to `request`. `status` is HTTP's, by default 200, or gRPC's code, by default 0
-    (OK); the body of a gRPC reply with another code is the status's text.
+    """Return the answer in a server's response to `request`. `status` is the HTTP status, by default 200, or the gRPC
+    code, by default 0 (OK); the body of a gRPC response with another code is the text of the status.
 
     Raises:
         DecodeError: the bytes are malformed.
         GatewayError: the error that the server reported.
-        ValueError: there is no such protocol.
+        ValueError: the protocol is unknown.
     """
     spoken = _protocol(protocol)
     code = (HTTP_OK if isinstance(spoken.carrier, HttpForm) else 0) if status is None else status
@@ -149,24 +150,25 @@ def decode_response(
 
 
 def encode_response(protocol: str, answer: Answer, request: Request, translate: Translate | None = None) -> Message:
-    """The message that gives a client the answer to `request`. The form of a reply may depend on that of the request:
-    if `decode_request` read it in the same protocol, it is that which its client expects, else the plainest.
-    `translate` has settings for NaN and BYTES in JSON.
+    """Return the message that gives a client the answer to `request`. The format of a response can depend on the
+    request: if `decode_request` read the request in the same protocol, the message has the format that its client
+    expects, otherwise the plainest format. `translate` has settings for NaN and BYTES in JSON.
 
     Raises:
         GatewayError: the protocol cannot carry the answer.
-        ValueError: there is no such protocol.
+        ValueError: the protocol is unknown.
     """
     spoken = _protocol(protocol)
     return spoken.encode_response(answer, _asked_in(spoken, request), translate or Translate())
 
 
 def encode_error(protocol: str, error: GatewayError, request: Request | None = None, body: Buffer = b"") -> Message:
-    """The message that tells a client of `error`. `request` is None if it could not be read. `body` is the client's
-    packet, whose numbers the reply repeats; without it those of a packet that a client would send.
+    """Return the message that reports `error` to a client. `request` is None if it could not be read. `body` is the
+    client's packet; the response repeats its numbers. If it is empty, the response repeats the numbers of an example
+    packet.
 
     Raises:
-        ValueError: there is no such protocol.
+        ValueError: the protocol is unknown.
     """
     spoken = _protocol(protocol)
     asked = None if request is None else _asked_in(spoken, request)
@@ -191,10 +193,11 @@ def _headers(protocol: Protocol, headers: GivenHeaders) -> Headers:
 
 
 def _asked_in(protocol: Protocol, request: Request) -> Request:
-    """`request` as one of a client of `protocol`.
+    """Return `request` as a client of `protocol` would send it.
 
-    If it came otherwise, its reply is that to one inference (of a derivative where the protocol has them), or to the
-    question that a server would be asked. A packet's reply repeats numbers of the request's packet.
+    For a request from another protocol, the response is the response to one inference (of a derivative, if the protocol
+    has derivatives), or to the request that a server would get. The response of a packet protocol repeats numbers of
+    the request's packet.
     """
     if request.protocol == protocol.name:
         return request
@@ -220,8 +223,8 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
-    """The body as transports hand it over: of byte streams the header and the rest. Raises DecodeError if a packet is
-    not whole, TypeError if it is text."""
+    """Return the body in the parts that transports pass on: for byte streams, the header and the rest. Raise
+    DecodeError if a packet is incomplete, TypeError if the body is text."""
     _refuse_text(body)
     if not isinstance(protocol.carrier, StreamForm):
         return (body,)
@@ -240,7 +243,8 @@ def _refuse_text(body: object) -> None:
 
 
 def _arrived(message: Message, protocol: Protocol, model: str) -> Message:
-    """The message with the pattern of its path and what that captures, as a listener hands it over."""
+    """Return the message with the pattern of its path and the values that the pattern captures, like a listener
+    does."""
     if isinstance(protocol.carrier, StreamForm):
         return replace(message, method="", path="")
     if isinstance(protocol.carrier, GrpcForm):

@@ -1,4 +1,4 @@
-"""Turns: how many calls of a client are in flight at once, while the others wait."""
+"""Turns: the client's limit on calls in flight; additional calls wait."""
 
 import asyncio
 from types import TracebackType
@@ -10,8 +10,8 @@ from gateway.core.errors import Reason
 class Turns:
     """A context for each call, entered when its turn comes: first come, first served.
 
-    `most` calls are in it at once (0: any number), and at most `most_waiting` wait for it (None: any number). `address`
-    is the server's, for the error.
+    At most `most` calls are in it concurrently (0: no limit), and at most `most_waiting` wait for it (None: no limit).
+    `address` is the server's, for the error.
     """
 
     def __init__(self, most: int, most_waiting: int | None, address: str) -> None:
@@ -25,12 +25,12 @@ class Turns:
         """Wait for the turn.
 
         Raises:
-            Refused: as many calls wait as may.
+            Refused: the maximum number of calls is waiting.
         """
         if self._free is None:
             return
         if not self._free.locked():
-            await self._free.acquire()  # at once
+            await self._free.acquire()  # immediately
             return
         if self._most_waiting is not None and self._waiting >= self._most_waiting:
             text = f"{self._waiting} calls of this client wait for their turn, the most that `max_waiting` allows"

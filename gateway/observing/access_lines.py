@@ -1,4 +1,4 @@
-"""Access lines: one for each request that has ended, as text for people or as a JSON object. Pure."""
+"""Access lines: one for each completed request, as text for people or as a JSON object. No I/O."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -29,17 +29,17 @@ Render: TypeAlias = Callable[[Batch, float], bytes]
 GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 
 LONGEST_NAME = 256
-"""Characters of a model's name that are written. Clients choose it."""
+"""Maximum number of characters to write of a model's name, which clients choose."""
 
 
 _THOUSANDTHS = [f".{number:03d}Z" for number in range(1000)]
 
 
 def times(batch: Batch, since_1970: float) -> list[str]:
-    """When each request ended, as RFC 3339 in UTC with milliseconds, rounded down."""
+    """Return the end of each request, as RFC 3339 in UTC with milliseconds, rounded down."""
     seconds, rest = np.divmod((1000 * (since_1970 + batch.numbers[ENDED])).astype(np.int64), 1000)
     thousandths = rest.tolist()
-    if (seconds == seconds[0]).all():  # as nearly always
+    if (seconds == seconds[0]).all():  # the usual case
         text = _date_and_time(int(seconds[0]))
         return list(map(text.__add__, map(_THOUSANDTHS.__getitem__, thousandths)))
     return list(map(add, map(_date_and_time, seconds.tolist()), map(_THOUSANDTHS.__getitem__, thousandths)))
@@ -51,8 +51,8 @@ def _date_and_time(second: int) -> str:
 
 
 def json_lines(batch: Batch, since_1970: float) -> bytes:
-    """JSON objects. The names in them are written once and kept; what differs in every request has characters only that
-    JSON takes as they are: numbers, addresses and ids (`request_ids`)."""
+    """Return JSON objects. The names in them are encoded once and cached. Values that differ in every request have only
+    characters that JSON does not escape: numbers, addresses and ids (`request_ids`)."""
     members = {kind: _json_members(kind) for kind in set(batch.kinds)}
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64)
     queued, upstream, seconds = (np.rint(batch.numbers[row] * 1e6) / 1e3 for row in (QUEUED, UPSTREAM, SECONDS))
@@ -71,12 +71,12 @@ _LINE = [
     '{"time":"', "", '","log":"access","id":"', "", '","client":"', "", '",', "", ',"bytes_in":', "",
     ',"bytes_out":', "", ',"queue_ms":', "", ',"upstream_ms":', "", ',"total_ms":', "", "}\n",
 ]  # fmt: skip
-"""The pieces of a line. Every second one is that of a column."""
+"""The pieces of a line. Every second piece is the value of a column."""
 
 
 def _texts(numbers: NDArray[Any]) -> list[str]:
-    """Each number as JSON. orjson writes many numbers faster than Python writes one."""
-    if (numbers == numbers[0]).all():  # as for times in queues, which nearly always are 0, and often for sizes
+    """Return each number as JSON. orjson writes many numbers faster than Python writes one."""
+    if (numbers == numbers[0]).all():  # like times in queues, which are nearly always 0, and often sizes
         return [orjson.dumps(numbers[0].item()).decode()] * len(numbers)
     written = orjson.dumps(numbers, option=orjson.OPT_SERIALIZE_NUMPY)
     return written[1:-1].decode().split(",")
@@ -84,8 +84,8 @@ def _texts(numbers: NDArray[Any]) -> list[str]:
 
 @lru_cache(MOST_KINDS)
 def _json_members(kind: RequestKind) -> str:
-    """The members of a line that have the same values in many lines."""
-    # Half of a surrogate pair cannot be written.
+    """Return the members of a line that have the same values in many lines."""
+    # Half of a surrogate pair cannot be encoded.
     readable = kind.model[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
     values = {name: getattr(kind, name) for name in _SHARED} | {"model": readable}
     if kind.cache:
@@ -102,13 +102,13 @@ _SHARED = (
 
 
 def text_lines(batch: Batch, since_1970: float) -> bytes:
-    """`TIME access STATUS CODE KEY=VALUE ...`; what is unknown is left out."""
+    """Return `TIME access STATUS CODE KEY=VALUE ...`; unknown values are left out."""
     told = zip(times(batch, since_1970), batch.kinds, _told(batch), strict=True)
     return "".join([f"{time} access {kind.status} {rest}" for time, kind, rest in told]).encode()
 
 
 def coloured_lines(batch: Batch, since_1970: float) -> bytes:
-    """As `text_lines`, for a terminal: green for requests that succeeded, red for others."""
+    """Like `text_lines`, for a terminal: green for successful requests, red for others."""
     told = zip(times(batch, since_1970), batch.kinds, _told(batch), strict=True)
     lines = [f"{time} access {_colour(kind)}{kind.status}{PLAIN} {rest}" for time, kind, rest in told]
     return "".join(lines).encode()
@@ -119,7 +119,7 @@ def _colour(kind: RequestKind) -> str:
 
 
 def _told(batch: Batch) -> Iterator[str]:
-    """The lines from the code on."""
+    """Yield the lines from the code on."""
     sizes = batch.numbers[BYTES_IN : BYTES_OUT + 1].astype(np.int64).T.tolist()
     milliseconds = (1e3 * batch.numbers[[QUEUED, UPSTREAM, SECONDS]]).T.tolist()
     of_each = zip(batch.kinds, batch.ids, batch.clients, sizes, milliseconds, strict=True)
@@ -136,7 +136,7 @@ def _told(batch: Batch) -> Iterator[str]:
 
 @lru_cache(MOST_KINDS)
 def _names(kind: RequestKind) -> str:
-    """The fields of a line that have the same values in many lines."""
+    """Return the fields of a line that have the same values in many lines."""
     told = {
         "reason": kind.reason, "operation": kind.operation, "model": kind.model[:LONGEST_NAME],
         "listener": kind.listener, "in": kind.in_protocol, "route": kind.route, "backend": kind.backend,
@@ -146,6 +146,6 @@ def _names(kind: RequestKind) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name without anything that could be taken for another field, another line, or a terminal's command."""
+    """Return a name without anything that could pass for another field, another line, or a terminal's command."""
     is_plain = name.isprintable() and name.isascii() and not (" " in name or '"' in name)
     return name if is_plain else ascii(name)

@@ -1,8 +1,8 @@
 """The access log: one line for each request.
 
-Lines are made of many records at once (`finished`), collected for a moment, and handed to a thread that writes them.
-Whenever that thread wakes up, it takes the interpreter from the event loop: that costs as much as hundreds of lines, so
-it is woken up rarely. For the same reason the lines are not made in the thread.
+Lines are made from many records in one step (`finished`), collected for a moment, and passed to a thread that writes
+them. Whenever that thread wakes up, it takes the interpreter from the event loop, which costs as much as hundreds of
+lines. Therefore it is woken up rarely, and the lines are not made in the thread.
 """
 
 import asyncio
@@ -15,23 +15,24 @@ from gateway.observing.batches import Batch, RequestKind
 from gateway.observing.writer import LineWriter
 
 PROBES = frozenset({"live", "ready", "health"})
-"""The operations by which others ask again and again how the gateway is. They have no route."""
+"""The operations that check the gateway's state periodically, without a route."""
 MOST_PROBES = 1024
-"""Clients, listeners and operations whose last outcome is remembered."""
+"""Maximum number of clients, listeners and operations whose last outcome is stored."""
 
 
 SECONDS = 0.1
-"""The longest that lines are collected."""
+"""Maximum time for which lines are collected, in seconds."""
 MOST_COLLECTED = 2**20
-"""Bytes of lines that are collected; more are handed over at once."""
+"""Maximum bytes of collected lines; more are passed on immediately."""
 
 
 class AccessLog:
     """Writes a line for each record.
 
-    - `sample`: the share of successful requests that have a line. All others have one.
+    - `sample`: the share of successful requests that get a line. All other requests get one.
 
-    Of PROBES from one client, the first one has a line, and each whose outcome differs from that of the one before.
+    For PROBES from one client, the first probe gets a line, and every probe whose outcome differs from the previous
+    one.
     """
 
     def __init__(self, writer: LineWriter, render: Render, sample: float = 1.0) -> None:
@@ -40,12 +41,12 @@ class AccessLog:
         self._sample = sample
         self._collected: list[bytes] = []
         self._size = self._lines = 0
-        """The bytes and the number of the lines that are collected."""
+        """The bytes and the number of the collected lines."""
         self._probes: dict[tuple[str, ...], tuple[str, int, str]] = {}
-        """The outcome of the last probe, by client, listener, wire form and operation."""
+        """The outcome of the last probe, by client, listener, protocol and operation."""
 
     def write(self, batch: Batch) -> None:
-        """Write the lines of requests that have ended."""
+        """Write the lines of completed requests."""
         shown = self._shown(batch)
         if not len(shown):
             return
@@ -59,7 +60,7 @@ class AccessLog:
             self.flush()
 
     def _shown(self, batch: Batch) -> Batch:
-        """The records of a batch that get a line."""
+        """Return the records of a batch that get a line."""
         probes = {kind for kind in set(batch.kinds) if is_probe(kind)}
         if not probes and self._sample == 1:
             return batch
@@ -70,7 +71,7 @@ class AccessLog:
         return batch.only(places)
 
     def flush(self) -> None:
-        """Let the thread write what is collected."""
+        """Pass the collected lines to the thread."""
         if self._collected:
             self.writer.write(b"".join(self._collected), self._lines)
         self._collected = []
@@ -80,7 +81,7 @@ class AccessLog:
         return kind.status != OK or kind.code >= 400 or random() < self._sample
 
     def _is_news(self, probe: RequestKind, client: str) -> bool:
-        """Whether it has another outcome than the client's probe before it."""
+        """Return True if its outcome differs from the client's previous probe."""
         host = client.rpartition(":")[0]
         key, outcome = (
             (host, probe.listener, probe.in_protocol, probe.operation),
@@ -94,11 +95,11 @@ class AccessLog:
         return True
 
     def close(self) -> None:
-        """Write everything that is not written yet."""
+        """Write all waiting lines."""
         self.flush()
         self.writer.close()
 
 
 def is_probe(kind: RequestKind) -> bool:
-    """Whether requests of this kind only ask how the gateway is."""
+    """Return True if requests of this kind only check the gateway's state."""
     return not kind.route and kind.operation in PROBES

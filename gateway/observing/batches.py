@@ -1,7 +1,8 @@
-"""Requests that have ended, many at once: what several have in common is looked at once, and their numbers are columns.
+"""Completed requests in batches: values that several requests have in common are processed once, and their numbers are
+columns.
 
-A Record is read when its request ends, while it is in the processor's caches, and is then free. A batch of many is made
-without a statement of Python for each: slices, `chain` and `struct` are written in C.
+A Record is read when its request ends, while it is in the processor's caches, and is then released. A batch of many
+requests is made without a Python statement for each: slices, `chain` and `struct` are written in C.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +18,15 @@ from numpy.typing import NDArray
 from gateway.core.record import Record
 
 MOST_KINDS = 4096
-"""Kinds that are kept. Clients choose names of models, so there is no end to them."""
+"""Maximum number of stored kinds. Clients choose names of models, so the number of kinds has no limit."""
 
 SECONDS, DECODE, ENCODE, UPSTREAM, QUEUED, BYTES_IN, BYTES_OUT, RETRIES, ENDED = range(9)
 """The rows of `Batch.numbers`: `Record.seconds`, and the fields of the same names."""
 
 
 class RequestKind(Struct, eq=False):
-    """The fields of Records that are no measurements and that many requests have in common, in their order. There is
-    one object for each combination, so that it can be compared and looked up by its identity."""
+    """The fields of Records that are not measurements and that many requests have in common, in their order. Each
+    combination has one object, which can be compared and looked up by its identity."""
 
     listener: str
     in_protocol: str
@@ -53,18 +54,18 @@ class _Kinds(dict[tuple[Any, ...], RequestKind]):
 
 
 kind_with: Mapping[tuple[Any, ...], RequestKind] = _Kinds()
-"""The RequestKind with these values."""
+"""Returns the RequestKind with these values."""
 
 read: Callable[[Record], tuple[Any, ...]] = astuple
-"""The fields of a Record, in their order."""
+"""Returns the fields of a Record, in their order."""
 
 _fields = Record.__struct_fields__
 KIND = slice(_fields.index("read_for") + 1)
-"""Those that a RequestKind has."""
+"""The fields of a RequestKind."""
 OWN = slice(KIND.stop, _fields.index("losses") + 1)
-"""Those that differ from request to request."""
+"""The fields that differ from request to request."""
 WIDTH = OWN.stop - OWN.start
-"""The number of those in OWN."""
+"""The number of fields in OWN."""
 _NUMBERS = ENDED + 1
 _ID, _CLIENT, _LOSSES = range(_NUMBERS, WIDTH)
 
@@ -72,21 +73,22 @@ _ID, _CLIENT, _LOSSES = range(_NUMBERS, WIDTH)
 class Batch:
     """Requests in the order of their ends.
 
-    - `kinds`, `ids`, `clients`, `losses`: of each request.
+    - `kinds`, `ids`, `clients`, `losses`: the values of each request.
     - `numbers`: FP64[9, requests], a column for each request; the rows are SECONDS to ENDED.
     """
 
     __slots__ = ("clients", "ids", "kinds", "losses", "numbers")
 
     def __init__(self, kinds: Sequence[RequestKind], own: list[Any]) -> None:
-        """With the kind of each request, of one at least, and the fields in OWN, one request after the other."""
+        """Create a batch from the kind of each request (at least one), and the fields in OWN, one request after the
+        other."""
         self.kinds = kinds
         self.ids: Sequence[str] = own[_ID::WIDTH]
         self.clients: Sequence[str] = own[_CLIENT::WIDTH]
         self.losses: Sequence[tuple[str, ...]] = own[_LOSSES::WIDTH]
         self.numbers: NDArray[np.float64] = np.empty((_NUMBERS, len(kinds)))
         rows = [own[at::WIDTH] for at in range(_NUMBERS)]
-        # `struct` takes numbers of Python in half the time that numpy takes.
+        # `struct` converts Python numbers in half the time that numpy needs.
         pack_into(f"{self.numbers.size}d", self.numbers.data, 0, *chain.from_iterable(rows))
         self.numbers[SECONDS] = self.numbers[ENDED] - self.numbers[SECONDS]
 
@@ -94,7 +96,7 @@ class Batch:
         return len(self.kinds)
 
     def only(self, places: Sequence[int]) -> "Batch":
-        """The requests at these places."""
+        """Return the requests at these positions."""
         found = Batch.__new__(Batch)
         found.kinds = [self.kinds[at] for at in places]
         found.ids = [self.ids[at] for at in places]

@@ -1,5 +1,5 @@
-"""Sends batches of spans to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"). After the
-errors that the protocol names, a batch is sent again. Needs the extra `tracing`."""
+"""Sends batches of spans to a collector by OTLP over HTTP (the OpenTelemetry Protocol, section "OTLP/HTTP"). It sends a
+batch again after the errors that the protocol names. Needs the extra `tracing`."""
 
 import gzip
 from collections.abc import Mapping
@@ -10,26 +10,27 @@ from time import monotonic, sleep
 import requests
 
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
-"""The statuses with which a batch may be sent again."""
+"""The statuses after which a batch can be sent again."""
 _FIRST_PAUSE = 1.0
-"""Seconds before the second try; twice as long before each further one, where the collector says nothing else."""
+"""Seconds before the second attempt; the delay doubles before each additional attempt, unless the collector names
+another delay."""
 _LEVEL = 3
-"""Of gzip: the default takes twice the time for 7% fewer bytes."""
+"""The gzip level: the default takes twice the time for 7% fewer bytes."""
 _LONGEST_REASON = 100
-"""Characters of a status line's reason that are told."""
+"""Maximum number of characters to report of a status line's reason."""
 _MOST_READ = 2**16
-"""Bytes of a reply that are read. Nothing in them is used."""
+"""Maximum number of bytes to read of a response. Its content is ignored."""
 
 
 def compressed(batch: bytes) -> bytes:
-    """A batch as it is sent."""
+    """Return a batch in compressed form."""
     return gzip.compress(batch, _LEVEL)
 
 
 class Collector:
-    """The collector at `url`, for use in one thread at a time.
+    """The collector at `url`. Use it in one thread at a time.
 
-    `headers`: those of each request to it. `timeout`: seconds that a batch may take, with all its tries.
+    `headers`: the headers of each request. `timeout`: time limit of a batch with all its attempts, in seconds.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
@@ -39,7 +40,7 @@ class Collector:
         self._session.headers.update({**headers, "Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"})
 
     def send(self, batch: bytes) -> str:
-        """Send a batch. Returns why it was not taken; empty if it was."""
+        """Send a batch. Return why the collector did not accept it, or an empty text."""
         body, until, pause = compressed(batch), monotonic() + self._timeout, _FIRST_PAUSE
         while True:
             why_not, wanted = self._try(body, until - monotonic())
@@ -52,8 +53,8 @@ class Collector:
             pause *= 2
 
     def _try(self, body: bytes, seconds: float) -> tuple[str, float | None]:
-        """Why the batch was not taken, empty if it was; and after how many seconds it may be sent again: 0 if nothing
-        says it, None for never."""
+        """Return why the batch was not accepted, or an empty text; and the seconds after which it can be sent again: 0
+        if the response does not name them, None for never."""
         try:
             with (
                 self._session.post(
@@ -61,14 +62,14 @@ class Collector:
                 ) as reply,
                 suppress(requests.RequestException),
             ):
-                # The connection can be used again if the reply is read to its end. If that fails, its status counts.
+                # The connection can be used again if the response is read to its end. If that fails, its status counts.
                 next(reply.iter_content(_MOST_READ), b"")
         except requests.Timeout:
             return f"timeout: no answer within {self._timeout:g} s", None
         except requests.ConnectionError as error:
             return f"no connection: {_cause(error)}", 0.0
         except requests.RequestException as error:
-            # Its text may have the value of a header, which is a secret.
+            # Its text might contain the value of a header, which is a secret.
             return f"the request or the reply is not valid: {type(error).__name__}", None
         if 200 <= reply.status_code < 300:
             return "", None
@@ -80,7 +81,7 @@ class Collector:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost cause: `requests` wraps what the system says in errors with the URL."""
+    """Return the innermost cause: `requests` wraps the system's errors in errors with the URL."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     return str(error) or type(error).__name__

@@ -17,24 +17,24 @@ from gateway.observing.faults import SERVER, fault
 from gateway.observing.stages import StageSums, stage_sums
 
 MOST_ERRORS = 20
-"""The last errors that are kept."""
+"""Maximum number of stored errors."""
 MOST_PATHS = 10_000
-"""The paths that are counted apart. The requests of further ones are counted without their endpoint: discovery can
-bring any number of these, while the configuration bounds everything else."""
+"""Maximum number of separately counted paths. The requests of additional paths are counted without their endpoint:
+discovery can add any number of endpoints, while the configuration limits everything else."""
 
 LATENCY_BOUNDS = tuple(round(1e-4 * 10 ** (step / 5), 7) for step in range(31))
-"""The upper bounds of the latencies' buckets in seconds, from 0.1 ms to 100 s, each 1.58 times the one before."""
+"""The upper bounds of the latencies' buckets in seconds, from 0.1 ms to 100 s, in steps of a factor of 1.58."""
 _BOUNDS = np.array(LATENCY_BOUNDS)
 _BUCKETS = len(LATENCY_BOUNDS) + 1
 
 Place: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint; the last ones are empty where a request did not come so far."""
+"""Listener, route, backend and endpoint; the last ones are empty if a request did not reach them."""
 
 
 @frozen
 class RequestError:
-    """A request that ended with an error, as the status API shows it. It has no text: that may hold something of the
-    request. The log has more about it under the same request id."""
+    """A request that ended with an error, in the form for the status API. The text of the error is left out, because it
+    could contain data of the request. The log has more details with the same request id."""
 
     at: datetime
     """In UTC."""
@@ -42,11 +42,11 @@ class RequestError:
     listener: str
     operation: str
     model: str
-    """As the client named it; empty if the request could not be read."""
+    """The client's name of the model; empty if the request could not be decoded."""
     route: str
     backend: str
     endpoint: str
-    """Of the last try; empty if there was none."""
+    """The endpoint of the last attempt; empty without an attempt."""
     status: str
     reason: str
 
@@ -61,13 +61,13 @@ _NOTHING: tuple[int, Counter[str], Counter[str], list[int], StageSums] = (
 
 
 class CountedPath:
-    """The requests that went one way through the gateway.
+    """The requests that took one path through the gateway.
 
-    - `place`: the way. `succeeded`: the number of requests without an error. `rejected`: that of errors of the caller,
-      `failed`: that of errors of a server, by status.
+    - `place`: the path. `succeeded`: the number of requests without an error. `rejected`: the number of errors of the
+      caller, by status. `failed`: the number of errors of a server, by status.
     - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in a last one above them.
-    - `stages`: what they spent in each stage.
-    - `changed`: when the last one ended, on the clock `time.monotonic`.
+    - `stages`: the time that they spent in each stage.
+    - `changed`: the end of the last request, on the clock `time.monotonic`.
     """
 
     __slots__ = ("_told", "changed", "failed", "latencies", "place", "rejected", "stages", "succeeded")
@@ -84,7 +84,7 @@ class CountedPath:
         """`succeeded`, `failed`, `rejected`, `latencies` and `stages` at the last call of `news`."""
 
     def news(self) -> "CountedPath":
-        """The requests that were counted since the last call."""
+        """Return the requests that were counted since the last call."""
         succeeded, failed, rejected, latencies, stages = self._told
         self._told = self.succeeded, self.failed.copy(), self.rejected.copy(), self.latencies.copy(), self.stages
         found = CountedPath(self.place)
@@ -97,7 +97,7 @@ class CountedPath:
 
 
 class Counters:
-    """Counts requests by their status and their latency, for each way that they took."""
+    """Counts requests by their status and their latency, for each path."""
 
     def __init__(self) -> None:
         self.started = monotonic()
@@ -111,10 +111,10 @@ class Counters:
         self._of_backend: defaultdict[str, list[CountedPath]] = defaultdict(list)
         self._errors: deque[RequestError] = deque(maxlen=MOST_ERRORS)
         self._changed: set[CountedPath] = set()
-        """Those on which a request has ended since the last call of `news`."""
+        """The paths on which a request has ended since the last call of `news`."""
 
     def count(self, batch: Batch) -> None:
-        """Count requests that have ended."""
+        """Count completed requests."""
         numbers = Counter(batch.kinds)
         path_of = {kind: self._path((kind.listener, kind.route, kind.backend, kind.endpoint)) for kind in numbers}
         paths = list(dict.fromkeys(path_of.values()))
@@ -142,13 +142,13 @@ class Counters:
             self._errors.extend(_error(id, kind) for id, kind in failed)
 
     def take(self) -> "Counters":
-        """Take the counts so far, for `add` of another process, and begin anew."""
+        """Return the counts so far, for `add` of another process, and start again at 0."""
         taken = copy(self)
         self._begin()
         return taken
 
     def add(self, other: "Counters") -> None:
-        """Add what `other` has counted."""
+        """Add the counts of `other`."""
         for each in other.paths():
             path = self._path(each.place)
             path.succeeded += each.succeeded
@@ -175,24 +175,24 @@ class Counters:
         return path
 
     def paths(self, since: float = 0.0) -> Iterable[CountedPath]:
-        """The ways on which a request has ended since this time of the clock `time.monotonic`."""
+        """Return the paths on which a request has ended since this time of the clock `time.monotonic`."""
         return [each for each in self._paths.values() if each.changed >= since]
 
     def news(self) -> list[CountedPath]:
-        """The counts since the last call, for each way on which a request has ended."""
+        """Return the counts since the last call, for each path on which a request has ended."""
         changed, self._changed = self._changed, set()
         return [each.news() for each in changed]
 
     def of_listener(self, name: str) -> Mapping[str, int]:
-        """The number of requests that this listener got, by status."""
+        """Return the number of requests of this listener, by status."""
         return _by_status(self._of_listener.get(name, ()))
 
     def of_backend(self, name: str) -> Mapping[str, int]:
-        """The number of requests for this backend, by status. Each counts for the backend that was asked last."""
+        """Return the number of requests for this backend, by status. A request counts for the last called backend."""
         return _by_status(self._of_backend.get(name, ()))
 
     def last_errors(self) -> tuple[RequestError, ...]:
-        """The last errors, the newest first."""
+        """Return the last errors, newest first."""
         return tuple(reversed(self._errors))
 
 

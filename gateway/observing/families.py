@@ -1,5 +1,5 @@
 """Metric families: the names, kinds, labels and meanings of the metrics. The page of the health port and the table in
-`docs/observability.md` are made of these."""
+`docs/observability.md` are made from them."""
 
 from typing import Literal, TypeAlias
 
@@ -14,8 +14,8 @@ UNITS = ("seconds", "bytes")
 
 @frozen
 class Family:
-    """One metric. `name` is the one in queries: that of a counter ends in `_total`, and a histogram has its name with
-    `_bucket`, `_count` and `_sum`. A unit stands at its end (before `_total`)."""
+    """One metric. `name` is its name in queries: a counter's name ends in `_total`, and a histogram has the names with
+    `_bucket`, `_count` and `_sum`. A unit is at the end of the name (before `_total`)."""
 
     name: str
     kind: Kind
@@ -24,18 +24,18 @@ class Family:
 
     @property
     def unit(self) -> str:
-        """`seconds`, `bytes`, or empty."""
+        """Return `seconds`, `bytes`, or empty."""
         word = self.name.removesuffix("_total").rpartition("_")[2]
         return word if word in UNITS else ""
 
     def counter(self) -> CounterMetricFamily:
-        """The counter, without samples."""
+        """Return the counter, without samples."""
         return CounterMetricFamily(self.name, self.text, labels=self.labels, unit=self.unit)
 
     def gauge(self) -> GaugeMetricFamily:
-        """The gauge, without samples."""
+        """Return the gauge, without samples."""
         return GaugeMetricFamily(self.name, self.text, labels=self.labels, unit=self.unit)
 
     def histogram(self) -> HistogramMetricFamily:
-        """The histogram, without samples."""
+        """Return the histogram, without samples."""
         return HistogramMetricFamily(self.name, self.text, labels=self.labels, unit=self.unit)

@@ -1,5 +1,5 @@
-"""Whose fault an error is: the caller's, whose request cannot be answered as it is, or that of a server, which is the
-model server or the gateway itself. Errors of callers say nothing about the health of servers."""
+"""The fault for an error: the caller's, if the request is invalid, forbidden or over a limit, or a server's, which is
+the model server or the gateway itself. Errors of callers do not depend on the health of servers."""
 
 from functools import cache
 
@@ -13,11 +13,11 @@ _SERVERS = frozenset(
         Reason.DATA_LOSS, Reason.UNKNOWN, Reason.INVALID_OUTPUT, Reason.MODEL_ERROR, Reason.INTERNAL,
     }
 )  # fmt: skip
-"""The reasons that are not the caller's; a client that has left (`cancelled`) is a caller, too."""
+"""The reasons that are not the caller's fault; a client that has left (`cancelled`) is a caller as well."""
 
 
 @cache
 def fault(reason: str, status: str = "UNKNOWN") -> str:
-    """CALLER or SERVER, for an error with this reason; `status` tells where there is none."""
+    """Return CALLER or SERVER, for an error with this reason; without a reason, `status` decides."""
     found = REASONS.get(reason) or DEFAULT_REASONS[Status[status]]
     return SERVER if found in _SERVERS else CALLER

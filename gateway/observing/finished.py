@@ -1,5 +1,4 @@
-"""Requests that have ended, on their way to those who read what became of them: the access log, the metrics, the
-status."""
+"""Completed requests on their way to the readers of their results: the access log, the metrics, the status."""
 
 import asyncio
 import logging
@@ -13,42 +12,43 @@ from gateway.observing.batches import KIND, OWN, WIDTH, Batch, RequestKind, kind
 log = logging.getLogger(__name__)
 
 BATCH = 512
-"""Requests that are handed over at once. With batches a quarter as large, each request costs 1.5 times as much: most of
-what is done with a batch takes the same time for any size. With larger ones the event loop would stand still for too
-long: each reader needs less than half a millisecond for a batch, and they read in different turns of the loop."""
+"""Maximum number of requests in a batch. With batches a quarter as large, each request costs 1.5 times as much: most
+work on a batch takes the same time for any size. Larger batches would block the event loop for too long: each reader
+needs less than half a millisecond for a batch, and the readers read in different iterations of the loop."""
 SECONDS = 0.1
-"""The longest that a request waits."""
+"""Maximum time that a request waits, in seconds."""
 
 _FIRST_OR_FULL = frozenset({1, BATCH})
-"""The numbers of collected requests with which there is something to do. Each is reached: requests are added one by
-one, and a full list is replaced before anything is done with it."""
+"""The numbers of collected requests at which something happens. Both numbers are always reached: requests are added one
+by one, and a full list is replaced first."""
 _NOT_READ = (None,) * WIDTH
 
 Reader: TypeAlias = Callable[[Batch], None]
-"""What is told of requests that have ended."""
+"""Receives completed requests."""
 
 
 class FinishedRecords:
-    """Collects requests that have ended and hands them to `readers` in batches: after SECONDS, or BATCH requests. Many
-    at once cost half of each by itself, and no reply waits for it."""
+    """Collects completed requests and passes them to `readers` in batches: after SECONDS, or BATCH requests. A batch
+    costs half as much per request as single requests, and no response waits for it."""
 
     def __init__(self) -> None:
         self.readers: list[Reader] = []
         self._kinds: list[Any] = []
         self._own: list[Any] = []
-        """The RequestKind of each, and its fields in OWN, one request after the other; None for those in `_failed`."""
+        """The RequestKind of each request, and its fields in OWN, one request after the other; None for requests in
+        `_failed`."""
         self._failed: list[tuple[int, Record]] = []
-        """Those that failed, with their places. They are read later: of a call whose client has left, it is noted after
-        its end how long it took."""
+        """Failed requests, with their positions, read later because the duration of a call whose client has
+        left is noted after its end."""
         self._unread: deque[tuple[Reader, Batch]] = deque()
-        """Who has yet to read which batch, in order."""
+        """The unread batches with their readers, in order."""
         self._is_timed = False
-        """A timer is set that hands over what is collected."""
+        """A timer is set that passes on the collected requests."""
         self._has_turn = False
-        """A reader will read in the next turn of the loop."""
+        """A reader will read in the next iteration of the loop."""
 
     def add(self, record: Record) -> None:
-        """Observe a request that has ended."""
+        """Observe a completed request."""
         kinds, own = self._kinds, self._own
         if record.status == OK:
             fields = read(record)
@@ -64,7 +64,7 @@ class FinishedRecords:
     def _first_or_full(self) -> None:
         if len(self._kinds) >= BATCH:
             full = self._collected()
-            self._read_all()  # so that no more than two batches are kept, however long a turn of the loop is
+            self._read_all()  # so at most two batches are kept, in an iteration of any length
             self._to_read(*full)
             self._plan_turn()
         elif not self._is_timed:
@@ -76,7 +76,7 @@ class FinishedRecords:
         self.flush()
 
     def _plan_turn(self) -> None:
-        """If somebody has to read, let one reader read in the next turn of the loop."""
+        """If a batch is unread, let one reader read in the next iteration of the loop."""
         if self._unread and not self._has_turn:
             self._has_turn = True
             asyncio.get_running_loop().call_soon(self._take_turn)
@@ -88,12 +88,12 @@ class FinishedRecords:
         self._plan_turn()
 
     def flush(self) -> None:
-        """Hand over what has been collected."""
+        """Pass on the collected requests."""
         self._to_read(*self._collected())
         self._read_all()
 
     def _collected(self) -> tuple[list[RequestKind], list[Any]]:
-        """Take the collected records, and begin anew."""
+        """Return the collected records, and start a new collection."""
         kinds, own, failed = self._kinds, self._own, self._failed
         self._kinds, self._own, self._failed = [], [], []
         for at, record in failed:
@@ -103,7 +103,7 @@ class FinishedRecords:
         return kinds, own
 
     def _to_read(self, kinds: list[RequestKind], own: list[Any]) -> None:
-        """Make a batch of these for the readers. No error of that reaches the reply of the request that was last."""
+        """Make a batch from these for the readers. No error of that reaches the response of the last request."""
         if not kinds:
             return
         try:

@@ -7,17 +7,18 @@ from typing import TypeAlias
 from prometheus_client.samples import Exemplar
 
 LONGEST_ID = 100
-"""Characters of the longest id that becomes an exemplar: OpenMetrics allows 128 for names and values together."""
+"""Maximum length of an id that becomes an exemplar, in characters: OpenMetrics allows 128 for names and values
+together."""
 
 Exemplars: TypeAlias = dict[int, tuple[str, float, float]]
-"""The last value of each bucket, by its place: the id of its request, the value, and its time on some clock."""
+"""The last value of each bucket, by its index: the id of its request, the value, and its time on some clock."""
 Bucket: TypeAlias = tuple[str, float] | tuple[str, float, Exemplar]
 
 
 def buckets(
     bounds: Sequence[float], cumulative: Sequence[int], exemplars: Mapping[int, tuple[str, float, float]], epoch: float
 ) -> list[Bucket]:
-    """Bounds and cumulative counts, of which there is one more, as HistogramMetricFamily wants them. `epoch` is the
+    """Return bounds and cumulative counts (one more than bounds) in the form for HistogramMetricFamily. `epoch` is the
     Unix time at which the clock of the exemplars was 0."""
     found: list[Bucket] = []
     for at, (bound, below) in enumerate(zip((*bounds, inf), cumulative, strict=True)):
@@ -31,5 +32,5 @@ def buckets(
 
 
 def _text(bound: float) -> str:
-    """The value of the label `le`."""
+    """Return the value of the label `le`."""
     return "+Inf" if bound == inf else repr(float(bound))

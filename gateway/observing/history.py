@@ -1,4 +1,4 @@
-"""An hour of history in bounded memory: what requests did in each step of ten seconds, for the console's charts."""
+"""An hour of history in bounded memory: statistics of requests in steps of ten seconds, for the console's charts."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,24 +14,24 @@ from gateway.observing.stages import STAGES, StageSums
 STEP = 10.0
 """Seconds of a step."""
 STEPS = 360
-"""The steps that are kept: an hour."""
+"""Number of stored steps: an hour."""
 MOST_SERIES = 256
-"""Parts of the gateway with a history of their own, 17 KB each. Reloads may bring any number of names; those beyond are
-counted in the history of the whole gateway only."""
+"""Maximum number of parts of the gateway with their own history, 17 KB each. Reloads can add any number of names;
+additional ones are counted only in the history of the complete gateway."""
 
 Part: TypeAlias = tuple[str, str]
 """A part of the gateway: `listener`, `route` or `backend`, and its name or place."""
 ALL: Part = ("", "")
-"""The whole gateway."""
+"""The complete gateway."""
 
 REQUESTS, ERRORS, IN_FLIGHT, WAITING, MEDIAN, P95, P99, STAGE = range(8)
-"""The rows of a series; from STAGE on there is one for each of STAGES. From MEDIAN on they are seconds, NaN where no
+"""The rows of a series; from STAGE on there is one for each of STAGES. From MEDIAN on they are seconds, NaN if no
 request has ended: three of latencies, and the mean times of the stages."""
 ROWS = STAGE + len(STAGES)
 
 
 class PartLoad(NamedTuple):
-    """The requests that a part has at one moment: `in_flight` and, of backends, `waiting` for a free slot."""
+    """The requests of a part at one moment: `in_flight` and, for backends, `waiting` for a free slot."""
 
     in_flight: int
     waiting: int
@@ -51,7 +51,7 @@ class Steps(NamedTuple):
 
 
 class History:
-    """The last STEPS steps of the gateway and of its parts. `observe` is called more often than once a step, `end_step`
+    """The last STEPS steps of the gateway and of its parts. Call `observe` more than once in a step, and `end_step`
     once."""
 
     def __init__(self) -> None:
@@ -59,18 +59,18 @@ class History:
         self._seconds = np.zeros(STEPS)
         self._series: dict[Part, NDArray[np.float32]] = {ALL: _nothing()}
         self._ended = 0
-        """The number of steps that have ended."""
+        """The number of completed steps."""
         self._peaks: dict[Part, PartLoad] = {}
-        """The highest loads of each part in the present step."""
+        """The highest loads of each part in the current step."""
 
     def observe(self, loads: Mapping[Part, PartLoad]) -> None:
-        """Note the loads of parts at this moment. Of each part the highest of a step are kept."""
+        """Note the current loads of parts. The maximum in a step is stored for each part."""
         for part, load in loads.items():
             before = self._peaks.get(part, load)
             self._peaks[part] = PartLoad(max(before.in_flight, load.in_flight), max(before.waiting, load.waiting))
 
     def end_step(self, counted: Iterable[CountedPath], now: float, seconds: float) -> None:
-        """End a step of so many seconds at the Unix time `now`. `counted` is what was counted in it."""
+        """End a step of `seconds` at the Unix time `now`. `counted` are the requests counted in it."""
         at = self._ended % STEPS
         self._times[at], self._seconds[at] = now, seconds
         sums = _sums(counted)
@@ -86,7 +86,7 @@ class History:
             del self._series[part]
 
     def steps(self, part: Part = ALL) -> Steps:
-        """The history of a part; of one that had no requests, zeros."""
+        """Return the history of a part; zeros for a part without requests."""
         order = np.arange(max(0, self._ended - STEPS), self._ended) % STEPS
         series = self._series.get(part)
         return Steps(self._times[order], self._seconds[order], (_nothing() if series is None else series)[:, order])
@@ -107,7 +107,7 @@ class _Sum:
 
 
 def _sums(counted: Iterable[CountedPath]) -> dict[Part, _Sum]:
-    """By part what was counted."""
+    """Return the counts by part."""
     found: dict[Part, _Sum] = {}
     for path in counted:
         listener, route, backend, _ = path.place
@@ -127,7 +127,7 @@ def _column(counted: _Sum | None, load: PartLoad) -> tuple[float, ...]:
 
 
 def _nothing() -> NDArray[np.float32]:
-    """A series without requests."""
+    """Return a series without requests."""
     made = np.zeros((ROWS, STEPS), np.float32)
     made[MEDIAN:] = math.nan
     return made
@@ -138,8 +138,8 @@ def _is_empty(series: NDArray[np.float32]) -> bool:
 
 
 def quantile(latencies: Sequence[int], part: float) -> float:
-    """The latency in seconds that this part of the requests did not exceed: an estimate, right within its bucket of
-    LATENCY_BOUNDS. NaN without requests, and the last bound for what is above it."""
+    """Return the latency in seconds that this part of the requests did not exceed: an estimate, correct within its
+    bucket of LATENCY_BOUNDS. The result is NaN without requests, and the last bound for values above it."""
     wanted = part * sum(latencies)
     if not wanted:
         return math.nan

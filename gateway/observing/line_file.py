@@ -1,4 +1,4 @@
-"""A file or a standard stream to which whole lines are written."""
+"""A file or a standard stream for complete lines."""
 
 import os
 import select
@@ -10,7 +10,7 @@ STANDARD = {"stdout": 1, "stderr": 2}
 
 
 class LineFile:
-    """The file at `path`, which is appended to, or `stdout` or `stderr`. For use in one thread, except `reopen`.
+    """The file at `path`, in append mode, or `stdout` or `stderr`. Use it in one thread, except `reopen`.
 
     Raises:
         OSError: the file cannot be opened.
@@ -19,27 +19,27 @@ class LineFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self.written_lines = 0
-        """The lines of the last text that were written."""
+        """The number of written lines of the last text."""
         self._file = _opened(path)
         self._is_to_reopen = False
         self._is_torn = False
-        """Whether a part of a line was written that cannot be cut off: what comes next begins with a line end."""
+        """True if an incomplete line was written that cannot be cut off: the next text begins with a line end."""
 
     @property
     def has_colours(self) -> bool:
-        """Whether it is a terminal, and nobody asked for no colours (https://no-color.org)."""
+        """True if it is a terminal, and colors are not disabled (https://no-color.org)."""
         return os.isatty(self._file) and not os.environ.get("NO_COLOR")
 
     def reopen(self) -> None:
-        """Open the file again before the next lines: it may have been renamed by a program that rotates logs."""
+        """Open the file again before the next lines: a program that rotates logs might have renamed it."""
         self._is_to_reopen = self.path not in STANDARD
 
     def write(self, text: bytes) -> None:
-        """Write whole lines, and note how many. If that fails, what was written of a line is cut off again. Where it
-        cannot be, in a pipe or before lines of another process, it is ended before the next lines.
+        """Write complete lines, and note their number. If that fails, cut off the incomplete line. If it cannot be cut
+        off (in a pipe, or before lines of another process), end it before the next lines.
 
         Raises:
-            OSError: they cannot be written, or the file cannot be opened again.
+            OSError: the lines cannot be written, or the file cannot be opened again.
         """
         self.written_lines = 0
         if self._is_to_reopen:
@@ -78,7 +78,7 @@ def _opened(path: str) -> int:
 
 
 def _write(file: int, data: Buffer) -> int:
-    """Write some bytes. How many."""
+    """Write some bytes, and return how many."""
     while True:
         try:
             return os.write(file, data)
@@ -87,7 +87,7 @@ def _write(file: int, data: Buffer) -> int:
 
 
 def _is_cut_off(file: int, size: int) -> bool:
-    """Whether the last `size` bytes that were written could be cut off: they are the end of a file."""
+    """Return True if the last `size` written bytes could be cut off: they are the end of a file."""
     try:
         end = os.lseek(file, 0, os.SEEK_CUR)
         if end != os.fstat(file).st_size:

@@ -1,7 +1,7 @@
-"""Spans in OpenTelemetry's form, made of finished Records.
+"""Spans in OpenTelemetry's form, made from completed Records.
 
-Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC; what these have no word for begins
-with `gateway.`.
+Names and attributes follow OpenTelemetry's semantic conventions for HTTP and RPC; names that are not in the conventions
+begin with `gateway.`.
 """
 
 import os
@@ -23,7 +23,7 @@ SCOPE = "gateway"
 """The name of the instrumentation scope."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
-"""The methods that `http.request.method` may have. A request without one, or with another, has _OTHER."""
+"""The allowed values of `http.request.method`. A request without a method, or with another one, has _OTHER."""
 
 _SERVER_FAULTS = frozenset(
     each.name
@@ -32,11 +32,11 @@ _SERVER_FAULTS = frozenset(
         Status.DATA_LOSS,
     )
 )  # fmt: skip
-"""The statuses with which the conventions call a server's span an error; others are the client's fault."""
+"""The statuses that are errors of a server's span by the conventions; other statuses are the client's fault."""
 
 
 class OtlpExporter:
-    """An Export of spans by `send`, which takes an ExportTraceServiceRequest and returns why it could not be sent.
+    """Exports spans by `send`, which takes an ExportTraceServiceRequest and returns why it could not be sent.
 
     `service`, `version`: the resource's `service.name` and `service.version`.
     """
@@ -52,27 +52,27 @@ class OtlpExporter:
         }
 
     def __call__(self, records: Sequence[Record]) -> str:
-        """Send the spans of `records`. Returns why they were not taken; empty if they were."""
+        """Send the spans of `records`. Return why they were not accepted, or an empty text."""
         spans = (span for record in records for span in _spans(record))
         return self._send(span_messages.request(self._resource, SCOPE, self._version, spans))
 
 
 def _of_environment(text: str) -> dict[str, str]:
-    """The attributes in `NAME=VALUE,NAME=VALUE`, percent-encoded: OTEL_RESOURCE_ATTRIBUTES of OpenTelemetry's
+    """Return the attributes in `NAME=VALUE,NAME=VALUE`, percent-encoded: OTEL_RESOURCE_ATTRIBUTES of OpenTelemetry's
     specification, section "Specifying resource information via an environment variable"."""
     pairs = (each.partition("=") for each in text.split(",") if "=" in each)
     return {unquote(name.strip()): unquote(value.strip()) for name, _, value in pairs}
 
 
 def _spans(record: Record) -> Iterator[bytes]:
-    """The spans of a request as protobuf; none if it was not sampled."""
+    """Yield the spans of a request as protobuf; nothing if it was not sampled."""
     context = record.context
     if not isinstance(context, TraceContext) or not record.events:
         return
     since_epoch = time() - monotonic()
     root, *parts = record.events
     root.ended = record.ended
-    # The event loop's clock, with which some parts are measured, may be some milliseconds behind.
+    # The event loop's clock, which measures some parts, can be some milliseconds behind.
     root.began = min([root.began, *(each.began for each in parts)])
     began, ended = root.began + since_epoch, root.ended + since_epoch
     if root.name == MIRROR_SPAN:
@@ -102,7 +102,8 @@ def _spans(record: Record) -> Iterator[bytes]:
 
 
 def _name(record: Record, root: Span) -> str:
-    """`POST /v2/models/{model}/infer`, `inference.GRPCInferenceService/ModelInfer`, or operation and protocol."""
+    """Return `POST /v2/models/{model}/infer`, `inference.GRPCInferenceService/ModelInfer`, or operation and
+    protocol."""
     method, pattern = str(root.facts["method"]), str(root.facts["pattern"])
     if root.facts["transport"] == "grpc":
         return (pattern or method).lstrip("/")
@@ -116,7 +117,7 @@ def _call_name(facts: Mapping[str, object], record: Record) -> str:
     if facts.get("transport") == "grpc" and "path" in facts:
         return str(facts["path"]).lstrip("/")
     if facts.get("transport") == "http" and "method" in facts:
-        return str(facts["method"])  # the conventions: no path of a client's span, since it may be any
+        return str(facts["method"])  # by the conventions, without the path of a client's span, because it can be any
     return f"{record.operation or 'request'} {facts.get('protocol', '')}".strip()
 
 
@@ -183,7 +184,7 @@ def _of_try(span: Span) -> Attributes:
 
 
 def _server(endpoint: str, *, is_secure: bool) -> Attributes:
-    """`server.address` and `server.port` of an endpoint: `host:port`, a URL or a path of a socket."""
+    """Return `server.address` and `server.port` of an endpoint: `host:port`, a URL or a path of a socket."""
     if endpoint.startswith("unix:"):
         return {"server.address": endpoint.removeprefix("unix:").removeprefix("//")}
     scheme, _, rest = endpoint.rpartition("://")
@@ -196,20 +197,21 @@ def _server(endpoint: str, *, is_secure: bool) -> Attributes:
 
 
 def _url(facts: Mapping[str, object]) -> str:
-    """The URL of a try, without its query, which may hold what is not to be told."""
+    """Return the URL of an attempt without its query, which could contain confidential values."""
     address, path = str(facts["endpoint"]).rstrip("/"), str(facts.get("path", ""))
     scheme, _, rest = address.rpartition("://")
     return f"{scheme or ('https' if facts.get('tls') else 'http')}://{rest}{path}"
 
 
 def _is_http_error(span: Span) -> bool:
-    """Whether it is a try that an HTTP server replied to with an error, also if that is passed on unread."""
+    """Return True if it is an attempt with an HTTP error from the server, also if the error passes undecoded."""
     status = span.facts.get("status")
     return span.facts.get("transport") == "http" and isinstance(status, int) and status >= 400
 
 
 def _error_type(span: Span) -> str:
-    """The conventions' `error.type`: the status that a server replied with, else why there was no reply."""
+    """Return the conventions' `error.type`: the status of the server's response, or the reason for a missing
+    response."""
     status = span.facts.get("status")
     if isinstance(status, int) and status:
         return Status(status).name if span.facts.get("transport") == "grpc" else str(status)
@@ -221,8 +223,8 @@ def _known(facts: Mapping[str, object], prefix: str) -> Attributes:
 
 
 def _error(record: Record, root: Span) -> str | None:
-    """The error of a request's span: there is one if the gateway or a backend is at fault, over HTTP by a status of 500
-    and more."""
+    """Return the error of a request's span, if the gateway or a backend is at fault (over HTTP, a status of 500 or
+    above)."""
     if record.code >= 500 if root.facts["transport"] == "http" else record.status in _SERVER_FAULTS:
         return record.reason or record.status
     return None

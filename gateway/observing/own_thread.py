@@ -1,4 +1,4 @@
-"""Work that may take for ever, in a thread that the process does not wait for at its end."""
+"""Work that might never end, in a thread that the process does not wait for at its end."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 async def in_own_thread(name: str, work: Callable[[], T]) -> T:
-    """Run `work` in a thread called `name`; returns what it returns and raises what it raises. If the caller is
-    cancelled, the thread goes on, and nobody waits for it."""
+    """Run `work` in a thread called `name`; return its result or raise its exception. If the caller is cancelled, the
+    thread continues, and its result is ignored."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

@@ -1,6 +1,6 @@
-"""The last requests, for the console: what the access log tells of each, in bounded memory.
+"""The last requests, for the console: the data of the access log, in bounded memory.
 
-They are kept as the batches in which they came, so that keeping them costs the same for any number of them.
+The requests are stored as the batches in which they arrived, so storing them costs the same for any number.
 """
 
 from collections import Counter, deque
@@ -27,17 +27,17 @@ from gateway.observing.batches import (
 )
 
 MOST_RECENT = 1000
-"""Requests that are kept, and as many that failed. A batch is kept whole, and up to 511 more with it. 1000 requests
-that come one by one take 0.8 MB, and with the longest names that clients may choose 5 MB."""
+"""Maximum number of stored requests, and of stored failed requests. Batches are stored complete, so up to 511 more
+requests are stored. 1000 single requests take 0.8 MB, and with the longest names that clients can choose 5 MB."""
 
 
 class RecentRequest(Struct, frozen=True):
-    """A request that has ended. It has no values of headers, no keys, no tensors and no text of an error, as the access
-    log has none.
+    """A completed request. Like the access log, it has no values of headers, no keys, no tensors and no text of an
+    error.
 
-    `ended`: on the clock `time.monotonic`. `seconds`: from its arrival to the end of the reply; `queued` and `upstream`
-    are those of them in queues of backends and for calls to endpoints. `client`: `host:port`. `losses`: what a
-    translation lost. The others are as in a Record.
+    `ended`: on the clock `time.monotonic`. `seconds`: from its arrival to the end of the response; `queued` and
+    `upstream` are the parts in queues of backends and in calls to endpoints. `client`: `host:port`. `losses`: the
+    losses of a conversion. The other fields are the same as in a Record.
     """
 
     kind: RequestKind
@@ -54,20 +54,20 @@ class RecentRequest(Struct, frozen=True):
 
     @property
     def model(self) -> str:
-        """The model's name, cut after 256 characters as in the access log."""
+        """The model's name, cut after 256 characters like in the access log."""
         return self.kind.model[:LONGEST_NAME]
 
 
 class RecentRequests:
-    """The last MOST_RECENT requests, and the last MOST_RECENT that failed: many that succeed do not push these out.
-    Probes that succeeded are left out."""
+    """The last MOST_RECENT requests, and the last MOST_RECENT failed requests, which many successful requests do not
+    push out. Successful probes are left out."""
 
     def __init__(self) -> None:
         self._all = _Batches()
         self._failed = _Batches()
 
     def keep(self, batch: Batch) -> None:
-        """Keep requests that have ended."""
+        """Store completed requests."""
         kinds = set(batch.kinds)
         probes = {kind for kind in kinds if is_probe(kind) and not has_failed(kind)}
         failed = {kind for kind in kinds if has_failed(kind)}
@@ -81,22 +81,22 @@ class RecentRequests:
             self._failed.add(batch.only([at for at, kind in enumerate(batch.kinds) if kind in failed]))
 
     def take(self) -> "RecentRequests":
-        """Take what is kept, for `add` of another process, and begin anew."""
+        """Return the stored requests, for `add` of another process, and start empty."""
         taken = RecentRequests()
         taken._all, self._all = self._all, taken._all
         taken._failed, self._failed = self._failed, taken._failed
         return taken
 
     def add(self, other: "RecentRequests") -> None:
-        """Keep what `other` has kept."""
+        """Store the requests of `other`."""
         for batch in other._all.batches:
             self._all.add(batch)
         for batch in other._failed.batches:
             self._failed.add(batch)
 
     def numbers(self, is_wanted: Callable[[RequestKind], bool]) -> tuple[Counter[RequestKind], NDArray[np.float64]]:
-        """How many of the last MOST_RECENT requests are of each kind that is wanted, and their numbers as in
-        `Batch.numbers`. The failed ones that are kept longer are left out: with them failures would seem frequent."""
+        """Return the number of the last MOST_RECENT requests by wanted kind, and their numbers like in `Batch.numbers`.
+        Failed requests that are kept longer are left out, because failures would seem too frequent."""
         kinds: Counter[RequestKind] = Counter()
         found = [np.empty((ENDED + 1, 0))]
         for batch in self._all.batches:
@@ -107,7 +107,7 @@ class RecentRequests:
         return kinds, np.concatenate(found, axis=1)
 
     def __iter__(self) -> Iterator[RecentRequest]:
-        """The requests, each once, the newest first."""
+        """Yield the requests without duplicates, newest first."""
         seen: set[tuple[str, float]] = set()
         found = sorted([*self._all, *self._failed], key=lambda each: each.ended, reverse=True)
         for each in found:
@@ -117,7 +117,7 @@ class RecentRequests:
 
 
 class _Batches:
-    """The newest batches that have MOST_RECENT requests together."""
+    """The newest batches with MOST_RECENT requests in total."""
 
     def __init__(self) -> None:
         self.batches: deque[Batch] = deque()
@@ -135,7 +135,7 @@ class _Batches:
 
 
 def has_failed(kind: RequestKind) -> bool:
-    """Whether requests of this kind ended with an error, of the gateway's or of the wire's own."""
+    """Return True if requests of this kind ended with an error of the gateway or of the protocol."""
     return kind.status != OK or kind.code >= 400
 
 

@@ -15,23 +15,23 @@ from gateway.core.types import Message
 from gateway.observing.request_ids import accepted_id, new_id
 
 OnStart: TypeAlias = Callable[[Record, Message, Protocol], None]
-"""What is called with a new Record, the message that has arrived, and its protocol."""
+"""Called with a new Record, the arrived message, and its protocol."""
 
 
 def _shuffled() -> list[bool]:
-    """One of TIMED is true, in an order that nothing else has."""
+    """Return flags, 1 in TIMED of them True, in random order."""
     flags = [number % TIMED == 0 for number in range(512 * TIMED)]
     shuffle(flags)
     return flags
 
 
 next_is_timed = cycle(_shuffled()).__next__
-"""Whether the next request `is_timed`: a random number for each takes longer."""
+"""Returns whether the next request `is_timed`: a random number for each request would take longer."""
 
 
 class Traces(NamedTuple):
-    """Which requests of a listener are traced: those that a client traces, as it says, and of all others this share.
-    `begin` is called for them; the others are UNSAMPLED."""
+    """The traced requests of a listener: requests that a client traces, by the client's flag, and this share of all
+    others. `begin` is called for traced requests; the others are UNSAMPLED."""
 
     sample: float
     begin: OnStart
@@ -40,10 +40,10 @@ class Traces(NamedTuple):
 class Recording:
     """Makes the Records of one listener: `start` is its StartRecord.
 
-    - `observers`: whom the Records go to.
+    - `observers`: the receivers of the Records.
     - `accepts_ids`: the client's request id is used if it sends one.
-    - `traces`: None, no request has a place in a trace.
-    - `starts`: what is called with each new Record, its message and protocol.
+    - `traces`: None if no request has a place in a trace.
+    - `starts`: functions to call with each new Record, its message and protocol.
     """
 
     def __init__(
@@ -65,17 +65,18 @@ class Recording:
             self._context = UNSAMPLED
             self._sample, self._trace = traces
         self.start: StartRecord = self._start_for_all if starts else self._start_one
-        # A place in a trace is forwarded.
+        # The place in a trace is forwarded.
         forwards = telling.forwards or traces is not None
         self._of_listener = ListenerRecords(tuple(observers), telling, forwards)
         self._tells = telling.id or telling.route
         self._accepts_ids = accepts_ids
 
     def _start(self, message: Message, protocol: Protocol, size: int) -> Record:
-        """The Record of a request that has arrived with `message`, or that is refused; it is set in `message`."""
+        """Return the Record of a request that has arrived with `message`, or that is refused; also store it in
+        `message`."""
         accepted, trace = accepted_id(message.headers.first)
         id = accepted if accepted and self._accepts_ids else new_id()
-        # Not `message.received`: the loop's clock, on which that is, has milliseconds only (uvloop).
+        # Not `message.received`: it is on the loop's clock, which has milliseconds only (uvloop).
         record = Record(
             self._listener, protocol.name, received=monotonic(), bytes_in=size, id=id, client=message.peer,
             of_listener=self._of_listener, tells=self._tells, is_timed=next_is_timed(), traceparent=trace,
@@ -85,14 +86,14 @@ class Recording:
         return record
 
     def _start_traced(self, message: Message, protocol: Protocol, size: int) -> Record:
-        """As `_start`, for a request that may be traced."""
+        """Like `_start`, for a request that might be traced."""
         record = self._start(message, protocol, size)
         if record.traceparent or random() < self._sample:
             self._trace(record, message, protocol)
         return record
 
     def _start_for_all(self, message: Message, protocol: Protocol, size: int) -> Record:
-        """As `_start`, for others who are told of the record."""
+        """Like `_start`, with calls of `starts` for the record."""
         record = self._start_one(message, protocol, size)
         for start in self._starts:
             start(record, message, protocol)

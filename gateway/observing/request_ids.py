@@ -10,22 +10,22 @@ from gateway.core.record import ID_HEADER, TRACE_HEADER
 ID, TRACE = ID_HEADER.encode(), TRACE_HEADER.encode()
 
 _SANE = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-"""Ids that are accepted: what UUIDs, ULIDs, base64 and the ids of proxies are made of. They go into logs and headers
-as they are."""
+"""Accepted ids: UUIDs, ULIDs, base64 and the ids of proxies have these characters. The gateway copies accepted ids into
+logs and headers unchanged."""
 
-# W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions may have more after the flags.
+# W3C Trace Context, section 3.2: version, trace id, parent id, flags; later versions can have more after the flags.
 _TRACEPARENT = re.compile(
     rb"(?!ff|00-.{53})[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]*)?"
 )
 
 _LONGEST_TRACE = 512
-"""Bytes of a `traceparent` that is read; version 00 has 55. It is kept as long as the record."""
+"""Maximum size of a `traceparent` in bytes; version 00 has 55. The value is kept as long as the record."""
 
 _LAST_DIGITS = tuple(f"{number:02x}" for number in range(256))
 
 
 def accepted_id(headers: Mapping[bytes, bytes]) -> tuple[str, bytes]:
-    """The client's request id, empty for none: that in ID_HEADER if it is sane, else the trace id in TRACE_HEADER; and
+    """Return the client's request id, or an empty text: the valid id in ID_HEADER, or the trace id in TRACE_HEADER; and
     the value of TRACE_HEADER, empty if it is not valid."""
     given, trace = headers.get(ID), headers.get(TRACE)
     accepted = given.decode() if given is not None and _SANE.fullmatch(given) else ""
@@ -42,4 +42,4 @@ def _blocks_of_ids() -> Iterator[Iterator[str]]:
 
 
 new_id = chain.from_iterable(_blocks_of_ids()).__next__
-"""Makes a new id: it has 24 hexadecimal digits, the first 16 of which are those of this process."""
+"""Makes a new id: 24 hexadecimal digits; the first 16 are the same for all ids of this process."""

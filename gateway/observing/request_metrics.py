@@ -1,9 +1,9 @@
-"""The metrics of requests, made of their Records.
+"""The metrics of requests, made from their Records.
 
-Requests are counted in batches, those with the same labels together, and without a lock: only the event loop's thread
-writes. The thread that renders the page reads single numbers and copies of lists, each in one step of the interpreter.
-prometheus-client renders the page; its own counters and histograms take a lock for every addition, and cost many times
-as much.
+Requests are counted in batches, requests with the same labels together, and without a lock: only the event loop's
+thread writes. The thread that renders the page reads single numbers and copies of lists, which the interpreter makes in
+one step. prometheus-client renders the page; its own counters and histograms take a lock for every addition, and cost
+many times as much.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,44 +29,52 @@ T = TypeVar("T")
 LABELS = ("listener", "route", "model", "in_protocol", "out_protocol", "backend")
 
 REQUESTS = Family(
-    "gateway_requests_total", "counter", (*LABELS, "code"), "Requests that ended, by status (OK or that of the error)."
+    "gateway_requests_total",
+    "counter",
+    (*LABELS, "code"),
+    "Completed requests, by status (OK or the status of the error).",
 )
-REQUEST_BYTES = Family("gateway_request_bytes_total", "counter", LABELS, "Bytes of the bodies of requests.")
-RESPONSE_BYTES = Family("gateway_response_bytes_total", "counter", LABELS, "Bytes of the bodies of replies.")
+REQUEST_BYTES = Family("gateway_request_bytes_total", "counter", LABELS, "Bytes of request bodies.")
+RESPONSE_BYTES = Family("gateway_response_bytes_total", "counter", LABELS, "Bytes of response bodies.")
 RETRIES = Family(
     "gateway_retries_total",
     "counter",
     LABELS,
-    "Tries that repeat an earlier one: by a policy, or because nothing could be sent.",
+    "Repeated attempts: by a policy, or because nothing could be sent.",
 )
 ERRORS = Family(
     "gateway_errors_total",
     "counter",
     (*LABELS, "reason", "fault"),
-    "Requests that were refused or failed, by reason, and by whose fault it is: the `caller` or a `server`.",
+    "Requests that were refused or failed, by reason and by fault: `caller` or `server`.",
 )
 LOSSES = Family(
     "gateway_lossy_conversions_total",
     "counter",
     (*LABELS, "kind"),
-    "What requests lost on the way to the backend or back, by kind.",
+    "Losses in conversions of requests and responses, by kind.",
 )
-TOTAL = Family("gateway_request_seconds", "histogram", LABELS, "From the arrival of a request to the end of its reply.")
-QUEUE = Family("gateway_queue_seconds", "histogram", LABELS, "What calls waited for a free slot of a backend.")
+TOTAL = Family(
+    "gateway_request_seconds", "histogram", LABELS, "Seconds from the arrival of a request to the end of its response."
+)
+QUEUE = Family("gateway_queue_seconds", "histogram", LABELS, "Seconds that calls waited for a free slot of a backend.")
 UPSTREAM = Family(
-    "gateway_upstream_seconds", "histogram", LABELS, "What calls took at endpoints, all tries of a call together."
+    "gateway_upstream_seconds",
+    "histogram",
+    LABELS,
+    "Seconds that calls took at endpoints, all attempts of a call together.",
 )
 DECODE = Family(
     "gateway_decode_seconds",
     "histogram",
     LABELS,
-    f"Reading requests of clients; of one request in {TIMED}, chosen at random.",
+    f"Seconds for decoding client requests, measured for 1 in {TIMED} requests, chosen at random.",
 )
 ENCODE = Family(
     "gateway_encode_seconds",
     "histogram",
     LABELS,
-    f"Writing replies to clients; of one request in {TIMED}, chosen at random.",
+    f"Seconds for encoding responses to clients, measured for 1 in {TIMED} requests, chosen at random.",
 )
 
 FAMILIES = (
@@ -77,18 +85,18 @@ Labels: TypeAlias = tuple[str, str, str, str, str, str]
 
 
 _TOTAL, _DECODE, _ENCODE, _UPSTREAM, _QUEUE = range(5)
-"""The histograms; their numbers are those of the same rows of `Batch.numbers`."""
+"""The histograms; their numbers are the numbers of the same rows of `Batch.numbers`."""
 _NOWHERE = 0
-"""The row of what is not to be counted."""
+"""The row for requests that do not count."""
 
 
 class _Table:
     """A table of counts: a row of numbers for each combination of LABELS and code.
 
-    - `rows`: the number of the row of each combination.
-    - `counts`: INT64[rows, 5, buckets], how many values fell into each bucket of each histogram.
+    - `rows`: the row number of each combination.
+    - `counts`: INT64[rows, 5, buckets], the number of values in each bucket of each histogram.
     - `sums`: FP64[rows, 8], the sums of the first rows of `Batch.numbers`. Numbers of bytes are exact up to 2**53.
-    - `exemplars`: of the histogram of total times, by row.
+    - `exemplars`: exemplars of the histogram of total times, by row.
     """
 
     def __init__(self, bounds: Sequence[float], capacity: int = 64) -> None:
@@ -99,12 +107,12 @@ class _Table:
         self.exemplars: dict[int, Exemplars] = {}
 
     def row(self, key: tuple[str, ...]) -> int:
-        """The row of this combination, a new one if it has none yet."""
+        """Return the row of this combination; add it if necessary."""
         found = self.rows.get(key)
         if found is None:
             found = len(self.rows) + 1
             if found == len(self.counts):
-                # The reader's thread may have the old arrays; each row that it knows is in both.
+                # The reader's thread might have the old arrays; each row that it knows is in both.
                 self.counts = np.concatenate((self.counts, np.zeros_like(self.counts)))
                 self.sums = np.concatenate((self.sums, np.zeros_like(self.sums)))
             self.exemplars[found] = {}
@@ -112,8 +120,8 @@ class _Table:
         return found
 
     def add(self, batch: Batch, rows: Sequence[int], asked: Sequence[int]) -> None:
-        """Count each request of `batch` in one of `rows`; its time in queues and at endpoints in one of `asked`, and
-        the times of codecs only where they were measured."""
+        """Count each request of `batch` in the row in `rows`; its time in queues and at endpoints in the row in
+        `asked`, and the times of codecs only if they were measured."""
         row = np.empty((8, len(batch)), np.int64)
         row[:] = np.array(rows)
         if asked is not rows:
@@ -129,7 +137,7 @@ class _Table:
             self.exemplars[cell // (histograms * width)][cell % width] = (batch.ids[at], seconds, ended)
 
     def only(self, is_kept: Callable[[Sequence[str]], bool]) -> "_Table":
-        """A table with the rows of these combinations."""
+        """Return a table with the rows of these combinations."""
         kept = {key: row for key, row in self.rows.items() if is_kept(key)}
         new = _Table(self.bounds.tolist(), max(64, 2 * len(kept)))
         for key, row in kept.items():
@@ -140,7 +148,7 @@ class _Table:
 
 @frozen
 class Counted:
-    """The counts that one process hands to another. `errors` and `losses`: as in RequestMetrics."""
+    """The counts that one process passes to another. `errors` and `losses`: same as in RequestMetrics."""
 
     bounds: tuple[float, ...]
     table: _Table
@@ -149,9 +157,9 @@ class Counted:
 
 
 class RequestMetrics(Collector):
-    """A reader of Records, and a Collector of what it counted.
+    """A reader of Records, and a Collector of its counts.
 
-    - `models`: which models have a label value.
+    - `models`: the models with their own label value.
     - `buckets`: the upper bounds of the histograms, in seconds, ascending.
     """
 
@@ -161,7 +169,7 @@ class RequestMetrics(Collector):
         self.renew(buckets)
 
     def renew(self, buckets: Sequence[float]) -> None:
-        """Count in these buckets from now on. If they differ, all counts begin at 0 again."""
+        """Count in these buckets from now on. If they differ, all counts start again at 0."""
         bounds = tuple(buckets)
         if bounds == self._bounds:
             return
@@ -171,27 +179,27 @@ class RequestMetrics(Collector):
     def _begin(self) -> None:
         self._table = _Table(self._bounds)
         self._errors: dict[tuple[str, ...], int] = {}
-        """By LABELS and reason."""
+        """Counts by LABELS and reason."""
         self._losses: dict[tuple[str, ...], int] = {}
-        """By LABELS and kind."""
+        """Counts by LABELS and kind."""
 
     def forget(self, listeners: Collection[str], routes: Collection[str], backends: Collection[str]) -> None:
-        """Drop what was counted for listeners, routes, backends and models other than these and those of `models`, so
-        that reloads do not make the page grow."""
+        """Drop the counts of all listeners, routes, backends and models except these and the ones in `models`, so the
+        page does not grow with reloads."""
 
         def is_kept(labels: Sequence[str]) -> bool:
             listener, route, model, _, _, backend = labels[: len(LABELS)]
             is_there = listener in listeners and (not route or route in routes) and (not backend or backend in backends)
             return is_there and model in self.models
 
-        # New objects: the thread that renders the page may be reading the old ones.
+        # New objects: the thread that renders the page might be reading the old ones.
         self._table = self._table.only(is_kept)
         self._errors = {key: each for key, each in self._errors.items() if is_kept(key)}
         self._losses = {key: each for key, each in self._losses.items() if is_kept(key)}
 
     def count(self, batch: Batch) -> None:
-        """Count requests that have ended."""
-        # In the order of their ends: a model gets its label with its first answer.
+        """Count completed requests."""
+        # In the order of their ends: a model gets its label with its first successful response.
         labels = {kind: self._labels(kind) for kind in dict.fromkeys(batch.kinds)}
         row_of = {kind: self._table.row((*found, kind.status)) for kind, found in labels.items()}
         rows = list(map(row_of.__getitem__, batch.kinds))
@@ -212,13 +220,13 @@ class RequestMetrics(Collector):
         return kind.listener, kind.route, model, kind.in_protocol, kind.out_protocol, kind.backend
 
     def take(self) -> "Counted":
-        """Take the counts so far, for `add` of another process, and begin anew."""
+        """Return the counts so far, for `add` of another process, and start again at 0."""
         taken = Counted(self._bounds, self._table, self._errors, self._losses)
         self._begin()
         return taken
 
     def add(self, counted: "Counted") -> None:
-        """Add what another process has counted, unless its buckets are others (while a configuration changes)."""
+        """Add the counts of another process, unless its buckets differ (while a configuration changes)."""
         if counted.bounds != self._bounds:
             return
         for key, row in counted.table.rows.items():
@@ -231,17 +239,17 @@ class RequestMetrics(Collector):
                 _add_one(own, self._own(key), number)
 
     def _own(self, key: tuple[str, ...]) -> tuple[str, ...]:
-        """`key` of another process, with a label of the model that is among those of this one."""
+        """Return `key` of another process, with a model label of this process."""
         listener, route, model, *others = key
         return listener, route, model if model == OTHER else self.models.label(model, is_answered=True), *others
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry need not collect the metrics to learn their names."""
+        """Return nothing: the registry does not need to collect the metrics for their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics with their values now, large ones in several parts of the same name. Called from another thread
-        than the one that counts."""
+        """Yield the metrics with their current values, large ones in several parts of the same name. Called from
+        another thread than the one that counts."""
         table = self._table
         rows = list(table.rows.items())
         counts, sums = table.counts.copy(), table.sums.copy()
@@ -270,12 +278,12 @@ def _add_one(counts: dict[tuple[str, ...], int], key: tuple[str, ...], number: i
 
 
 PART = 50
-"""Label combinations in one part of a metric. Parts are small, so that the thread that renders them never keeps the
-interpreter for long: neither to join texts nor to collect garbage."""
+"""Number of label combinations in one part of a metric. Parts are small, so the thread that renders them never blocks
+the interpreter for long when it joins texts or collects garbage."""
 
 
 def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """At least one, which may be empty: a metric without values is on the page, too."""
+    """Yield at least one part, which can be empty: a metric without values is on the page as well."""
     for at in range(0, len(values) or 1, PART):
         yield values[at : at + PART]
 
@@ -296,7 +304,7 @@ def _histograms(
     sums: NDArray[np.float64],
     exemplars: Mapping[int, Exemplars],
 ) -> Iterator[Metric]:
-    """The histograms that have values: that of a stage that no request reached is left out."""
+    """Yield the histograms with values: a stage that no request reached has no histogram."""
     epoch = time() - monotonic()
     counted = [(labels, rows) for labels, rows in rows_of.items() if counts[rows].any()]
     for part in _parts(counted):

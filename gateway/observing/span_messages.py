@@ -1,8 +1,8 @@
-"""OpenTelemetry's messages of spans in protobuf (opentelemetry/proto/trace/v1/trace.proto and what that imports),
-written field by field.
+"""OpenTelemetry's messages of spans in protobuf (opentelemetry/proto/trace/v1/trace.proto and its imports), written
+field by field.
 
 With OpenTelemetry's own package, which makes an object for each attribute, a traced request takes four times as long.
-Most attributes are the same in many spans, so their bytes are kept.
+Most attributes are the same in many spans, so their bytes are cached.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,9 +19,9 @@ Value: TypeAlias = str | bool | int | float
 Attributes: TypeAlias = Mapping[str, Value]
 
 _MOST_KEPT = 1024
-"""Attributes whose bytes are kept."""
+"""Maximum number of attributes whose bytes are cached."""
 _LONGEST_KEPT = 256
-"""Characters of the longest text among them."""
+"""Maximum length of a cached text, in characters."""
 _INT64 = 2**64 - 1
 
 # Field numbers, as keys. Numbers of fixed width are of wire type 1 (I64) or 5 (I32), others 0 (VARINT) or 2 (LENGTH).
@@ -37,7 +37,7 @@ _STRING, _BOOL, _INT, _DOUBLE = key(1), varint(2 << 3), varint(3 << 3), varint(4
 _STATUS_TEXT, _STATUS_ERROR = key(2), varint(3 << 3) + varint(2)
 
 _KNOWS_WHETHER_REMOTE, _IS_REMOTE = 0x100, 0x200
-"""Of `SpanFlags`: whether the parent span is of another process."""
+"""Values of `SpanFlags`: whether the parent span is in another process."""
 
 
 def span(
@@ -53,8 +53,8 @@ def span(
     is_parent_remote: bool = False,
     error: str | None = None,
 ) -> bytes:
-    """The message `Span`. `parent`: the id of a span, 0 for none. `began`, `ended`: seconds since 1970. `error`: the
-    text of its error, None if it has none."""
+    """Return the message `Span`. `parent`: the id of a span, 0 for none. `began`, `ended`: seconds since 1970. `error`:
+    the text of its error, None for no error."""
     flags = _KNOWS_WHETHER_REMOTE | (_IS_REMOTE if is_parent_remote else 0)
     pieces = [_TRACE_ID, trace.to_bytes(16), _SPAN_ID, id.to_bytes(8)]
     if parent:
@@ -71,7 +71,7 @@ def span(
 
 
 def request(resource: Attributes, scope: str, version: str, spans: Iterable[bytes]) -> bytes:
-    """The message `ExportTraceServiceRequest`: spans of one resource, made by one instrumentation scope."""
+    """Return the message `ExportTraceServiceRequest`: spans of one resource, made by one instrumentation scope."""
     described = b"".join(_sized(_RESOURCE_ATTRIBUTES, _key_value(name, each)) for name, each in resource.items())
     named = _sized(_NAME_OF_SCOPE, _encoded(scope)) + _sized(_VERSION_OF_SCOPE, _encoded(version))
     of_scope = b"".join((_sized(_SCOPE, named), *(_sized(_SPANS, each) for each in spans)))
@@ -79,7 +79,7 @@ def request(resource: Attributes, scope: str, version: str, spans: Iterable[byte
 
 
 def attribute(name: str, value: Value) -> bytes:
-    """The field `attributes` of a span with one attribute."""
+    """Return the field `attributes` of a span with one attribute."""
     if isinstance(value, str) and len(value) > _LONGEST_KEPT:
         return _sized(_ATTRIBUTES, _key_value(name, value))
     return _kept(name, value)
@@ -107,5 +107,5 @@ def _sized(field: bytes, content: bytes) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    # half of a surrogate pair cannot be written
+    # half of a surrogate pair cannot be encoded
     return text.encode("utf-8", "replace")

@@ -12,19 +12,20 @@ StageSeconds: TypeAlias = NDArray[np.float64]
 """FP64[5, requests]: the seconds of each request in QUEUE to WRITING."""
 
 STAGES = ("queue", "server", "gateway", "reading", "writing")
-"""The names of the stages, in the order of their rows. `queue`, `server` and `gateway` make up the whole time:
+"""The names of the stages, in the order of their rows. `queue`, `server` and `gateway` add up to the complete time:
 
-- `queue`: in queues of backends.
-- `server`: calls of endpoints, all tries together, with their codecs and the network.
-- `gateway`: all other time, such as that of the client's codec, routing, policies and fitting. 0 where several calls at
-  the same time took longer together than the request.
-- `reading`, `writing`: the parts of `gateway` that the client's codec takes, known of some requests only.
+- `queue`: time in queues of backends.
+- `server`: time in calls of endpoints, all attempts together, with their codecs and the network.
+- `gateway`: all other time, such as the client's codec, routing, policies and conversion. 0 if several parallel calls
+  together took longer than the request.
+- `reading`, `writing`: the parts of `gateway` in the client's codec, measured only for some requests.
 """
 QUEUE, SERVER, GATEWAY, READING, WRITING = range(5)
 
 
 def stage_seconds(numbers: NDArray[np.float64]) -> StageSeconds:
-    """The stages of requests, by their numbers as in `Batch.numbers`. READING and WRITING are 0 where not measured."""
+    """Return the stages of requests, from their numbers in `Batch.numbers`. READING and WRITING are 0 if they were not
+    measured."""
     found = numbers[[QUEUED, UPSTREAM, SECONDS, DECODE, ENCODE]]
     found[GATEWAY] -= found[QUEUE] + found[SERVER]
     np.maximum(found[GATEWAY], 0, out=found[GATEWAY])
@@ -32,7 +33,7 @@ def stage_seconds(numbers: NDArray[np.float64]) -> StageSeconds:
 
 
 class StageSums(NamedTuple):
-    """The seconds that some requests spent in each stage together, and how many of them had `reading` and `writing`
+    """The total seconds that some requests spent in each stage, and how many of them had `reading` and `writing`
     measured."""
 
     queue: float = 0.0
@@ -50,13 +51,14 @@ class StageSums(NamedTuple):
         return type(self)(*map(sub, self, other))
 
     def means(self, requests: int) -> tuple[float, ...]:
-        """The mean seconds of each of STAGES, of so many requests; NaN where there are none."""
+        """Return the mean seconds of each of STAGES, for `requests` requests; NaN without requests."""
         numbers = (requests, requests, requests, self.read, self.written)
         return tuple(total / number if number else float("nan") for total, number in zip(self, numbers, strict=False))
 
 
 def stage_sums(batch: Batch, groups: NDArray[np.int64], number: int) -> list[StageSums]:
-    """The sums of the requests of each group. `groups`: INT64[requests], that of each in `batch`, of `number`."""
+    """Return the sums of the requests of each group. `groups`: INT64[requests], the group of each request in `batch`;
+    `number`: the number of groups."""
     seconds = stage_seconds(batch.numbers)
     measured = np.concatenate((seconds, seconds[READING:] > 0))
     if number == 1:

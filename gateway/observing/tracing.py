@@ -1,8 +1,8 @@
-"""Tracing: which requests are sampled, and the finished ones on their way to the collector.
+"""Tracing: the selection of sampled requests, and the completed ones on their way to the collector.
 
-Each request gets a TraceContext. Only a sampled one notes spans. When it has ended, its Record is put into a queue of
-bounded length, which a background task empties every few seconds: spans are made of the Records and sent in a thread
-(`otlp`). Nothing waits for the collector; what the queue has no room for is dropped and counted.
+Each request gets a TraceContext. Only a sampled request records spans. When it has ended, its Record is put into a
+queue of bounded length, which a background task empties every few seconds: spans are made from the Records and sent in
+a thread (`otlp`). Nothing waits for the collector; if the queue is full, the Record is dropped and counted.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log, lines=1)
 
 MOST_WAITING = 2048
-"""Records that may wait to be sent, and that are sent at once."""
+"""Maximum number of Records that wait to be sent, and of Records in a batch."""
 MOST_SPANS_WAITING = 32_768
-"""Spans that they may have together. Some requests have hundreds."""
+"""Maximum number of spans of waiting Records. Some requests have hundreds."""
 
 _LONGEST_PATH = 1024
-"""Characters of a path that are kept and sent."""
+"""Maximum number of characters to store and send of a path."""
 
 Export: TypeAlias = Callable[[Sequence[Record]], str]
-"""Sends the spans of finished Records, which takes long. Returns why it failed; empty if it did not."""
+"""Sends the spans of completed Records, which takes long. Returns why it failed, or an empty text."""
 
 
 class TraceCounts:
-    """How many sampled requests had their spans `sent`, so that the collector took them, and `dropped`: too many
-    waited, or the collector did not take them. Mirrored calls are counted beside the requests of clients."""
+    """The number of sampled requests whose spans were `sent`, so the collector accepted them, and `dropped`: too many
+    were waiting, or the collector did not accept them. Mirrored calls count in addition to client requests."""
 
     def __init__(self) -> None:
         self.sent = self.dropped = 0
@@ -47,10 +47,10 @@ class TraceCounts:
 class Tracing:
     """The tracing of one gateway.
 
-    - `sample`: the share of the traces that begin here which are sampled. Requests with a valid `traceparent` are
-      sampled as it says.
+    - `sample`: the share of the traces starting here that are sampled. Requests with a valid `traceparent` are sampled
+      by its flag.
     - `interval`: seconds between two batches.
-    - `counts`: where it is counted what becomes of requests.
+    - `counts`: the counts of sent and dropped requests.
     """
 
     def __init__(self, export: Export, sample: float, interval: float, counts: TraceCounts | None = None) -> None:
@@ -60,9 +60,9 @@ class Tracing:
         self.counts = counts or TraceCounts()
         self._waiting: list[Record] = []
         self._spans = 0
-        """How many spans wait."""
+        """The number of waiting spans."""
         self._without_room = 0
-        """Requests that found no room since the last line of the log."""
+        """Requests that were dropped because the queue was full, since the last line of the log."""
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -71,7 +71,7 @@ class Tracing:
         return Traces(self._sample, partial(self._begin, has_tls))
 
     def _begin(self, has_tls: bool, record: Record, message: Message, protocol: Protocol) -> None:
-        """Find the request's place in its trace. If it is sampled, spans are noted from now on."""
+        """Find the request's place in its trace. If it is sampled, record spans from now on."""
         context = record.context = read_context(record.traceparent, message.headers.raw, 1)
         if isinstance(context, TraceContext) and context.is_sampled:
             record.context = replace(context, observe=self.observe)
@@ -88,7 +88,7 @@ class Tracing:
             record.events, record.is_timed = [root], True
 
     def observe(self, record: Record) -> None:
-        """Queue the Record of a sampled request that has ended."""
+        """Queue the Record of a completed sampled request."""
         spans = len(record.events or ())
         if len(self._waiting) < MOST_WAITING and self._spans + spans <= MOST_SPANS_WAITING:
             self._waiting.append(record)
@@ -98,11 +98,11 @@ class Tracing:
             self._without_room += 1
 
     def start(self) -> None:
-        """Send what is queued every `interval` seconds, in a task of its own."""
+        """Send the queued Records every `interval` seconds, in a separate task."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self, seconds: float) -> None:
-        """Send what is queued once more, for at most `seconds`."""
+        """Send the queued Records once more, for at most `seconds`."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -119,7 +119,7 @@ class Tracing:
                 await self.flush()
 
     async def flush(self) -> None:
-        """Send what is queued now, and return when the collector has answered."""
+        """Send the queued Records now, and return when the collector has responded."""
         async with self._sending:
             batch, self._waiting, self._spans = self._waiting, [], 0
             if not batch:
@@ -146,7 +146,7 @@ class Tracing:
 
 
 async def _exported(export: Export, batch: Sequence[Record]) -> str:
-    """As `export`, in a thread that the process does not wait for at its end: a collector may never answer."""
+    """Like `export`, in a thread that the process does not wait for at its end: a collector might never respond."""
     try:
         return await in_own_thread("tracing", partial(export, batch))
     except Exception as error:

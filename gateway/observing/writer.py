@@ -1,4 +1,4 @@
-"""Writes lines to a file or a standard stream in a thread, so that a full pipe or a slow disk never stops the event
+"""Writes lines to a file or a standard stream in a thread, so a full pipe or a slow disk never blocks the event
 loop."""
 
 import logging
@@ -11,11 +11,11 @@ from gateway.observing.line_file import LineFile
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 20_000
-"""Lines that wait to be written. Further ones are dropped and counted."""
+"""Maximum number of waiting lines. Additional lines are dropped and counted."""
 
 
 class LineWriter:
-    """Writes to `path`: `stdout`, `stderr`, or a file that is appended to.
+    """Writes to `path`: `stdout`, `stderr`, or a file in append mode.
 
     Raises:
         OSError: the file cannot be opened.
@@ -23,25 +23,25 @@ class LineWriter:
 
     def __init__(self, path: str) -> None:
         self.dropped = 0
-        """Lines that were not written because too many waited, or because writing failed."""
+        """Lines that were not written because too many were waiting, or because writing failed."""
         self._file = LineFile(path)
         self._waiting = 0
         self._batches: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
         self._is_closed = False
         self._too_many = 0
-        """Lines dropped because too many waited, which the log does not tell of yet."""
+        """Lines dropped because too many were waiting, and not yet reported in the log."""
         self._lines = LogLimit(log)
         self._thread: threading.Thread | None = None
 
     @property
     def has_colours(self) -> bool:
-        """Whether it is a terminal, and nobody asked for no colours."""
+        """True if it is a terminal, and colors are not disabled."""
         return self._file.has_colours
 
     def write(self, text: bytes, lines: int) -> None:
-        """Write `text`, which has so many lines, soon. Does not block."""
+        """Write `text`, which has `lines` lines, soon. Does not block."""
         if self._is_closed or self._waiting + lines > MOST_WAITING:
-            # The thread logs it: standard error may be what stands still.
+            # The thread logs it, because standard error could be the blocked stream.
             self.dropped += lines
             self._too_many += lines
             return
@@ -52,11 +52,11 @@ class LineWriter:
         self._batches.put((text, lines))
 
     def reopen(self) -> None:
-        """Open the file again before the next lines: it may have been renamed by a program that rotates logs."""
+        """Open the file again before the next lines: a program that rotates logs might have renamed it."""
         self._file.reopen()
 
     def close(self, seconds: float = 1.0) -> None:
-        """Write what waits, for at most so many seconds, and nothing more after that."""
+        """Write the waiting lines, for at most `seconds`, and nothing more after that."""
         self._is_closed = True
         if self._thread is not None:
             self._batches.put(None)

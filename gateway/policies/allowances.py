@@ -1,15 +1,15 @@
-"""How many requests each client may still send: token buckets, of which one number is kept for each client.
+"""Token buckets that limit the requests of each client. A bucket needs one number of memory.
 
-A bucket holds `burst` tokens, a request takes one, and one comes back every `interval` seconds. In place of the tokens
-the time is kept at which the bucket will be full again (the generic cell rate algorithm of ATM Forum's UNI 3.1,
-section 3.6.2.4), so that a bucket that is full needs no memory.
+A bucket holds `burst` tokens. A request takes one token, and the bucket gains one every `interval` seconds. Instead of
+the tokens, the class stores the time at which the bucket is full again (the generic cell rate algorithm of ATM Forum's
+UNI 3.1, section 3.6.2.4). A full bucket therefore needs no memory.
 """
 
 from collections import OrderedDict
 
 MOST_CLIENTS = 65_536
-"""The most clients that are remembered; beyond it those that came least recently are forgotten, and start anew with a
-full bucket."""
+"""Maximum number of clients to remember. Above it, the clients with the oldest last request are forgotten, and start
+again with a full bucket."""
 
 
 class Allowances:
@@ -18,25 +18,26 @@ class Allowances:
     def __init__(self, interval: float, burst: int, most: int = MOST_CLIENTS) -> None:
         self._interval = interval
         self._spread = interval * burst
-        """The seconds in which an empty bucket becomes full."""
+        """Seconds until an empty bucket is full."""
         self._most = most
         self._full_at: OrderedDict[str, float] = OrderedDict()
-        """When the bucket of each client will be full; the client that came least recently is first."""
+        """Time at which the bucket of each client is full; the client with the oldest last request is first."""
 
     def __len__(self) -> int:
         return len(self._full_at)
 
     def left(self, client: str, now: float) -> tuple[int, float]:
-        """The tokens in the bucket of `client`, and the seconds until it is full."""
+        """Return the tokens in the bucket of `client`, and the seconds until it is full."""
         missing = max(self._full_at.get(client, now) - now, 0.0)
         # Whole tokens, with the rounding error of `take`.
         return int((self._spread - missing) / self._interval + 1e-6), missing
 
     def take(self, client: str, now: float) -> float:
-        """Take a token of `client`. Returns 0.0; or, without taking anything, the seconds until there is one."""
+        """Take a token of `client`. Return 0.0, or, if the bucket is empty, the seconds until it has a token (nothing
+        is taken then)."""
         known = self._full_at
         full_at = max(known.get(client, now), now) + self._interval
-        # A burst needs whole tokens: the sum of many intervals may be off by a rounding error.
+        # A burst needs whole tokens: the sum of many intervals can have a rounding error.
         wait = full_at - now - self._spread
         if wait > self._interval * 1e-6:
             if client in known:

@@ -1,19 +1,20 @@
-"""A budget: how many further calls a policy may add to the calls of clients."""
+"""A budget: the number of additional calls that a policy can add to the calls of clients."""
 
 from collections.abc import Callable
 
 SECONDS = 10.0
-"""The length of one interval. The calls of the current one and of the one before it count."""
+"""The length of one interval. The calls of the current and the previous interval count."""
 
 _LOOK = 8
-"""Calls after which the clock is looked at. It is also looked at before a further call is allowed."""
+"""Number of calls after which the budget reads the clock. It also reads the clock before it allows an additional
+call."""
 
 
 class Budget:
     """The number of additional calls that a policy can make: at most `share` for each client call of the last 10 to 20
     s, plus `least`.
 
-    Without it, a server that fails because it is overloaded would get several times as many calls.
+    Without a budget, a server that fails because it is overloaded would get several times as many calls.
     """
 
     __slots__ = ("_begin", "_calls", "_clock", "_earlier", "_share", "_spent", "least")
@@ -25,16 +26,16 @@ class Budget:
         self._begin = clock()
         self._calls = self._spent = 0
         self._earlier = 0.0
-        """What was left of the earlier interval's share; negative if more was spent."""
+        """The rest of the previous interval's share; negative if it was overspent."""
 
     def add_call(self) -> None:
-        """Count one call of a client."""
+        """Count one client call."""
         self._calls += 1
         if not self._calls % _LOOK:
             self._advance()
 
     def spend(self) -> bool:
-        """Count one further call, if the budget allows it. Returns whether it does."""
+        """Count one additional call and return True if the budget allows it; otherwise return False."""
         self._advance()
         if self.least + self._earlier + self._share * self._calls - self._spent < 1:
             return False

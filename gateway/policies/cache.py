@@ -1,15 +1,16 @@
-"""The policy `cache: {bytes: 1073741824, seconds: 3600}`: equal calls get one answer, and while they are in flight they
-are one call.
+"""The policy `cache: {bytes: 1073741824, seconds: 3600}`: equal calls get one response, and while they are in flight
+they are one call.
 
-Two calls are equal if no server could tell them apart (`cached_answers.request_key`). On a backend requests have the
-names, datatypes and shapes of the model, so it does not matter which protocol they came in.
+Two calls are equal if no server could distinguish them (`cached_answers.request_key`). On a backend, requests have the
+names, datatypes and shapes of the model, so calls from different client protocols can be equal.
 
-It needs `safe: true` on the backend. Calls of sequences are passed on, and so are streams, and questions such as for
-metadata. Errors are not kept.
+The policy needs `safe: true` on the backend. Calls of sequences, streams, and metadata queries pass through. Errors are
+not stored.
 
-A call that is not known is made in a task of its own, a SharedCall. It goes on while somebody waits for its answer,
-whoever came first. What came first has set its deadline, which a server may be told: if that ends the call, the next
-one who waits makes it anew. So does another client if the call was refused to the one who came first.
+A call without a stored response runs in its own task, a SharedCall. It continues while at least one call waits for its
+response, even if the first one has left. The first call sets the deadline, which a server can receive. If that deadline
+ends the call, the next waiting call starts it again. The same happens if the first caller was refused, and another
+client waits.
 """
 
 import asyncio
@@ -40,16 +41,16 @@ from gateway.policies.shared_server import SharedServer
 METRICS = (
     StateMetric(
         "gateway_cache_calls_total", "counter", ("owner", "outcome"),
-        "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
+        "Calls of a policy `cache`, by outcome: hit (stored response), shared (with an equal call in flight) or miss.",
         {"hit": "hits", "shared": "shared", "miss": "misses"},
     ),
     StateMetric(
-        "gateway_cache_evictions_total", "counter", ("owner",), "Answers that a cache dropped to make room for others.",
+        "gateway_cache_evictions_total", "counter", ("owner",), "Responses that a cache evicted.",
         {"": "evicted"},
     ),
-    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Answers that a cache keeps.", {"": "answers"}),
+    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Responses stored in a cache.", {"": "answers"}),
     StateMetric(
-        "gateway_cache_bytes", "gauge", ("owner",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
+        "gateway_cache_bytes", "gauge", ("owner",), "Memory of stored responses, in bytes.", {"": "bytes"}
     ),
 )  # fmt: skip
 
@@ -57,17 +58,17 @@ LARGE = 2**20
 """Bytes of tensors above which a thread hashes or copies them: this takes 0.6 ms, and 3 ms on a processor without
 instructions for SHA-256."""
 SLACK = 0.1
-"""Seconds by which a server that was told a deadline may end the call before it."""
+"""Seconds by which a server that received a deadline can end the call early."""
 
 _OF_CLIENT = frozenset({Reason.RATE_LIMITED, Reason.PERMISSION_DENIED, Reason.UNAUTHENTICATED})
-"""What is refused to one client and not to others."""
+"""Reasons for which a server refuses one client and not another."""
 
 _CACHED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 _CACHE_CONTROL = b"cache-control"
 
 
 class RedisSettings(Documented):
-    """The second tier: answers that several gateways share."""
+    """The second tier: responses that several gateways share."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -82,8 +83,8 @@ class RedisSettings(Documented):
 
 
 class Settings(Documented):
-    """Keeps answers of calls that run a model, and gives them to equal calls. Equal calls in flight are one call. Needs
-    `safe: true` on the backend."""
+    """Stores the responses of calls that run a model, and returns them for equal calls. Equal calls in flight become
+    one call. Needs `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -99,9 +100,9 @@ class Settings(Documented):
 
 
 class SharedCall:
-    """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that is sent.
-    `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
-    arrival. Each call has its own future, which costs less than `asyncio.shield`."""
+    """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that the
+    cache sends. `waiting`: the futures of the calls that wait for the response, or for the error as a value, in their
+    order of arrival. Each call has its own future, which costs less than `asyncio.shield`."""
 
     __slots__ = ("leader", "task", "waiting")
 
@@ -112,26 +113,27 @@ class SharedCall:
         self.waiting: dict[asyncio.Future[Answer | Exception], None] = {}
 
     def tell(self, found: Answer | Exception) -> None:
-        """Give all who wait what was found."""
+        """Give all waiting calls the response or the error."""
         for each in self.waiting:
             if not each.done():
                 each.set_result(found)
 
     def ended(self, task: "asyncio.Task[None]") -> None:
-        """The task is done. If it was cancelled from outside, as when the gateway ends, so are all who wait."""
+        """The task is done. If it was cancelled from outside, for example because the gateway stops, cancel all waiting
+        calls."""
         if task.cancelled():
             for each in self.waiting:
                 each.cancel()
 
     def is_ended_by_leader(self, error: Exception) -> bool:
-        """Whether the call failed only because the deadline of its first request was over."""
+        """Return True if the call failed only because the deadline of its first request passed."""
         if not isinstance(error, GatewayError) or error.status is not Status.DEADLINE_EXCEEDED:
             return False
         deadline = self.leader.deadline
         return deadline is not None and asyncio.get_running_loop().time() >= deadline - SLACK
 
     def is_refused_to_leader(self, error: Exception, request: Request) -> bool:
-        """Whether the call failed because of who made it, and `request` is of somebody else."""
+        """Return True if the call failed because of its caller, and `request` has another caller."""
         is_of_client = isinstance(error, GatewayError) and error.reason in _OF_CLIENT
         return is_of_client and request.client != self.leader.client
 
@@ -155,20 +157,20 @@ class Cache(PolicyState):
             )
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """As in PolicyState: answers and counts go on, unless answers may be others now."""
+        """Keep responses and counts, like PolicyState, unless the responses could differ now."""
         if is_unchanged:
             self.store, self.outcomes = before.store, before.outcomes
 
     def clear(self) -> None:
-        """Forget all answers, because the servers may have other models now. Calls in flight go on for those who wait
-        for them, and are not kept."""
+        """Remove all responses, because the servers might have different models now. Calls in flight continue for their
+        waiting callers, and their responses are not stored."""
         self.store.clear()
         self._flights.clear()
         if self._redis:
             self._redis.forget()
 
     async def call(self, handler: Handler, request: Request, reach: MessageReach) -> Answer:
-        """The answer of `handler`, kept or shared."""
+        """Return the response of `handler`, stored or shared."""
         control = request.headers.first.get(_CACHE_CONTROL)
         if control is not None and b"no-store" in control.lower():
             return await handler(request)
@@ -204,7 +206,7 @@ class Cache(PolicyState):
     async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
         flight = self._flights[key] = SharedCall(request)
         context = copy_context()
-        # In a context that is known, because the backend notes there how long the call waited in a queue.
+        # Run the task in this context: the backend notes in it how long the call waited in a queue.
         fly = self._fly(key, flight, handler, request)
         flight.task = asyncio.get_running_loop().create_task(fly, context=context)
         keep(flight.task)
@@ -225,11 +227,11 @@ class Cache(PolicyState):
         finally:
             del flight.waiting[future]
             if not flight.waiting and not flight.task.done():
-                self._land(key, flight)  # who comes now begins another call
+                self._land(key, flight)  # a call that arrives now starts another flight
                 flight.task.cancel()
 
     async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
-        """Make the call, and tell those who wait."""
+        """Make the call, and give the result to the waiting calls."""
         try:
             found = await self._asked(key, handler, request)
         finally:
@@ -237,7 +239,7 @@ class Cache(PolicyState):
         flight.tell(found)
 
     async def _asked(self, key: bytes, handler: Handler, request: Request) -> Answer | Exception:
-        """The answer, or the error as a value: nobody may be left to look at it."""
+        """Return the response, or the error as a value: possibly no caller is left to retrieve an exception."""
         generation, epoch = self.store.generation, None
         try:
             if self._redis is not None:
@@ -274,7 +276,8 @@ class Cache(PolicyState):
         record.cached(outcome, age)
 
     def status(self) -> Mapping[str, object]:
-        """The cache's content, what was done for calls, and why answers are gone; with Redis, whether it answers."""
+        """Return the cache's content, the outcomes of calls, and the reasons for removed responses; with Redis, whether
+        it responds."""
         store = self.store
         shown: dict[str, object] = {
             "answers": len(store),
@@ -298,7 +301,7 @@ class Cache(PolicyState):
 
 
 def _key(request: Request, reach: MessageReach) -> bytes:
-    """The key of a request, with what of the client's message gets to the servers."""
+    """Return the key of a request, including the parts of the client's message that reach the servers."""
     more: tuple[object, ...] = ()
     if reach.is_unfitted:
         more = (request.protocol,)
@@ -310,7 +313,8 @@ def _key(request: Request, reach: MessageReach) -> bytes:
 
 
 def _copy(error: Exception) -> Exception:
-    """The error of a call for one more who waited: what is raised several times at once has one traceback."""
+    """Return a copy of a call's error for another waiting call: an exception that is raised several times in parallel
+    would share one traceback."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)
     copy.args = error.args
@@ -321,15 +325,15 @@ state = ShownStates(Cache)
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """`handler`: streams are passed on."""
+    """Return `handler`: streams pass through."""
     return handler
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """`handler`, asked once for equal calls.
+    """Return a Handler that calls `handler` once for equal calls.
 
     The Handler raises:
-        GatewayError: that of `handler`.
+        GatewayError: the error of `handler`.
     """
     cache = state(settings)
     # Once for all Handlers of the entry.

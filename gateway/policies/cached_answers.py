@@ -1,4 +1,4 @@
-"""The answers that a `cache` keeps: what identifies a request, and a store with a bound in bytes and one in time."""
+"""The responses that a `cache` stores: the key of a request, and a store with limits in bytes and in seconds."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -10,27 +10,27 @@ from gateway.core.frozen import field_names, frozen, replace
 from gateway.core.types import NO_HEADERS, Buffer, Message, Parameters, Request, Response, Tensor
 
 LARGEST_SHARE = 8
-"""One answer may take this part of the whole store: 1/8."""
+"""Maximum share of the store for one response: 1/8."""
 
 ENTRY_BYTES = 1200
-"""Bytes that an entry takes beside its tensors and texts (measured: tests/policies/test_cached_answers.py)."""
+"""Bytes that an entry takes in addition to its tensors and texts (measured: tests/policies/test_cached_answers.py)."""
 TENSOR_BYTES = 500
-"""Bytes that a tensor of an entry takes beside its data and texts."""
+"""Bytes that a tensor of an entry takes in addition to its data and texts."""
 
 _OF_MESSAGE = frozenset(field_names(Message))
 
 
 def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
-    """The digest (SHA-256) of everything in `request` that a server gets, and of `more`: two requests have the same key
-    only if a server could not tell them apart.
+    """Return the digest (SHA-256) of everything in `request` that a server gets, and of `more`. Two requests have the
+    same key only if a server could not distinguish them.
 
-    Tensors count by their bytes: 0.0 and -0.0 differ, and so do two NaNs with different payloads. Who asked, when,
-    under which id and with which deadline is left out. SHA-256, because where the processor has instructions for it, as
-    most have, it is the fastest of the strong hashes: 1.9 GB/s, BLAKE2b 1.3 GB/s.
+    Tensors are compared as bytes: 0.0 and -0.0 differ, as do two NaNs with different payloads. The key excludes the
+    caller, the time, the id and the deadline. SHA-256 is the fastest of the strong hashes on processors with
+    instructions for it, which most have: 1.9 GB/s, BLAKE2b 1.3 GB/s.
     """
     inputs, translate = request.inputs, request.translate
-    # `repr` of texts and numbers in tuples is unambiguous, and quick. It has the size of each tensor, so that the bytes
-    # of one cannot be taken for those of the next.
+    # `repr` of texts and numbers in tuples is unambiguous and fast. It includes the size of each tensor, so bytes of
+    # one tensor cannot pass for bytes of the next.
     head = repr(
         (
             request.operation.value,
@@ -63,8 +63,8 @@ def request_key(request: Request, more: tuple[object, ...] = ()) -> bytes:
 
 
 def form_of_message(origin: Message | None) -> tuple[object, ...]:
-    """The notes of the client's codec on a message, beyond the message itself: such as the payload of
-    grps, in which a grps server gets the request too."""
+    """Return the notes of the client's codec on a message that are not in the message itself, such as the payload of
+    grps, which a grps server gets as well."""
     if origin is None or type(origin) is Message:
         return ()
     noted = [name for name in field_names(type(origin)) if name not in _OF_MESSAGE]
@@ -76,22 +76,22 @@ def _sorted(parameters: Parameters) -> list[tuple[str, object]]:
 
 
 def own_copy(response: Response) -> Response:
-    """`response` with data of its own. Where tensors are views of a received body, keeping them would keep all of it,
-    and the memory budget of bodies would count it as in flight."""
+    """Return `response` with its own copy of the data. Views of a received body would keep the whole body in memory,
+    and the memory budget would count it as in flight."""
     origin = response.origin
     if origin is not None and origin.parts:
-        origin = replace(origin, parts=(), headers=NO_HEADERS)  # what a codec noted of the message, without the message
+        origin = replace(origin, parts=(), headers=NO_HEADERS)  # a codec's notes, without the message
     outputs = tuple([replace(each, data=_copied(each.data)) for each in response.outputs])
     return replace(response, outputs=outputs, origin=origin, id=None)
 
 
 def _copied(data: Buffer) -> Buffer:
-    # Unlike bytes(), numpy lets other threads run while it copies much.
+    # numpy, and not bytes(), which blocks other threads while it copies much data.
     return data if type(data) is bytes else np.frombuffer(data, np.uint8).copy().data
 
 
 def size_of(response: Response) -> int:
-    """The bytes that `response`, an `own_copy`, takes in a store."""
+    """Return the bytes that `response`, an `own_copy`, takes in a store."""
     size = ENTRY_BYTES + _text_sizes((response.model, response.version)) + _size_of_parameters(response.parameters)
     if response.origin is not None:
         size += sum(len(each) for each in map(repr, form_of_message(response.origin))) + TENSOR_BYTES
@@ -109,13 +109,13 @@ def _text_sizes(texts: Iterable[str]) -> int:
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
-    """The bytes of their data."""
+    """Return the bytes of the tensors' data."""
     return sum([len(each.data) for each in tensors])
 
 
 @frozen
 class CachedAnswer:
-    """An answer, the `size` that it takes, and when it was `made`, in seconds on the clock of its store."""
+    """A response, the `size` that it takes, and the time when it was `made`, in seconds on the clock of its store."""
 
     response: Response
     size: int
@@ -123,8 +123,8 @@ class CachedAnswer:
 
 
 class AnswerStore:
-    """Answers by the keys of their requests. When they would take more than `capacity` bytes, the least recently
-    used ones are evicted (LRU). Answers older than `seconds` are not returned."""
+    """Responses by the keys of their requests. When they would take more than `capacity` bytes, the least recently used
+    responses are evicted (LRU). Responses older than `seconds` are not returned."""
 
     def __init__(self, capacity: int, seconds: float, clock: Callable[[], float]) -> None:
         self.capacity = capacity
@@ -132,18 +132,19 @@ class AnswerStore:
         self.bytes = 0
         self.evicted = self.expired = self.too_large = self.cleared = 0
         self.generation = 0
-        """How often it was emptied: an answer is not stored if it was asked for in an earlier generation."""
+        """Number of times that the store was cleared: a response whose request started in an earlier generation is not
+        stored."""
         self._clock = clock
         self._answers: OrderedDict[bytes, CachedAnswer] = OrderedDict()
-        """The one that was asked for last comes last."""
+        """The most recently used response is last."""
         self._by_age: OrderedDict[bytes, None] = OrderedDict()
-        """The keys in the order in which the answers came, so that the oldest are at the beginning."""
+        """The keys in order of insertion; the oldest is first."""
 
     def __len__(self) -> int:
         return len(self._answers)
 
     def get(self, key: bytes) -> tuple[Response, float] | None:
-        """The answer with its age in seconds; None if there is none."""
+        """Return the response and its age in seconds, or None if the store has no response."""
         found = self._answers.get(key)
         if found is None:
             return None
@@ -156,8 +157,8 @@ class AnswerStore:
         return found.response, age
 
     def put(self, key: bytes, response: Response, generation: int, age: float = 0.0) -> None:
-        """Keep `response`, an `own_copy` that is `age` seconds old, if it is not too large and nothing has emptied the
-        store since `generation`."""
+        """Store `response`, an `own_copy` that is `age` seconds old, if it is not too large and the store was not
+        cleared since `generation`."""
         if generation != self.generation:
             return
         self._expire()
@@ -174,7 +175,7 @@ class AnswerStore:
         self.bytes += size
 
     def clear(self) -> None:
-        """Forget all answers, also those that are still being made."""
+        """Remove all responses, and do not store responses of calls that are in flight now."""
         self.generation += 1
         self.cleared += 1
         self._answers.clear()

@@ -1,4 +1,5 @@
-"""The policy `circuit_breaker: {failures: 20, seconds: 10}`: a model that keeps failing gets no calls for a while."""
+"""The policy `circuit_breaker: {failures: 20, seconds: 10}`: a model that keeps failing gets no calls for some
+seconds."""
 
 import asyncio
 import logging
@@ -21,8 +22,8 @@ from gateway.policies.places import PolicyState, ShownStates
 log = logging.getLogger(__name__)
 
 FAIR_SECONDS = 1.0
-"""A call that a client's own deadline ended counts as failed only if it had this time: otherwise clients with short
-deadlines could take a model from all others."""
+"""A call that a client's own deadline ended counts as failed only if it had at least this time: otherwise clients with
+short deadlines could make a model unavailable for all others."""
 _SLACK = 0.005
 _LONGEST_NAME = 100
 
@@ -31,8 +32,8 @@ FAULTS: tuple[FaultStatus, ...] = ("UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED
 
 
 class Settings(Documented):
-    """Refuses calls to a model that keeps failing, and tries it with one call from time to time. Each model and version
-    is judged by itself."""
+    """Refuses calls to a model that keeps failing, and sends it a trial call from time to time. Each model and version
+    has its own state."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -48,7 +49,7 @@ class Settings(Documented):
     calls: Annotated[int, Field(ge=1, le=10_000)] = 20
     """Number of calls that `share` refers to."""
     statuses: Annotated[tuple[FaultStatus, ...], Field(min_length=1, strict=False)] = FAULTS
-    """Error statuses that count as failures. Errors with other statuses are not counted."""
+    """Error statuses that count as failures. Errors with other statuses do not count."""
 
 
 class CircuitBreaker(PolicyState):
@@ -64,7 +65,7 @@ class CircuitBreaker(PolicyState):
         self._circuits = Circuits(rules, clock, self._log)
 
     async def call(self, handler: Handler, request: Request) -> Answer:
-        """The answer of `handler`, unless the circuit of the request's model is open."""
+        """Return the response of `handler`, unless the circuit of the request's model is open."""
         model = request.model, request.version
         epoch, began = self._admit(model), self._clock()
         try:
@@ -76,8 +77,8 @@ class CircuitBreaker(PolicyState):
         return answer
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
-        """The responses of `handler`, unless the circuit is open. A trial has succeeded with its first response,
-        another stream when it has ended."""
+        """Yield the responses of `handler`, unless the circuit is open. A trial succeeds with its first response, any
+        other stream when it ends."""
         model = request.model, request.version
         epoch, began = self._admit(model), self._clock()
         is_first = True
@@ -88,7 +89,7 @@ class CircuitBreaker(PolicyState):
                         epoch, is_first = self._circuits.responded(model, epoch), False
                     yield response
                     began = self._clock()
-        except GeneratorExit:  # the client wants no more
+        except GeneratorExit:  # the client has left
             self._circuits.succeeded(model, epoch)
             raise
         except BaseException as error:
@@ -104,7 +105,7 @@ class CircuitBreaker(PolicyState):
         return epoch
 
     def _note(self, model: tuple[str, str], epoch: int, request: Request, began: float, error: BaseException) -> None:
-        """Note the outcome of a call that ended with `error`."""
+        """Note the result of a call that ended with `error`."""
         if self._is_fault(request, began, error):
             self._circuits.failed(model, epoch)
         else:
@@ -115,22 +116,23 @@ class CircuitBreaker(PolicyState):
             if error.status is Status.DEADLINE_EXCEEDED and self._is_deadline_of_client(request):
                 return error.status in self._faults and self._had_fair_time(request, began)
             return error.status in self._faults
-        if isinstance(error, asyncio.CancelledError):  # by a policy around this one, or because the client left
+        if isinstance(error, asyncio.CancelledError):  # by an outer policy, or because the client left
             is_over = self._is_deadline_of_client(request) and self._had_fair_time(request, began)
             return is_over and Status.DEADLINE_EXCEEDED in self._faults
         return False
 
     def _is_deadline_of_client(self, request: Request) -> bool:
-        """Whether the deadline that the call came with has passed."""
+        """Return True if the deadline that came with the call has passed."""
         return request.deadline is not None and self._clock() >= request.deadline - _SLACK
 
     def _had_fair_time(self, request: Request, began: float) -> bool:
-        """Whether the call ran for half of the policy `timeout` around this one; without one, for FAIR_SECONDS."""
+        """Return True if the call ran for half of the limit of the outer policy `timeout`, or, without that policy, for
+        FAIR_SECONDS."""
         limit = request.time_limit
         return self._clock() - began >= (FAIR_SECONDS if limit is None else limit / 2)
 
     def status(self) -> Mapping[str, object]:
-        """The models that have failed lately."""
+        """Return the models that have failed recently."""
         now = self._clock()
         return {
             "models": [
@@ -156,7 +158,7 @@ class CircuitBreaker(PolicyState):
 
 
 def _shown(model: object) -> str:
-    """A model and its version, as texts show it."""
+    """Return a model and its version in the form for texts."""
     assert isinstance(model, tuple)
     name, version = model
     text = repr(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}...")
@@ -167,7 +169,7 @@ state = ShownStates(CircuitBreaker)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """`handler`, without the calls to models that keep failing.
+    """Return `handler` without the calls to models that keep failing.
 
     The Handler raises:
         GatewayError: UNAVAILABLE (circuit-open).
@@ -181,7 +183,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
-    """As `wrap`, for streams."""
+    """Like `wrap`, for streams."""
     breaker = state(settings)
 
     def with_breaker(request: Request) -> AsyncGenerator[Response, None]:

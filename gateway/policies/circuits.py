@@ -1,4 +1,4 @@
-"""Circuits: which models of a place failed so often that they get no calls for a while."""
+"""Circuits: the models of an owner that get no calls for some seconds because they failed too often."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
@@ -7,29 +7,29 @@ from enum import Enum
 from gateway.core.frozen import frozen
 
 MOST_CIRCUITS = 1000
-"""The most models whose failures are remembered; beyond it those that failed least recently are forgotten. Clients
-choose the names of models."""
+"""Maximum number of models whose failures are remembered. Above it, the models with the oldest last failure are
+forgotten. (Clients choose the names of models.)"""
 LONGEST = 8
 """A circuit is open for at most this many times its `seconds`."""
 TRIAL_SECONDS = 1.0
-"""While a trial runs, other calls are told to come back after this time."""
+"""While a trial runs, other calls are refused with this time as the delay before another attempt, in seconds."""
 
 
 class CircuitState(Enum):
-    """Whether a model gets calls."""
+    """The state that decides whether a model gets calls."""
 
     CLOSED = "closed"
-    """It gets all calls."""
+    """The model gets all calls."""
     OPEN = "open"
-    """It gets none."""
+    """The model gets no calls."""
     HALF_OPEN = "half-open"
-    """It gets one call, the trial, which decides what comes next."""
+    """The model gets one call, the trial, which decides the next state."""
 
 
 @frozen
 class CircuitRules:
-    """When a circuit opens, and for how long: `failures` in a row, or more than `share` of the last `calls` failed.
-    `seconds` is the first time; each trial that fails doubles it."""
+    """The rules for opening a circuit, and for how long: `failures` in a row, or more than `share` of the last `calls`
+    failed. `seconds` is the first duration; each failed trial doubles it."""
 
     failures: int
     seconds: float
@@ -41,7 +41,7 @@ class Circuit:
     """The state of one model under `circuit_breaker`: it gets all calls (closed), no calls (open), or one trial call
     (half-open).
 
-    `epoch` counts the changes of state. A call that began before the last change says nothing about the time since.
+    `epoch` counts the changes of state. The result of a call that began before the last change is ignored.
     """
 
     __slots__ = ("_openings", "_recent", "_row", "_rules", "epoch", "state", "until")
@@ -54,22 +54,22 @@ class Circuit:
         self._row = 0
         self._openings = 0
         self._recent: deque[bool] = deque(maxlen=rules.calls)
-        """Whether each of the last calls failed."""
+        """For each of the last calls, whether it failed."""
 
     @property
     def is_flawless(self) -> bool:
-        """There is nothing to remember."""
+        """True if there is nothing to remember."""
         return self.state is CircuitState.CLOSED and not self._row and not any(self._recent)
 
     def admits(self, now: float) -> bool:
-        """Whether a call may go to the model. The first call after the circuit was open is the trial."""
+        """Return True if a call can go to the model. The first call after the circuit was open is the trial."""
         if self.state is CircuitState.OPEN and now >= self.until:
             self._become(CircuitState.HALF_OPEN)
             return True
         return self.state is CircuitState.CLOSED
 
     def wait(self, now: float) -> float:
-        """The seconds after which a refused call may be admitted."""
+        """Return the seconds after which a refused call could be admitted."""
         return self.until - now if self.state is CircuitState.OPEN else TRIAL_SECONDS
 
     def succeeded(self) -> None:
@@ -93,7 +93,7 @@ class Circuit:
             self._become(CircuitState.OPEN)
 
     def abandoned(self, now: float) -> None:
-        """Note that a call ended without telling whether the model works."""
+        """Note that a call ended without a result that shows whether the model works."""
         if self.state is CircuitState.HALF_OPEN:  # the next call is the trial
             self.until = now
             self._become(CircuitState.OPEN)
@@ -108,9 +108,9 @@ class Circuit:
 
 
 class Circuits:
-    """The circuits of the models that failed lately. A model without failures has none, so that it costs one lookup.
+    """The circuits of the models that failed recently. A model without failures has no circuit, so it costs one lookup.
 
-    `changed` is called with the model and its Circuit when one has opened or closed.
+    `changed` is called with the model and its Circuit when a circuit opens or closes.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class Circuits:
         self._clock = clock
         self._changed = changed
         self.known: OrderedDict[Hashable, Circuit] = OrderedDict()
-        """The one whose last failure is the longest ago comes first."""
+        """The circuit with the oldest last failure is first."""
 
     def admit(self, model: Hashable) -> tuple[int, float]:
-        """The epoch of a call to `model` that begins now, which its outcome is noted with, and 0.0; or, if it is
-        refused, the seconds after which the next may be admitted."""
+        """Return the epoch of a call to `model` that begins now (pass it when you note the result) and 0.0; or, if the
+        call is refused, the seconds after which the next call could be admitted."""
         circuit = self.known.get(model)
         if circuit is None:
             return 0, 0.0
@@ -144,8 +144,8 @@ class Circuits:
             self._changed(model, circuit)
 
     def responded(self, model: Hashable, epoch: int) -> int:
-        """Note the first response of a stream, with which a trial has succeeded. Returns the epoch that the stream's
-        outcome is noted with."""
+        """Note the first response of a stream, which ends a trial with success. Return the epoch to pass with the
+        stream's result."""
         circuit = self.known.get(model)
         if circuit is None or circuit.epoch != epoch or circuit.state is not CircuitState.HALF_OPEN:
             return epoch
@@ -167,8 +167,8 @@ class Circuits:
             self._changed(model, circuit)
 
     def abandoned(self, model: Hashable, epoch: int) -> None:
-        """Note that a call of this epoch ended without telling whether the model works: its client left, or its request
-        was wrong."""
+        """Note that a call of this epoch ended without a result that shows whether the model works: its client left, or
+        its request was wrong."""
         circuit = self.known.get(model)
         if circuit is not None and circuit.epoch == epoch:
             circuit.abandoned(self._clock())

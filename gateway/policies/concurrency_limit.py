@@ -1,4 +1,4 @@
-"""The policy `concurrency_limit: {calls: 64}`: calls beyond a number in flight are refused at once."""
+"""The policy `concurrency_limit: {calls: 64}`: the gateway refuses calls above a number in flight immediately."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _SMOOTHING = 0.1
 
 
 class Settings(Documented):
-    """Refuses calls beyond a number in flight at once. Streams count while they run."""
+    """Refuses calls above a number of calls in flight. A stream counts while it runs."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -44,8 +44,7 @@ class Settings(Documented):
 
     @property
     def not_shared(self) -> bool:
-        """Whether workers would each have the limit for themselves: an adaptive one each worker finds by its own
-        calls."""
+        """True if each worker would have its own limit: a worker derives an adaptive limit from its own calls."""
         return self.calls is not None
 
     @model_validator(mode="after")
@@ -70,15 +69,15 @@ class Concurrency(PolicyState):
         self._calls = settings.calls or 0
         self._gradient = Gradient(settings.min_calls, settings.max_calls) if settings.adaptive else None
         self.unmeasured = self._calls // 2
-        """Calls in flight below which nobody needs to know how long they take: half of a fixed limit."""
+        """Number of calls in flight below which their duration is not measured: half of a fixed limit."""
         self.in_flight = 0
         self._refused = 0
         self._duration = 0.0
-        """The average duration, in seconds, of the calls that began when half of the limit or more were in flight."""
+        """Average duration, in seconds, of the calls that began when at least half of the limit was in flight."""
         self._lines = LogLimit(log)
 
     async def call(self, handler: Handler, request: Request) -> Answer:
-        """The answer of `handler`, unless too many calls are in flight."""
+        """Return the response of `handler`, unless too many calls are in flight."""
         began = self._enter()
         try:
             answer = await handler(request)
@@ -91,8 +90,8 @@ class Concurrency(PolicyState):
         return answer
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
-        """The responses of `handler`, unless too many calls are in flight. The latency of a stream is that of its first
-        response: how long it goes on is up to its model and its client."""
+        """Yield the responses of `handler`, unless too many calls are in flight. The latency of a stream is the time
+        until its first response: its total duration depends on the model and the client."""
         began = self._enter()
         is_first = True
         try:
@@ -110,7 +109,7 @@ class Concurrency(PolicyState):
             self.in_flight -= 1
 
     def _enter(self) -> float:
-        """Count a call that begins now. Returns the time.
+        """Count a call that begins now. Return the time.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded), too many calls are in flight.
@@ -131,21 +130,21 @@ class Concurrency(PolicyState):
         return refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=self._duration or 1.0)
 
     def _answered(self, began: float) -> None:
-        """Note a call that was answered now."""
+        """Note a call that got its response now."""
         now = self._clock()
         self._duration += (now - began - self._duration) * (_SMOOTHING if self._duration else 1)
         if self._gradient:
             self._gradient.ended(began, now, self.in_flight)
 
     def _failed(self, began: float, error: BaseException) -> None:
-        """Note a call that ended with `error`. Its duration counts only if its time was over or its client left: other
-        calls that fail do so at once."""
+        """Note a call that ended with `error`. Its duration counts only if it timed out or its client left: other calls
+        fail immediately."""
         is_timeout = isinstance(error, GatewayError) and error.status is Status.DEADLINE_EXCEEDED
         if self._gradient and (is_timeout or isinstance(error, asyncio.CancelledError)):
             self._gradient.given_up(began, self._clock(), self.in_flight)
 
     def status(self) -> Mapping[str, object]:
-        """The calls in flight, and how many may be."""
+        """Return the number of calls in flight, and its limit."""
         return {"in_flight": self.in_flight, "limit": self._limit, "refused": self._refused}
 
 
@@ -153,7 +152,7 @@ state = ShownStates(Concurrency)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """`handler`, with a limit of the calls in flight.
+    """Return `handler` with a limit on the calls in flight.
 
     The Handler raises:
         GatewayError: RESOURCE_EXHAUSTED (overloaded).
@@ -175,7 +174,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
-    """As `wrap`, for streams."""
+    """Like `wrap`, for streams."""
     concurrency = state(settings)
 
     def with_limit(request: Request) -> AsyncGenerator[Response, None]:

@@ -1,4 +1,4 @@
-"""The data that a policy has about the place where it stands, and the state that its Handlers share."""
+"""A policy's facts about its owner (a backend or a route), and the state that its Handlers share."""
 
 from collections.abc import Awaitable, Callable
 from copy import copy
@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 @frozen
 class OtherBackend:
-    """A backend that a route does not name, and what its models are called there. None: as in the route's own.
+    """A backend in addition to the route's own, with its names for models and tensors. None: the same as in the route's
+    own backend.
 
     `inputs` and `outputs` are pairs of a tensor's name for clients and its name in the backend.
     """
@@ -30,11 +31,13 @@ class OtherBackend:
 
 @frozen
 class MessageReach:
-    """The parts of a client's message that get to the servers beside the canonical request.
+    """The parts of a client's message that reach the servers in addition to the canonical request.
 
-    - `headers`: the names of the headers that are forwarded.
-    - `forms`: the clients' protocols in which tensors have several forms (payloads), and the servers get the client's.
-    - `is_unfitted`: requests are as clients sent them, and answers as clients get them: their protocol matters.
+    - `headers`: the names of the forwarded headers.
+    - `forms`: the client protocols in which tensors have several formats (payloads), and in which the servers get the
+      client's format.
+    - `is_unfitted`: requests are unchanged client requests, and answers are in the client's form: the client's protocol
+      matters.
     """
 
     headers: tuple[str, ...] = ()
@@ -43,7 +46,7 @@ class MessageReach:
 
 
 Beside: TypeAlias = Callable[[OtherBackend], Handler]
-"""Makes a Handler that sends requests to another backend, fitted to it as a route's requests are."""
+"""Makes a Handler that sends requests to another backend, adapted to it like a route's requests."""
 
 
 def _never(watcher: Callable[[], None]) -> None:
@@ -60,13 +63,13 @@ async def _unknown(model: str, version: str) -> Signature:
 
 @frozen
 class KnownModels:
-    """The data that a policy of a backend has about its models, and of how requests are sent to them.
+    """Data about the models of a backend, and about the form of requests to them, for a policy of the backend.
 
-    - `signature`: that of a model and version, under the names that the backend has; without tensors if nobody knows
-      it. It is remembered for a while. Raises GatewayError as the backend does.
+    - `signature`: the signature of a model and version, with the backend's names; without tensors if it is unknown. The
+      gateway stores it for some time. Raises GatewayError like the backend.
     - `rows`: how the tensors of a call hold the rows of a batch.
-    - `have_config`: the backend's servers may tell the configuration of a model (Operation.CONFIG).
-    - `forward_headers`: names, in lower case, of the client headers that are passed on.
+    - `have_config`: the backend's servers might report the configuration of a model (Operation.CONFIG).
+    - `forward_headers`: names, in lower case, of the forwarded client headers.
     """
 
     signature: Callable[[str, str], Awaitable[Signature]] = _unknown
@@ -79,14 +82,14 @@ class KnownModels:
 class PolicyContext:
     """The place of a list of `policies`: a backend or a route.
 
-    - `owner`: how log lines name it, such as `backend 'triton'`.
-    - `safe`: calls that run a model have no side effects (are idempotent), so the gateway may repeat them.
+    - `owner`: its name in log lines, such as `backend 'triton'`.
+    - `safe`: calls that run a model have no side effects (are idempotent), so the gateway can repeat them.
     - `endpoints`: the number of endpoints that a call can go to.
     - `clock`: seconds, for intervals.
-    - `reach`: what of a client's message gets to the servers beside the canonical request.
-    - `on_new_models`: has its argument called when the servers may have other models than before.
-    - `beside`: the way to other backends, for the clients of the Handler that is wrapped; only routes have one.
-    - `models`: what is known of the models; only of use on backends.
+    - `reach`: the parts of a client's message that reach the servers in addition to the canonical request.
+    - `on_new_models`: registers a function to call when the servers might have different models.
+    - `beside`: access to other backends, for the clients of the wrapped Handler; only routes have it.
+    - `models`: data about the models; only backends use it.
     """
 
     def __init__(
@@ -110,8 +113,8 @@ class PolicyContext:
         self._hidden_states: dict[int, tuple[object, Any]] = {}
 
     def hidden_state(self, settings: object, make: Callable[[], T]) -> T:
-        """The state of one item of the list, which nobody but its Handlers knows; for one that `/status` shows see
-        ShownStates. `make` makes it when the first Handler asks. It ends with this context.
+        """Return the state of one item of the list that only its Handlers use. (For a state that `/status` shows see
+        ShownStates.) `make` makes it for the first Handler. The state ends with this context.
 
         A route has many Handlers (for each client protocol, for streams, ...), and `wrap` is called for each.
         `settings` identifies the item.
@@ -122,16 +125,17 @@ class PolicyContext:
         return made
 
     def with_beside(self, beside: Beside) -> "PolicyContext":
-        """This place, for the Handler of some of its clients, with the way of their requests to other backends."""
+        """Return this context for the Handler of some of its clients, with `beside` for their requests to other
+        backends."""
         context = copy(self)
         context.beside = beside
         return context
 
     def may_repeat(self, request: Request) -> bool:
-        """Whether `request` may be sent again after a server may have seen it.
+        """Return True if `request` can be sent again after a server might have seen it.
 
-        Calls that run a model need `safe`, and must not belong to a sequence, whose state they change. Questions, for
-        metadata for instance, may always be repeated; changes of a server (CONTROL_OPERATIONS) never.
+        Calls that run a model need `safe`, and must not belong to a sequence, whose state they change. Queries, for
+        example for metadata, can always be repeated; changes of a server (CONTROL_OPERATIONS) never.
         """
         if request.operation in CALLS:
             has_sequence = request.unread is None and request.parameters.get("sequence_id")

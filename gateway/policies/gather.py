@@ -1,19 +1,20 @@
 """The policy `gather: {rows: 64, wait: 0.002}`: dynamic batching; requests that arrive while others are computed become
 one batch.
 
-A request is sent at once, as it came, if no other of its kind is in flight. Those that come meanwhile wait. They are
-sent as one when the calls in flight have ended, when the first has waited `wait` seconds, or when they have `rows`
-rows, whichever comes first. So a client that is alone never waits.
+The gateway sends a request immediately and unchanged if no similar request is in flight. Other requests wait. The
+gateway sends them as one batch when the calls in flight have ended, when the first waiting request has waited `wait`
+seconds, or when the waiting requests have `rows` rows, whichever comes first. A lone client therefore never waits.
 
-Requests are of one kind if all that the backend gets of them is equal, but the rows (`joining.key_of`). Inferences of
-models that take batches are gathered, and nothing else: no streams, no requests of sequences, no tries that repeat an
-earlier one, and no models of which nothing is known yet.
+Requests are similar if everything that the backend gets is equal, except the rows (`joining.key_of`). The policy
+combines only inferences of models that take batches. The policy does not combine streams, requests of sequences,
+repeated attempts, and requests for models that are still unknown.
 
-If a batch fails, its halves are sent, then theirs, until the requests that fail are found; each gets its own error.
-That needs calls that may be repeated, and an error that may be the fault of a row. A Budget bounds these calls, and the
-clients of requests that failed are gathered apart from others for a while.
+If a batch fails, the gateway sends its halves, then their halves, until it has found the failing requests, which get
+their own errors. The gateway does this only if the calls can be repeated, and a row could have caused the error. A
+Budget limits these calls. After that, the requests of the clients with failed requests are batched separately for
+SECONDS_APART.
 
-What a server says of a batch may quote any of its rows, so principals that share a batch do not get to see it.
+A server's error text for a batch can quote any of its rows, so principals that share a batch do not see it.
 """
 
 import asyncio
@@ -46,36 +47,38 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 SHARE, LEAST = 0.25, 32
-"""Further calls after failed batches, by the number of gathered requests, and how many more there may be."""
+"""Budget of additional calls after failed batches: their ratio to combined requests, and a number that is always
+allowed."""
 SECONDS_KNOWN = 60.0
-"""How long it is remembered whether a model takes batches, and how large ones."""
+"""Seconds for which the gateway stores whether a model takes batches, and its maximum batch size."""
 SECONDS_APART = 60.0
-"""How long a client is gathered apart from others after one of its requests made a batch fail."""
+"""Seconds for which the requests of a client are batched separately after one of its requests made a batch fail."""
 SECONDS_PAUSED = 10.0
-"""How long the requests for a model are sent one by one after a failed batch that may not be tried in parts, or after
-its server did not answer a question about it."""
+"""Seconds for which the requests for a model are sent one by one after a failed batch that cannot be repeated in parts,
+or after its server did not respond to a query about the model."""
 SECONDS_ASKED = 10.0
-"""How long a server has for the answers about a model."""
+"""Time limit for the server's responses about a model, in seconds."""
 MOST_KNOWN = 1000
-"""Models, and clients, that are remembered."""
+"""Maximum number of stored models, and of stored clients."""
 MOST_QUESTIONS = 16
-"""Models that are asked about at once."""
+"""Maximum number of parallel queries about models."""
 MOST_BYTES = 2**20
-"""The tensors of a batch in bytes. Larger ones take longer to copy than a call costs."""
+"""Maximum size of a batch's tensors, in bytes. Copying more takes longer than the cost of a call."""
 _TEXT_BYTES = 8
-"""How much larger a message may be than its tensors, because they are written as text."""
+"""Maximum ratio of a message's size to the size of its tensors, if they are written as text."""
 
 METRICS = (
     StateMetric(
         "gateway_gather_requests_total", "counter", ("backend", "outcome"),
-        "Requests that a policy `gather` saw: `joined` with others, or sent `alone`.",
+        "Requests of a policy `gather`, by outcome: `joined` with others, or sent `alone`.",
         {"joined": "joined", "alone": "alone"},
     ),
     StateMetric(
         "gateway_gather_batches_total", "counter", ("backend",), "Batches of several requests.", {"": "batches"}
     ),
     StateMetric(
-        "gateway_gather_rows_total", "counter", ("backend",), "Rows of these batches; by batches, their mean size.",
+        "gateway_gather_rows_total", "counter", ("backend",),
+        "Rows of batches of several requests; divided by the number of batches, the mean size.",
         {"": "rows"},
     ),
     StateMetric(
@@ -99,16 +102,17 @@ _OF_ROWS = frozenset(
         Status.ABORTED, Status.DATA_LOSS,
     }
 )  # fmt: skip
-"""Errors that may be the fault of some rows of a batch. With others a server would fail all the same."""
+"""Errors that some rows of a batch could have caused. After other errors, the parts of a batch would fail as well."""
 
 _NOT_NOW = frozenset(
     {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.ABORTED, Status.CANCELLED}
 )
-"""What servers answer that may tell a model's configuration later. Other errors are those of servers without one."""
+"""Errors of servers that might report a model's configuration later. All other errors mean that the server does not
+report it."""
 
 
 class Settings(Documented):
-    """Gathers requests that come while others are computed into one batch, for models that take batches."""
+    """Combines requests that arrive while others are computed into one batch, for models that take batches."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -132,11 +136,11 @@ class Settings(Documented):
 
 
 class GatherCounts:
-    """Counts since the start. Read by the thread that renders metrics, changed by the event loop's alone."""
+    """Counts since the start. The thread that renders metrics reads them; only the event loop's thread changes them."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
-        """Requests by what became of them: `joined` with others, or sent `alone`."""
+        """Requests by outcome: `joined` with others, or sent `alone`."""
         self.batches = 0
         self.batched_rows = 0
         self.failed = 0
@@ -144,14 +148,14 @@ class GatherCounts:
         self.unsplittable = 0
         """Batches whose response could not be split."""
         self.further = 0
-        """Calls after these, for parts of them."""
+        """Additional calls after failed batches, for their parts."""
         self.waited = 0.0
-        """Seconds that joined requests waited, altogether."""
+        """Total seconds that joined requests waited."""
         self.largest = 0
         """Rows of the largest batch."""
 
     def shown(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the counts as JSON."""
         joined, batches = self.requests["joined"], self.batches
         return {
             "joined": joined,
@@ -170,7 +174,7 @@ class GatherCounts:
 
 
 class Gather(PolicyState):
-    """The counts of one entry of `policies:`, which `/status` and the metrics show."""
+    """The counts of one entry of `policies:`, for `/status` and the metrics."""
 
     def __init__(self, settings: Settings) -> None:
         self.place = "gather"
@@ -178,11 +182,11 @@ class Gather(PolicyState):
         self.counts = GatherCounts()
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """As in PolicyState: the counts go on."""
+        """Keep the counts, like PolicyState."""
         self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:
-        """As JSON."""
+        """Return the state as JSON."""
         return self.counts.shown()
 
 
@@ -190,7 +194,7 @@ state = ShownStates(Gather)
 
 
 class _Marks:
-    """Things that are remembered for a while, at most MOST_KNOWN of them."""
+    """Values that are stored for some time, at most MOST_KNOWN."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -213,7 +217,8 @@ class _Marks:
 
 
 class _Model:
-    """A model's batching limits: the most `rows` of a batch, 0 if it takes none, and the names of its `outputs`."""
+    """A model's batching limits: the maximum number of `rows` in a batch (0 if the model takes no batches), and the
+    names of its `outputs`."""
 
     __slots__ = ("outputs", "rows", "until")
 
@@ -221,12 +226,12 @@ class _Model:
         self.rows = 0
         self.outputs: tuple[str, ...] = ()
         self.until = 0.0
-        """When it must be asked about again."""
+        """Time at which the model must be queried again."""
 
 
 @frozen
 class _Failure:
-    """A GatewayError as a value: a future with an error that nobody waits for is logged."""
+    """A GatewayError as a value: asyncio logs a future whose exception is never retrieved."""
 
     error: Exception
 
@@ -243,10 +248,10 @@ class _Member:
         self.began = loop.time()
         self.reply: asyncio.Future[Answer | _Failure] = loop.create_future()
         self.task: asyncio.Task[Any] | None = None
-        """What sends it by itself, after its batch has failed."""
+        """The task that sends the request by itself, after its batch has failed."""
 
     def answer(self, reply: Answer | _Failure) -> None:
-        """Give it its answer, unless its client has left."""
+        """Give the request its response, unless its client has left."""
         if not self.reply.done():
             self.reply.set_result(reply)
 
@@ -261,7 +266,7 @@ class _Batch:
         self.task: asyncio.Task[None] | None = None
 
     def left(self, member: _Member) -> None:
-        """A client waits no more. The batch is cancelled with the last one."""
+        """A client stopped waiting. When the last client leaves, the batch is cancelled."""
         if member.task is not None:
             member.task.cancel()
         if self.task is not None and all(each.reply.done() for each in self.members):
@@ -269,7 +274,7 @@ class _Batch:
 
 
 class _Kind:
-    """The requests of one key: how many calls are `in_flight`, and who waits."""
+    """The requests of one key: how many calls are `in_flight`, and the waiting requests."""
 
     __slots__ = ("apart", "bytes", "in_flight", "key", "model", "rows", "timer", "waiting")
 
@@ -277,11 +282,11 @@ class _Kind:
         self.key = key
         self.model = model
         self.apart = apart
-        """The only client of these requests, if it is gathered apart."""
+        """The only client of these requests, if it is batched separately."""
         self.in_flight = 0
         self.waiting: dict[_Member, _Batch] = {}
         self.rows = self.bytes = 0
-        """Of those that wait."""
+        """Totals of the waiting requests."""
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -303,10 +308,10 @@ class Gathering:
         self._paused = _Marks(context.clock)
         self._budgets = {apart: Budget(SHARE, LEAST, context.clock) for apart in (False, True)}
 
-    # What is gathered
+    # Selection of requests
 
     async def answer(self, request: Request) -> Answer:
-        """The answer to the request, perhaps as a part of a batch."""
+        """Return the response to the request, which is sent alone or in a batch."""
         rows = joining.rows_of(request)
         if rows is None:
             return await self._handler(request)
@@ -350,11 +355,11 @@ class Gathering:
             case _:
                 return request.client
 
-    # What is known of models
+    # Data about models
 
     async def _answer_and_learn(self, request: Request) -> Answer:
-        """The answer of a request for a model of which nothing is known. Models are asked about once they have
-        answered: clients can ask for any name."""
+        """Return the response to a request for an unknown model. A model is queried only after it has responded,
+        because clients can send any name."""
         self._counts().requests["alone"] += 1
         answer = await self._handler(request)
         self._ask_about((request.model, request.version))
@@ -366,7 +371,7 @@ class Gathering:
             spawn(self._learn(key))
 
     async def _learn(self, key: tuple[str, str]) -> None:
-        """Ask the backend about a model and version."""
+        """Query the backend about a model and version."""
         try:
             rows, outputs, seconds = await self._found(*key)
         finally:
@@ -378,7 +383,8 @@ class Gathering:
             self._models.popitem(last=False)
 
     async def _found(self, model: str, version: str) -> tuple[int, tuple[str, ...], float]:
-        """The most rows of a batch, the names of the outputs, and for how many seconds this is remembered."""
+        """Return the maximum number of rows in a batch, the names of the outputs, and the seconds for which to store
+        them."""
         known, names = self._context.models, self._settings.models
         if known.rows is Rows.ONE or (names and not any(fnmatchcase(model, each) for each in names)):
             return 0, (), SECONDS_KNOWN
@@ -394,10 +400,10 @@ class Gathering:
         return rows if rows > 1 else 0, outputs if all(outputs) else (), seconds
 
     async def _most_rows(self, model: str, version: str) -> int | None:
-        """The `max_batch_size` that the server tells; None if it tells none.
+        """Return the `max_batch_size` that the server reports, or None.
 
         Raises:
-            GatewayError: the server cannot be asked, or does not answer now.
+            GatewayError: the server is unreachable, or cannot respond now.
         """
         try:
             config = await self._handler(Request(Operation.CONFIG, model, version))
@@ -408,16 +414,16 @@ class Gathering:
         return max_batch_size(config) if isinstance(config, Mapping) else None
 
     async def _signature(self, model: str, version: str) -> tuple[Signature, float]:
-        """The signature, without tensors if the server tells none, and for how many seconds this is remembered."""
+        """Return the signature, without tensors if the server reports none, and the seconds for which to store it."""
         try:
             return await self._context.models.signature(model, version), SECONDS_KNOWN
         except GatewayError:
             return Signature(), SECONDS_PAUSED
 
-    # Who waits
+    # Waiting requests
 
     async def _wait(self, kind: _Kind, member: _Member) -> Answer:
-        """The answer to a request that waits for others."""
+        """Return the response to a request that waits for others."""
         if kind.rows + member.rows > kind.model.rows or kind.bytes + member.bytes > self._most_bytes:
             self._send(kind)
         if not kind.waiting:
@@ -442,7 +448,7 @@ class Gathering:
         return reply
 
     def _left(self, kind: _Kind, member: _Member, batch: _Batch) -> None:
-        """A client waits no more: its request is not sent, or its answer is not used."""
+        """A client stopped waiting: do not send its request, or discard its response."""
         if kind.waiting.pop(member, None) is None:
             batch.left(member)
             return
@@ -452,7 +458,7 @@ class Gathering:
             kind.timer.cancel()
 
     def _send(self, kind: _Kind) -> None:
-        """Send those that wait."""
+        """Send the waiting requests."""
         if kind.timer is not None:
             kind.timer.cancel()
         if not kind.waiting:
@@ -483,10 +489,10 @@ class Gathering:
     # Batches
 
     async def _run(self, kind: _Kind, batch: _Batch) -> None:
-        """Answer all members."""
+        """Give all members their response."""
         try:
             await self._compute(kind, batch.members)
-        except Exception as error:  # of the gateway itself: each request reports it
+        except Exception as error:  # an error of the gateway itself: each request reports it
             for member in batch.members:
                 member.answer(_Failure(error))
         finally:
@@ -494,7 +500,7 @@ class Gathering:
                 member.reply.cancel()
 
     async def _compute(self, kind: _Kind, members: Sequence[_Member]) -> bool:
-        """Answer the members, as one batch if possible. Returns whether none of them failed."""
+        """Give the members their responses, with one batch if possible. Return True if no member failed."""
         members = [each for each in members if not each.reply.done()]
         if not members:
             return True
@@ -527,7 +533,7 @@ class Gathering:
         return True
 
     async def _by_itself(self, kind: _Kind, member: _Member) -> bool:
-        """Answer one member with a call of its own. Returns whether that was possible."""
+        """Give one member its response with a separate call. Return whether that was possible."""
         member.task = asyncio.current_task()
         try:
             member.answer(await self._handler(member.request))
@@ -539,7 +545,7 @@ class Gathering:
         return True
 
     async def _failed(self, kind: _Kind, members: Sequence[_Member], error: GatewayError) -> bool:
-        """Answer the members of a batch that failed. Returns whether none of them failed by itself."""
+        """Give the members of a failed batch their responses. Return True if no member failed by itself."""
         request = members[0].request
         of_rows = error.status in _OF_ROWS or error.reason is Reason.TOO_LARGE
         is_unsent = isinstance(error, TransportError) and not error.sent
@@ -560,13 +566,13 @@ class Gathering:
             if len(part) == 1 and not was_answered:
                 self._apart.add(part[0].request.client, SECONDS_APART)
         if all(ended):
-            # No request failed, so the batch was at fault: the model takes smaller ones only.
+            # No request failed, so the cause was the batch: the model takes only smaller batches.
             largest = max(sum(each.rows for each in part) for part in parts)
             kind.model.rows = min(kind.model.rows, largest if largest > 1 else 0)
         return all(ended)
 
     def _for_all(self, error: GatewayError, members: Sequence[_Member]) -> GatewayError:
-        """The error of a batch as all its clients may see it."""
+        """Return the error of a batch in the form that all its clients are allowed to see."""
         principals = {None if each.request.principal is None else each.request.principal.name for each in members}
         if len(principals) == 1 or not _may_quote_rows(error):
             return error
@@ -585,7 +591,7 @@ class Gathering:
         self._paused.add((request.model, request.version, kind.apart), SECONDS_PAUSED)
 
     async def _not_splittable(self, kind: _Kind, members: Sequence[_Member], why: str) -> bool:
-        """Answer the members of a batch whose response is not theirs, one after the other. Returns False."""
+        """Send the members one after the other, because the response to their batch cannot be split. Return False."""
         kind.model.rows = 0
         kind.model.until = self._clock() + SECONDS_KNOWN
         request = members[0].request
@@ -604,15 +610,16 @@ class Gathering:
 
 
 def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
-    """Whether the rows of a batch do not depend on each other. A first dimension of -1 alone says nothing of it: it may
-    count the points of a set that are computed together. A server that tells a `max_batch_size` computes each row by
-    itself (Triton's model configuration, "Maximum Batch Size"); 0 says that it does not."""
+    """Return True if the rows of a batch are independent of each other. A first dimension of -1 alone does not show
+    that: it can count the points of a set that is computed together. A server that reports a `max_batch_size` computes
+    each row by itself (Triton's model configuration, "Maximum Batch Size"); 0 means that it does not."""
     return bool(max_batch_size) and takes_batches(signature)
 
 
 def max_batch_size(config: Mapping[str, object]) -> int | None:
-    """The `max_batch_size` in the configuration of a model (KServe's V2 extension "model configuration"). None if there
-    is none, and if a gateway has written the configuration, which does not know whether rows are independent."""
+    """Return the `max_batch_size` in the configuration of a model (KServe's V2 extension "model configuration"). Return
+    None if it is missing, or if a gateway wrote the configuration, because a gateway cannot tell whether rows are
+    independent."""
     parameters = config.get("parameters")
     if isinstance(parameters, Mapping) and CONFIG_FROM_METADATA in parameters:
         return None
@@ -621,7 +628,8 @@ def max_batch_size(config: Mapping[str, object]) -> int | None:
 
 
 def takes_batches(signature: Signature) -> bool:
-    """Whether all tensors have a batch dimension. A model with scalars or vectors of any length takes none."""
+    """Return True if all tensors have a batch dimension. A model with scalars or vectors of any length takes no
+    batches."""
     shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
     return bool(signature.inputs and signature.outputs) and all(map(_has_batch_dimension, shapes))
 
@@ -636,7 +644,8 @@ def _halves(members: Sequence[_Member]) -> list[Sequence[_Member]]:
 
 
 async def _all(parts: Iterable[Coroutine[Any, Any, bool]]) -> list[bool]:
-    """The results of all. One that was cancelled because its client has left is no failure."""
+    """Return the results of all parts. A part that was cancelled because its client has left does not count as
+    failed."""
     tasks = [spawn(part) for part in parts]
     try:
         await asyncio.wait(tasks)
@@ -653,8 +662,8 @@ def _too_late(member: _Member, kind: _Kind) -> GatewayError:
 
 
 def _may_quote_rows(error: GatewayError) -> bool:
-    """Whether a text may be a server's: of a reply, or of what it printed. The gateway itself says why a server was not
-    asked, cannot be reached or did not answer in time."""
+    """Return True if the text might come from a server: from a response, or from its output. The gateway itself writes
+    the text if a server was not called, is unreachable or did not respond in time."""
     if not error.endpoint:
         return isinstance(error, DetailedError)
     own = isinstance(error, TransportError) and error.reason in (Reason.UNREACHABLE, Reason.TIMEOUT)
@@ -662,7 +671,7 @@ def _may_quote_rows(error: GatewayError) -> bool:
 
 
 def _of_batch(error: GatewayError, requests: int, of_rows: bool) -> GatewayError:
-    """The error of a batch for one of its requests."""
+    """Return the error of a batch for one of its requests."""
     hint = "; `safe: true` on the backend allows to find those that fail" if of_rows else ""
     own = error.__class__.__new__(error.__class__)
     own.__dict__.update(error.__dict__)
@@ -672,29 +681,30 @@ def _of_batch(error: GatewayError, requests: int, of_rows: bool) -> GatewayError
 
 
 def _record(members: Sequence[_Member]) -> Record:
-    """The record of a batch: that of the first request which somebody observes."""
+    """Return the record of a batch: the record of the first request with an observer."""
     records = [member.request.record for member in members]
     return next((each for each in records if each is not UNRECORDED), UNRECORDED).of_batch()
 
 
 def _note(batch: Record, members: Sequence[_Member], rows: int) -> None:
-    """Note in the records of its requests what became of a batch."""
+    """Note the result of a batch in the records of its requests."""
     now = asyncio.get_running_loop().time()
     for member in members:
         member.request.record.gathered(batch, now - member.began, len(members), rows)
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """`handler`: streams are not gathered."""
+    """Return `handler`: streams are not combined."""
     return handler
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """`handler`, with requests gathered into batches.
+    """Return `handler` with requests combined into batches.
 
     The Handler raises:
-        GatewayError: that of the request itself, or of its batch if that may not be tried in parts; DEADLINE_EXCEEDED,
-            the request's deadline has passed; INTERNAL (invalid-output), the response to a batch cannot be split.
+        GatewayError: the error of the request itself, or of its batch if that cannot be repeated in parts;
+            DEADLINE_EXCEEDED, the request's deadline has passed; INTERNAL (invalid-output), the response to a batch
+            cannot be split.
     """
     shown = state(settings)
     return Gathering(handler, settings, context, lambda: shown.counts).answer

@@ -1,38 +1,38 @@
-"""An adaptive limit of the calls in flight, by the gradient of their latency.
+"""An adaptive limit on the calls in flight, derived from the gradient of their latency.
 
-A server that has more calls than it can compute at once queues them, and their latency grows. `Gradient` compares the
-latency now with that of the server when it is not busy, and lowers the limit in this proportion:
+A server with more calls than it can compute in parallel queues them, and their latency grows. `Gradient` compares the
+current latency with the latency of the server when it is not busy, and lowers the limit in this proportion:
 
     gradient = TOLERANCE * usual / now, between 1/2 and 1
     limit = limit * gradient + sqrt(limit), smoothed
 
-The square root is the queue that is allowed, so that the limit can grow. This is the algorithm of Netflix's
-concurrency-limits (`Gradient2Limit`), with one difference. There the usual latency is an average that takes in every
-call, so that it follows the latency of a server that stays overloaded, and the limit grows without end. Here it takes
-in only calls in times with few of them, which do not queue. If the server stays busy, few calls are let through for a
-moment, a rest, and their latency is the usual one from then on.
+The square root is the allowed queue; because of it, the limit can grow. The algorithm is Netflix's
+concurrency-limits (`Gradient2Limit`), with one difference. There, the usual latency is an average over all calls. It
+follows the latency of a server that stays overloaded, and the limit grows without end. Here, it is the average over
+calls in times with few calls, which do not queue. If the server stays busy, the limit drops for a moment (a rest), and
+the latency of these few calls becomes the usual latency.
 """
 
 from math import sqrt
 
 TOLERANCE = 1.5
-"""How many times the usual latency is still taken for usual."""
+"""A latency counts as usual up to this multiple of the usual latency."""
 SMOOTHING = 0.2
-"""The share of a new limit in the next one."""
+"""The weight of a new limit in the smoothed limit."""
 WINDOW = 10
-"""The calls whose mean latency is the latency now."""
+"""Number of calls in a window; their mean latency is the current latency."""
 LONG = 100
-"""The windows that the usual latency is an average of."""
+"""Number of windows in the average that is the usual latency."""
 TO_REST = 200
-"""The windows with queues after which a rest begins."""
+"""Number of windows with queues after which a rest begins."""
 AT_REST = 3
-"""The calls in flight during a rest."""
+"""Maximum number of calls in flight during a rest."""
 FIRST = 20
 """The limit at the start."""
 
 
 class Gradient:
-    """The limit of the calls in flight, between `least` and `most`."""
+    """The limit on the calls in flight, between `least` and `most`."""
 
     __slots__ = ("_begin", "_count", "_least", "_limit", "_most", "_queued", "_rests", "_sum", "_usual")
 
@@ -46,18 +46,18 @@ class Gradient:
         """Windows with queues since the usual latency was measured."""
         self._rests = False
         self._begin = 0.0
-        """Calls that began before do not count: they ran beside more calls than a rest has."""
+        """Calls that began before this time do not count: more calls ran in parallel with them than during a rest."""
         self._count = 0
         self._sum = 0.0
 
     @property
     def limit(self) -> int:
-        """The calls that may be in flight now."""
+        """Maximum number of calls in flight now."""
         limit = int(self._limit)
         return min(limit, max(AT_REST, self._least)) if self._rests else limit
 
     def ended(self, began: float, now: float, in_flight: int) -> None:
-        """Note a call that ended now and was answered. `in_flight`: the calls in flight, this one included."""
+        """Note a call that got its response now. `in_flight`: the calls in flight, including this one."""
         if began < self._begin:
             return
         self._count += 1
@@ -68,8 +68,8 @@ class Gradient:
             self._window(latency, now, in_flight)
 
     def given_up(self, began: float, now: float, in_flight: int) -> None:
-        """Note a call that nobody waited for any longer. It took at least this long, which counts if it is more than
-        usual; but not for the usual latency itself."""
+        """Note a cancelled call, for which no client waits now. It took at least this long. The duration counts if it
+        is above the usual latency, but it never changes the usual latency itself."""
         if self._usual and not self._rests and now - began > self._usual:
             self.ended(began, now, in_flight)
 
@@ -89,7 +89,7 @@ class Gradient:
         elif in_flight < self._limit / 2:
             self._usual += (latency - self._usual) / LONG
             self._queued = 0
-            return  # so few calls say nothing about a higher limit
+            return  # that few calls say nothing about a higher limit
         gradient = max(0.5, min(1.0, TOLERANCE * self._usual / latency))
         wanted = self._limit * gradient + sqrt(self._limit)
         smoothed = self._limit + (wanted - self._limit) * SMOOTHING

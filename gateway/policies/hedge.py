@@ -1,9 +1,9 @@
-"""The policy `hedge: {percentile: 95}`: a call that takes longer than most gets a second try at another endpoint. The
-first answer is used, and the other try is cancelled.
+"""The policy `hedge: {percentile: 95}`: a call that takes longer than most gets a second attempt at another endpoint.
+The gateway uses the first response and cancels the other attempt.
 
-It needs `safe: true` on the backend, because both endpoints may compute the call. Calls are not hedged before
-`LEAST_KNOWN` durations of the model are known, if there is no other endpoint that is free, if the budget (`SHARE`) is
-used up, and if they belong to a sequence. Streams and questions for metadata are not hedged.
+The policy needs `safe: true` on the backend, because both endpoints might compute the call. The policy does not hedge a
+call if fewer than `LEAST_KNOWN` durations of the model are known, if no other endpoint is free, if the budget (`SHARE`)
+is used up, or if the call belongs to a sequence. The policy does not hedge streams and metadata queries.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from gateway.policies.budget import Budget
 from gateway.policies.context import PolicyContext
 
 SHARE = 0.1
-"""The most second tries by the number of calls."""
+"""Maximum ratio of second attempts to calls."""
 LEAST_KNOWN = 20
-"""Durations that must be known before a call is hedged."""
+"""Number of durations of a model that must be known before its calls are hedged."""
 MOST_KNOWN = 1000
-"""Durations of one model that are kept."""
+"""Maximum number of durations stored for one model."""
 MOST_MODELS = 1000
-"""Models whose durations are kept: those called last."""
+"""Maximum number of models with stored durations: the most recently called models."""
 
 _HEDGED = frozenset({Operation.INFER, Operation.EXPLAIN, *DERIVATIVES})
 
 
 class Settings(Documented):
-    """Gives slow calls a second try at another endpoint. Needs `safe: true` on the backend."""
+    """Makes a second attempt of slow calls at another endpoint. Needs `safe: true` on the backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -59,20 +59,20 @@ class Durations:
         self._in_order: list[float] = []
 
     def add(self, seconds: float) -> None:
-        """Add a duration; the oldest one goes."""
+        """Add a duration and drop the oldest one."""
         if len(self._last) == MOST_KNOWN:
             del self._in_order[bisect_left(self._in_order, self._last.popleft())]
         self._last.append(seconds)
         insort(self._in_order, seconds)
 
     def percentile(self, percent: float) -> float | None:
-        """The duration that `percent` of the calls did not exceed; None while too few are known."""
+        """Return the duration that `percent` of the calls did not exceed, or None while too few are known."""
         count = len(self._in_order)
         return None if count < LEAST_KNOWN else self._in_order[min(int(count * percent / 100), count - 1)]
 
 
 class Hedges:
-    """When to begin second tries, for all Handlers of one item of `policies`."""
+    """The rules for second attempts, for all Handlers of one item of `policies`."""
 
     def __init__(self, settings: Settings, context: PolicyContext) -> None:
         self.budget = Budget(SHARE, 0, context.clock)
@@ -81,17 +81,17 @@ class Hedges:
         self._models: OrderedDict[tuple[str, Operation], Durations] = OrderedDict()
 
     def is_possible(self, request: Request) -> bool:
-        """Whether a second try of `request` makes sense."""
+        """Return True if a second attempt of `request` makes sense."""
         return request.operation in _HEDGED and self._context.may_repeat(request) and self._context.endpoints() > 1
 
     def wait(self, request: Request) -> float | None:
-        """Seconds after which a second try begins; None if there is none."""
+        """Return the seconds after which a second attempt begins, or None for no second attempt."""
         known = self._models.get((request.model, request.operation))
         seconds = known.percentile(self._settings.percentile) if known else None
         return None if seconds is None else max(seconds, self._settings.min_delay)
 
     def note(self, request: Request, seconds: float) -> None:
-        """Note that `request` was answered after `seconds`."""
+        """Note that `request` got its response after `seconds`."""
         key = request.model, request.operation
         if key not in self._models:
             self._models[key] = Durations()
@@ -102,15 +102,15 @@ class Hedges:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """`handler`: streams are not hedged."""
+    """Return `handler`: streams are not hedged."""
     return handler
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """`handler`, with a second try of slow calls.
+    """Return `handler` with a second attempt of slow calls.
 
     The Handler raises:
-        GatewayError: that of the first try, if the second one failed too.
+        GatewayError: the error of the first attempt, if the second attempt failed as well.
     """
     hedges = context.hidden_state(settings, lambda: Hedges(settings, context))
 
@@ -127,7 +127,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
 
 async def _first_answer(handler: Handler, request: Request, wait: float, budget: Budget) -> Answer:
-    """The answer of the first try, or of the second one that begins after `wait` seconds."""
+    """Return the response of the first attempt, or of a second attempt that begins after `wait` seconds."""
     given = request.tries or Tries()
     places: list[str] = []
     first = spawn(_call(handler, replace(request, tries=replace(given, places=places))))
@@ -156,7 +156,8 @@ async def _first_answer(handler: Handler, request: Request, wait: float, budget:
 
 
 async def _call(handler: Handler, request: Request) -> Answer | GatewayError:
-    """The answer, or the error as a value: nobody may be left to look at the loser's."""
+    """Return the response, or the error as a value: possibly no caller is left to retrieve the slower attempt's
+    exception."""
     try:
         return await handler(request)
     except GatewayError as error:

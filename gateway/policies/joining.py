@@ -1,7 +1,7 @@
-"""Requests joined into a batch, and the response to it split again.
+"""Requests joined into a batch, and the split of its response.
 
-Tensors of the requests are concatenated on their first dimension, which counts rows. That copies their data once; the
-rows of the response are views of its data.
+The gateway concatenates the requests' tensors on their first dimension, which counts rows. This copies their data once;
+the rows of the response are views of its data.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -23,13 +23,14 @@ _NOT_JOINED = SEQUENCE | {ATTACHMENT}
 
 
 class NotSplittableError(Exception):
-    """A response is not the answers to the rows of its request, one after the other. The text says why."""
+    """A response does not consist of the responses to its request's rows, one after the other. The text has the
+    reason."""
 
 
 def rows_of(request: Request) -> int | None:
-    """The number of rows of a request that could be joined with others; None for one that could not: it is no
-    inference, belongs to a sequence, has an attachment, repeats an earlier try, came in a message that is not joinable,
-    or has tensors whose first dimensions are no rows."""
+    """Return the number of rows of a request that can be joined with others, or None if it cannot: it is not an
+    inference, belongs to a sequence, has an attachment, repeats an earlier attempt, came in a message that is not
+    joinable, or has tensors whose first dimension does not count rows."""
     inputs = request.inputs
     if request.operation is not Operation.INFER or not inputs or request.schemaless:
         return None
@@ -50,8 +51,8 @@ def rows_of(request: Request) -> int | None:
 
 
 def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
-    """The key that requests share if they can be joined: everything that the backend gets but the rows themselves and
-    the request's id."""
+    """Return the key that joinable requests share: everything that the backend gets, except the rows and the request's
+    id."""
     translate, tries = request.translate, request.tries
     return (
         request.model,
@@ -66,33 +67,33 @@ def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
 
 
 def _kind(tensor: Tensor) -> Hashable:
-    """The key that an input shares with the inputs that it is joined with. The position that a derivative is asked for
+    """Return the key that an input shares with the inputs that it is joined with. The position that a derivative is for
     (INDEX_TENSORS) counts as a parameter."""
     index = bytes(memoryview(tensor.data)[: len(tensor.data) // tensor.shape[0]]) if tensor.name in INDEX_TENSORS else 0
     return tensor.name, tensor.datatype, tensor.shape[1:], tensor.content_type, _hashable(tensor.parameters), index
 
 
 def _is_one_index(tensor: Tensor) -> bool:
-    """Whether all rows are equal."""
+    """Return True if all rows are equal."""
     data, rows = bytes(tensor.data), tensor.shape[0]
     return rows > 0 and data == data[: len(data) // rows] * rows
 
 
 def _hashable(parameters: Parameters) -> Hashable:
-    """Parameters with the types of their values: True is no 1."""
+    """Return parameters with the types of their values: True is not 1."""
     return tuple((key, type(value), value) for key, value in sorted(parameters.items())) if parameters else ()
 
 
 def bytes_of(request: Request) -> int:
-    """The bytes of its tensors."""
+    """Return the bytes of the request's tensors."""
     return sum(len(tensor.data) for tensor in request.inputs)
 
 
 def join(requests: Sequence[Request], record: Record = UNRECORDED) -> Request:
-    """The requests, which have the same key, as one: the rows of the first, then those of the second, and so on.
+    """Join requests with the same key into one: the rows of the first request, then the rows of the second, and so on.
 
-    It has no id, and its deadline is the latest of theirs. It is the request of a client only if all are of the same
-    one. `record` notes what becomes of it.
+    The joined request has no id, and has the latest of the deadlines. The joined request has a client only if all
+    requests come from the same client. `record` notes its result.
     """
     first = requests[0]
     client = first.client
@@ -119,7 +120,7 @@ def _concatenated(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def _latest(times: Iterable[float | None]) -> float | None:
-    """The latest time; None if there is none for one of them."""
+    """Return the latest time, or None if one of them is None."""
     found: list[float] = []
     for each in times:
         if each is None:
@@ -129,7 +130,7 @@ def _latest(times: Iterable[float | None]) -> float | None:
 
 
 class _AllPlaces(list[str]):
-    """Where the batch is tried, noted for each of its requests."""
+    """The endpoints of a batch's attempts, noted for each of its requests."""
 
     def __init__(self, each: Sequence[list[str]]) -> None:
         super().__init__()
@@ -153,8 +154,8 @@ def _tries(requests: Sequence[Request]) -> Tries | None:
 
 
 def split(response: Response, rows: Sequence[int], wanted: Sequence[str]) -> list[Response]:
-    """The responses to requests of `rows` rows each, from that to all of them. `wanted`: the names of the outputs that
-    it must have; others are then left out. Empty: nobody knows them.
+    """Split a response into the responses to requests of `rows` rows. `wanted`: the names of the required outputs;
+    other outputs are left out. Empty: the names are unknown.
 
     Raises:
         NotSplittableError: an output is missing, or its first dimension is not the number of all rows.
@@ -186,7 +187,7 @@ def _wanted(outputs: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor
 
 
 def _pieces(tensor: Tensor, bounds: Sequence[int]) -> Iterator[Tensor]:
-    """Views of the rows between each two bounds."""
+    """Return views of the rows between consecutive bounds."""
     view, shape = memoryview(tensor.data), tensor.shape[1:]
     size = prod(shape)
     if tensor.datatype is BYTES:

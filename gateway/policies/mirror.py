@@ -1,15 +1,15 @@
 """The policy `mirror: {backend: next, sample: 0.1, tolerance: {rtol: 1e-5}}`: sends a share of the calls to a second
-backend too, and compares the two responses.
+backend as well, and compares the two responses (traffic mirroring).
 
-The client has its answer first: only then is the request sent to the mirror's backend, in a task of its own. It is
-fitted to that backend as to any backend of the route. What the mirror's backend does changes nothing for clients: its
-answers are compared and forgotten, its errors and timeouts are counted, and what exceeds the limits of calls and memory
-is not sent, but counted.
+The client gets its response first. Only then does a separate task send the request to the mirror's backend, adapted to
+that backend in the same way as to the route's own. The mirror's backend cannot affect clients: the gateway compares and
+discards its responses, counts its errors and timeouts, and drops and counts requests above the limits of calls and
+memory.
 
-The choice is random: a hash of the request would take time for large tensors, and would send all or none of those
-clients that repeat one request. Calls of sequences are not mirrored, because the state of a sequence needs all of its
-calls; streams are not, nor are questions such as for metadata. A call that the route's own backend did not answer
-(`NO_ANSWER`) is not mirrored either: there is nothing to compare with.
+The choice is random: a hash of the request would take time for large tensors, and would select all or no requests of a
+client that repeats one request. The policy does not mirror calls of sequences, because the state of a sequence needs
+all of its calls. It also skips streams and metadata queries. A call without a response of the route's own backend
+(`NO_ANSWER`) is not mirrored, because there is nothing to compare with.
 """
 
 import asyncio
@@ -46,19 +46,19 @@ MARK = b"gateway-mirror"
 """The header or metadata key of a mirrored request. Its value is 1."""
 
 EQUAL, DIFFERENT, FAILED, DROPPED = "equal", "different", "failed", "dropped"
-"""The outcomes of mirrored calls, as metrics and spans name them."""
+"""The outcomes of mirrored calls, in metrics and spans."""
 
 _MIRRORED = CALLS - {Operation.STREAM}
 
 _threads = ThreadPoolExecutor(1, thread_name_prefix="mirror")
-"""Compares large answers. It is not the one that decodes and encodes the messages of clients."""
+"""Compares large responses. Not the thread that decodes and encodes client messages."""
 
 _Limit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class ToleranceSettings(Documented):
-    """How far floats may be apart and still count as equal: one of the limits is enough. Without any, values must be
-    equal. Integers, BOOL and BYTES must be equal in any case."""
+    """Maximum distance of floats that count as equal: one of the limits is sufficient. Without limits, values must be
+    equal. Integers, BOOL and BYTES must always be equal."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -95,8 +95,8 @@ class RenameSettings(Documented):
 
 
 class Settings(Documented):
-    """Makes a share of a route's calls to a second backend as well, and compares the answers. Clients get the answers
-    of the route's own backend, as without this policy."""
+    """Sends a share of a route's calls to a second backend as well, and compares the responses. Clients get the
+    responses of the route's own backend."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -132,31 +132,31 @@ class Settings(Documented):
 
 
 class MirrorRecord(Record, gc=False, eq=False):
-    """The record of a mirrored call. Metrics and the access log have the requests of clients only, so it has no
-    observers, unless the client's request is sampled: then the call is a span of that request, named `mirror`, with
-    what becomes of it below. The call has the id of the client's request if backends get ids, and the header MARK.
+    """The record of a mirrored call. Metrics and the access log cover only client requests, so it has no observers,
+    unless the client's request is sampled. In that case the call is a span of that request, named `mirror`, with its
+    own child spans. The call has the id of the client's request if backends get ids, and the header MARK.
 
     - `client_id`: the id of the client's request.
-    - `told`: the facts of the span.
+    - `told`: the attributes of the span.
     """
 
     client_id: str = ""
     told: dict[str, object] = field(default_factory=dict)
 
     def ended_as(self, outcome: str, **why: str) -> None:
-        """Note the outcome of the call, and the kinds of differences or the reason of the failure. Values of tensors
-        are not for spans."""
+        """Note the result of the call, and the kinds of differences or the reason of the failure. Spans do not contain
+        values of tensors."""
         self.told |= {"outcome": outcome, **why}
 
     def forwarded_fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """As of any record, and the mark. Without an id, that header is left out."""
+        """Return the fields of any record, and the mark. Without an id, the id header is left out."""
         fields = super().forwarded_fields(span)
         return [*(fields if self.id else fields[1:]), (MARK, b"1")]
 
 
 def mirror_record(client: Record, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
-    """The record of a mirrored call that begins. `client`: the record of the client's request. `backend`: that of the
-    mirror."""
+    """Return the record of a mirrored call that begins. `client`: the record of the client's request. `backend`: the
+    mirror's backend."""
     record = MirrorRecord("", of_listener=ListenerRecords(telling=RecordDisclosure(forwards=True), forwards=True))
     record.client_id = client.id
     if client.telling.forwards:
@@ -194,7 +194,7 @@ class Mirror(PolicyState):
         return self.place.rpartition(" ")[0]
 
     def takes(self, request: Request) -> bool:
-        """Whether this request is mirrored."""
+        """Return True if this request is mirrored."""
         return (
             request.operation in _MIRRORED
             and self._random() < self.settings.sample
@@ -203,7 +203,7 @@ class Mirror(PolicyState):
         )
 
     async def call(self, handler: Handler, beside: Handler, request: Request) -> Answer:
-        """The answer of `handler`. Afterwards `beside` gets the request too."""
+        """Return the response of `handler`. Then `beside` gets the request as well."""
         began = monotonic()
         try:
             answer = await handler(request)
@@ -237,8 +237,8 @@ class Mirror(PolicyState):
             task.add_done_callback(self._tasks.discard)
 
     def _copy(self, request: Request) -> Request:
-        """The request as the mirror's backend gets it: with a deadline of its own, and a message without its bytes,
-        which no codec of a backend reads. The tensors are enough to hold."""
+        """Return the request for the mirror's backend: with its own deadline, and a message without its bytes, which no
+        backend codec reads. This saves memory."""
         seconds, origin = self.settings.seconds, request.origin
         return replace(
             request,
@@ -274,7 +274,7 @@ class Mirror(PolicyState):
         except asyncio.CancelledError:
             counts.dropped(DropCause.STOPPING)
             raise
-        except Exception as error:  # an answer that cannot be compared harms nobody
+        except Exception as error:  # a response that cannot be compared must not affect clients
             self._failed(as_gateway_error(error), record)
         finally:
             counts.in_flight -= 1
@@ -282,7 +282,7 @@ class Mirror(PolicyState):
             record.end(0, 0)
 
     async def _ask(self, beside: Handler, request: Request) -> Outcome:
-        """How the mirror's backend answers."""
+        """Return the response or the error of the mirror's backend."""
         seconds = self.settings.seconds
         try:
             async with asyncio.timeout(seconds):
@@ -301,7 +301,7 @@ class Mirror(PolicyState):
         self._lines.write("failed", logging.WARNING, text, self.place, self.settings.backend, error.message)
 
     async def _compare(self, expected: Outcome, actual: Outcome, request: Request, record: MirrorRecord) -> None:
-        """Compare the two answers; large ones in a thread."""
+        """Compare the two responses; large ones in a thread."""
         outputs = (*_outputs(expected), *_outputs(actual))
         if are_large(outputs):
             loop = asyncio.get_running_loop()
@@ -329,21 +329,21 @@ class Mirror(PolicyState):
         return compare(expected, actual, self._tolerance, by_position=by_position, shown=self.settings.values)
 
     async def ended(self) -> None:
-        """Return when no call is on its way."""
+        """Return when no mirrored call is in flight."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """As in PolicyState: the counts go on if the settings are the same."""
+        """Keep the counts, like PolicyState, if the settings are the same."""
         if before.settings == self.settings:
             self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:
-        """The mirror's findings so far, as JSON."""
+        """Return the mirror's results so far, as JSON."""
         return {"backend": self.settings.backend, "sample": self.settings.sample, **self.counts.shown()}
 
     async def close(self, seconds: float) -> None:
-        """Begin no more calls, wait at most `seconds` for those on their way, then cancel them."""
+        """Start no more calls, wait at most `seconds` for calls in flight, then cancel them."""
         self._is_closed = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=min(seconds, self.settings.seconds))
@@ -356,37 +356,37 @@ state = ShownStates(Mirror)
 METRICS = (
     StateMetric(
         "gateway_mirror_requests_total", "counter", ("route", "backend", "outcome"),
-        "Requests that a policy `mirror` chose, by what became of them: equal, different, failed or dropped.",
+        "Requests selected by a policy `mirror`, by outcome: equal, different, failed or dropped.",
         {outcome.value: outcome.value for outcome in MirrorOutcome},
     ),
     StateMetric(
         "gateway_mirror_differences_total", "counter", ("route", "backend", "kind"),
-        "Mirrored requests whose answers differ, by what differs: status, missing output, extra output, datatype, "
+        "Mirrored requests with different responses, by difference: status, missing output, extra output, datatype, "
         "shape or values. One request can count several times.",
         {"": "differences"},
     ),
     StateMetric(
         "gateway_mirror_failures_total", "counter", ("route", "backend", "reason"),
-        "Mirrored requests that the backend of the mirror did not answer, by reason.",
+        "Mirrored requests without a response of the mirror's backend, by reason.",
         {"": "failures"},
     ),
     StateMetric(
         "gateway_mirror_drops_total", "counter", ("route", "backend", "cause"),
-        "Requests that were not mirrored, by cause: the limit of calls or memory, or because the gateway was stopping.",
+        "Requests that were not mirrored, by cause: the limit of calls or memory, or a stop of the gateway.",
         {"": "drops"},
     ),
     StateMetric(
         "gateway_mirror_calls_in_flight", "gauge", ("route", "backend"),
-        "Mirrored calls that are not answered and compared.",
+        "Mirrored calls in flight, until the responses are compared.",
         {"": "in_flight"},
     ),
 )  # fmt: skip
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """`handler`; a share of its calls is made to the mirror's backend as well.
+    """Return `handler`; a share of its calls is also sent to the mirror's backend.
 
-    The Handler raises what `handler` does.
+    The Handler raises the errors of `handler`.
     """
     mirror = state(settings)
     rename = settings.rename
@@ -402,7 +402,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """`handler`: streams are not mirrored."""
+    """Return `handler`: streams are not mirrored."""
     return handler
 
 

@@ -1,4 +1,4 @@
-"""The findings of a mirror: counts, and the last differences."""
+"""The results of a mirror: counts, and the most recent differences."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -11,26 +11,26 @@ from gateway.policies.comparing.answers import Difference, OutputDifference
 from gateway.policies.comparing.elements import Elements, Largest
 
 MOST_KEPT = 10
-"""Differences that are kept."""
+"""Maximum number of stored differences."""
 LONGEST_MODEL = 100
-"""Characters of a model's name that are kept."""
+"""Maximum number of stored characters of a model's name."""
 LONGEST_ERROR = 500
-"""Characters of an error of the mirror's backend that are kept."""
+"""Maximum number of stored characters of an error of the mirror's backend."""
 
 
 class MirrorOutcome(StrEnum):
-    """The outcome of a mirrored request. The words are used in metrics and `/status`."""
+    """The outcome of a mirrored request. Metrics and `/status` use these words."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
     FAILED = "failed"
-    """The mirror's backend did not answer: it could not be reached, took too long, or refused the call."""
+    """The mirror's backend did not respond: it was unreachable, took too long, or refused the call."""
     DROPPED = "dropped"
-    """It was not sent: too many were on their way, or they held too much memory."""
+    """The request was not sent: too many calls were in flight, or they held too much memory."""
 
 
 class DropCause(StrEnum):
-    """Why a request was not sent to the mirror's backend."""
+    """The reason why a request was not sent to the mirror's backend."""
 
     CALLS = "calls"
     MEMORY = "memory"
@@ -39,7 +39,7 @@ class DropCause(StrEnum):
 
 @frozen
 class KeptDifference:
-    """A difference, the request that it was found for, and a `text` for people."""
+    """A difference, the request that caused it, and a `text` for people."""
 
     at: datetime
     request_id: str
@@ -49,7 +49,7 @@ class KeptDifference:
     difference: Difference
 
     def shown(self) -> Mapping[str, object]:
-        """As JSON."""
+        """Return the difference as JSON."""
         status = self.difference.status
         return {
             "at": self.at.isoformat(timespec="milliseconds"),
@@ -63,49 +63,49 @@ class KeptDifference:
 
 
 class MirrorCounts:
-    """Counts since the start. Read by the thread that renders metrics, changed by the event loop's alone."""
+    """Counts since the start. The thread that renders metrics reads them; only the event loop's thread changes them."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[MirrorOutcome] = Counter()
         self.differences: Counter[str] = Counter()
-        """Requests by what differed in their answers; one can count several times."""
+        """Requests by the differing part of their responses; one request can count several times."""
         self.failures: Counter[str] = Counter()
-        """Requests that the mirror's backend did not answer, by reason."""
+        """Requests without a response of the mirror's backend, by reason."""
         self.drops: Counter[DropCause] = Counter()
         self.in_flight = 0
         self.bytes = 0
-        """What requests and answers on their way hold."""
+        """Bytes of the requests and responses in flight."""
         self.seconds = 0.0
-        """What the answered calls took at the mirror's backend; `expected_seconds`: at the route's own."""
+        """Total seconds of the successful calls at the mirror's backend; `expected_seconds`: at the route's own."""
         self.expected_seconds = 0.0
         self.last: deque[KeptDifference] = deque(maxlen=MOST_KEPT)
 
     @property
     def compared(self) -> int:
-        """Requests whose answers were compared."""
+        """Requests whose responses were compared."""
         return self.outcomes[MirrorOutcome.EQUAL] + self.outcomes[MirrorOutcome.DIFFERENT]
 
     def dropped(self, cause: DropCause) -> None:
-        """A request was not sent."""
+        """Count a request that was not sent."""
         self.outcomes[MirrorOutcome.DROPPED] += 1
         self.drops[cause] += 1
 
     def failed(self, error: GatewayError) -> None:
-        """The mirror's backend did not answer."""
+        """Count a request that the mirror's backend did not respond to."""
         self.outcomes[MirrorOutcome.FAILED] += 1
         self.failures[error.reason.value] += 1
 
     def answered(self, expected_seconds: float, seconds: float) -> None:
-        """Both backends answered, in this time."""
+        """Note that both backends responded, and in which time."""
         self.expected_seconds += expected_seconds
         self.seconds += seconds
 
     def equal(self) -> None:
-        """The answers were equal."""
+        """Count a request with equal responses."""
         self.outcomes[MirrorOutcome.EQUAL] += 1
 
     def differed(self, difference: Difference, text: str, request_id: str, operation: str, model: str) -> None:
-        """The answers differed, as `text` tells."""
+        """Count a request with different responses; `text` describes the difference."""
         self.outcomes[MirrorOutcome.DIFFERENT] += 1
         self.differences.update(kind.value for kind in difference.kinds)
         self.last.appendleft(
@@ -113,7 +113,7 @@ class MirrorCounts:
         )
 
     def shown(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the counts as JSON."""
         compared = self.compared
         return {
             **{outcome.value: self.outcomes[outcome] for outcome in MirrorOutcome},

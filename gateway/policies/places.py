@@ -1,4 +1,4 @@
-"""The state that a policy keeps for each place of the configuration where it is used.
+"""The state of a policy for each place in the configuration that uses it.
 
 One entry of `policies:` wraps several handlers: a backend's calls and its streams, or a route's clients of each
 protocol. All of them share one state.
@@ -18,47 +18,48 @@ T = TypeVar("T", bound="PolicyState")
 
 
 class PolicyState:
-    """The state of one entry of `policies:`. A policy that has such states has a function `state(settings)` which
-    returns that of its settings."""
+    """The state of one entry of `policies:`. A policy with such states has a function `state(settings)` that returns
+    the state for these settings."""
 
     place: str
-    """Where the entry stands, as log lines name it: `NAME POLICY` on a route, or `backends.NAME POLICY`."""
+    """The place of the entry in log lines: `NAME POLICY` on a route, or `backends.NAME POLICY`."""
     keeps_answers: ClassVar[bool] = False
-    """Whether it has answers to forget, by `clear`."""
+    """True if the state stores responses, which `clear` removes."""
 
     def status(self) -> Mapping[str, object]:
-        """The part of this state that `/status` shows, as JSON. The policy's METRICS read it, too, in another
+        """Return the part of this state that `/status` shows, as JSON. The policy's METRICS read it as well, in another
         thread."""
         raise NotImplementedError
 
     def of_principal(self, name: str) -> Mapping[str, object] | None:
-        """The part of this state that is about one principal, as JSON; None if nothing is."""
+        """Return the part of this state that is about one principal, as JSON, or None."""
         return None
 
     async def close(self, seconds: float) -> None:
-        """Close its connections, if it has any. What it does beside requests may go on for at most `seconds`."""
+        """Close the state's connections, if it has any. Its work outside of requests can continue for at most
+        `seconds`."""
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
-        """Go on with what the state has counted or kept that stood at this place before a reload. `is_unchanged`: so is
-        the configuration that answers here depend on."""
+        """Take over the counts or the stored data of the state at this place before a reload. `is_unchanged`: the
+        configuration that the responses here depend on is unchanged."""
 
     def clear(self) -> None:
-        """Forget all answers."""
+        """Remove all responses."""
 
 
 class SharedState(PolicyState):
-    """A state that holds for all workers together: each worker asks that of the supervisor
+    """A state that applies to all workers together: each worker queries the supervisor's state
     (`gateway/runtime/workers`)."""
 
     settings: BaseModel
 
     def take(self, client: str) -> float:
-        """Take a request of `client` for another process of this gateway. Returns 0 or, without taking anything, the
-        seconds until there is one."""
+        """Take a request of `client` for another process of this gateway. Return 0, or, if the limit is reached, the
+        seconds until a request is allowed (nothing is taken then)."""
         raise NotImplementedError
 
     def share(self, shared: "Shared") -> None:
-        """Take requests from `shared` instead. While it does not answer, this process goes on by itself."""
+        """Take requests from `shared` instead. While it does not respond, this process applies its own state."""
         raise NotImplementedError
 
 
@@ -66,7 +67,7 @@ class Shared(Protocol):
     """A state that several processes share."""
 
     async def take(self, client: str) -> float | None:
-        """As SharedState's; None while nobody answers."""
+        """Same as in SharedState; None while the shared state does not respond."""
 
 
 PlacedState: TypeAlias = tuple[str, str, PolicyState]
@@ -74,21 +75,21 @@ PlacedState: TypeAlias = tuple[str, str, PolicyState]
 
 
 def states_of_principal(states: Iterable[PlacedState], name: str) -> list[tuple[str, str, Mapping[str, object]]]:
-    """Place, policy, and the part that is about one principal, of each state that has one."""
+    """Return place, policy, and the part about one principal, for each state that has this part."""
     found = ((place, policy, state.of_principal(name)) for place, policy, state in states)
     return [(place, policy, part) for place, policy, part in found if part is not None]
 
 
 @frozen
 class StateMetric:
-    """A metric of a policy, read from what its states show. A policy's module lists them in METRICS.
+    """A metric of a policy, read from the JSON of its states. A policy's module lists its metrics in METRICS.
 
-    `keys` has the key in `status()` by the value of the last label; by an empty text if `labels` are the owner's alone,
-    or if the last label has the keys of a mapping that is shown. Numbers with the same labels, such as those of several
-    workers, are added.
+    `keys` has the key in `status()` for each value of the last label. Its key is an empty text if `labels` has only
+    labels of the place, or if the last label has the keys of a mapping in the JSON. Numbers with the same labels, for
+    example from several workers, are added.
 
-    The labels of a policy's owner are `owner` (a route's name, or `backends.NAME`), `route` (the same), and `backend`:
-    the `backend` that the state shows, otherwise the backend whose policy it is.
+    The labels of a place are `place` (a route's name, or `backends.NAME`), `route` (the same), and `backend`: the
+    `backend` in the state's JSON, otherwise the backend that has the policy.
     """
 
     name: str
@@ -98,7 +99,7 @@ class StateMetric:
     keys: Mapping[str, str]
 
     def values(self, place: str, state: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], float]]:
-        """The numbers of the state at `place`, with their labels."""
+        """Yield the numbers of the state at `place`, with their labels."""
         of_place = {"owner": place, "route": place, "backend": state.get("backend", place.removeprefix("backends."))}
         own = tuple(of_place[each] for each in self.labels if each in of_place)
         for label, key in self.keys.items():
@@ -110,14 +111,14 @@ class StateMetric:
 
 
 Numbers: TypeAlias = dict[str, Counter[tuple[str, ...]]]
-"""The numbers of metrics by their names, each by its labels."""
+"""The numbers of metrics, by name and then by labels."""
 
 
 def numbers(
     states: Iterable[tuple[str, str, Mapping[str, Any]]], metrics: Mapping[str, Sequence[StateMetric]]
 ) -> Numbers:
-    """The numbers of all `metrics`, which stand by the name of their policy, in `states`: place, policy and what it
-    shows."""
+    """Return the numbers of all `metrics`, which are grouped by the name of their policy, in `states`: place, policy
+    and the state's JSON."""
     found: Numbers = {each.name: Counter() for some in metrics.values() for each in some}
     for place, policy, state in states:
         for metric in metrics.get(policy, ()):
@@ -126,11 +127,11 @@ def numbers(
 
 
 class ShownStates(Generic[S, T]):
-    """The state of each entry of `policies:` of one policy, which `/status` shows, and which is closed when the entry
-    is no longer in effect. It is made when it is first asked for, and kept as long as the entry's settings. (A state
-    that nobody but the Handlers knows is a PolicyContext's `hidden_state`.)
+    """The states of one policy, one for each entry of `policies:`, which `/status` shows. A state is closed when its
+    entry is no longer in effect. The class makes a state when it is first needed, and keeps it with the entry's
+    settings. (For a state that only the Handlers use, see `hidden_state` of PolicyContext.)
 
-    Entries are told apart by identity: two with equal settings are two.
+    Entries are distinguished by identity: two entries with equal settings are two entries.
     """
 
     def __init__(self, make: Callable[[S], T]) -> None:
@@ -138,11 +139,11 @@ class ShownStates(Generic[S, T]):
         self._states: dict[int, T] = {}
 
     def __call__(self, settings: S) -> T:
-        """The state of the entry with these settings."""
+        """Return the state of the entry with these settings."""
         key = id(settings)
         state = self._states.get(key)
         if state is None:
-            # From a copy: a state that held the settings themselves would keep them, and so itself, for ever.
+            # From a copy: a state that references the settings would keep them alive, and therefore itself, forever.
             state = self._states[key] = self._make(settings.model_copy())
             weakref.finalize(settings, self._states.pop, key, None)
         return state

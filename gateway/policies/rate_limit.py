@@ -1,4 +1,4 @@
-"""The policy `rate_limit: {requests: 100, seconds: 1}`: a client that sends more requests is refused for a while."""
+"""The policy `rate_limit: {requests: 100, seconds: 1}`: the gateway refuses requests of a client that sends more."""
 
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -35,7 +35,8 @@ def _header_name(text: str) -> str:
 
 
 class Settings(Documented):
-    """Bounds how many requests that run a model each client may send in a time. Requests beyond it are refused."""
+    """Limits the number of requests per period that run a model, for each client. The gateway refuses requests above
+    the limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -44,7 +45,7 @@ class Settings(Documented):
     requests: Annotated[int, Field(ge=1)]
     """Number of requests in `seconds`."""
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1
-    """Period in which a client may send `requests`."""
+    """Period in which a client can send `requests`."""
     burst: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of requests in a burst, after a period without requests; defaults to `requests`."""
     by: Literal["client", "principal", "model", "header", "all"] = "client"
@@ -98,17 +99,17 @@ class RateLimit(SharedState):
             self._shared = SharedAllowances(self._redis, prefix, interval, burst)
 
     def share(self, shared: Shared) -> None:
-        """Apply the limit of `shared`, unless Redis has it: other processes of this gateway take from it, too. While it
-        does not answer, this process applies the limit by itself."""
+        """Apply the limit of `shared`, which other processes of this gateway use as well, unless Redis has the limit.
+        While `shared` does not respond, this process applies the limit by itself."""
         if self._redis is None:
             self._shared = shared
 
     def take(self, client: str) -> float:
-        """As in SharedState; `by` tells clients apart."""
+        """Same as in SharedState; `by` distinguishes clients."""
         return self._local.take(client, self._clock())
 
     async def call(self, handler: Handler, request: Request) -> Answer:
-        """The answer of `handler`, unless the client sent too many requests."""
+        """Return the response of `handler`, unless the client sent too many requests."""
         client = self._client(request, self._header)
         if self._shared:
             await self._take_shared(self._shared, client)
@@ -117,7 +118,7 @@ class RateLimit(SharedState):
         return await handler(request)
 
     async def stream(self, handler: StreamHandler, request: Request) -> AsyncGenerator[Response, None]:
-        """The responses of `handler`, unless the client sent too many requests. A stream is one request."""
+        """Yield the responses of `handler`, unless the client sent too many requests. A stream is one request."""
         client = self._client(request, self._header)
         if self._shared:
             await self._take_shared(self._shared, client)
@@ -148,13 +149,13 @@ class RateLimit(SharedState):
         raise refusal(Reason.RATE_LIMITED, f"{self._text}; try again in {round(wait, 3):g} s", retry_after=wait)
 
     def status(self) -> Mapping[str, object]:
-        """How many clients are remembered, how many requests were refused, and whether Redis answers."""
+        """Return the number of stored clients and of refused requests, and whether Redis responds."""
         shown: dict[str, object] = {"clients": len(self._local), "refused": self._refused}
         return {**shown, "redis": "up" if self._redis.is_reached else "down"} if self._redis else shown
 
     def of_principal(self, name: str) -> Mapping[str, object] | None:
-        """With `by: principal` the limit, how many requests are left of it now (`left`), and in how many seconds all
-        are (`full_in`). These are null where Redis counts."""
+        """With `by: principal`, return the limit, the number of remaining requests now (`left`), and the seconds until
+        all requests are available (`full_in`). `left` and `full_in` are null if Redis counts."""
         settings = self.settings
         if settings.by != "principal":
             return None
@@ -177,7 +178,7 @@ def _by_client(request: Request, header: str) -> str:
 
 @lru_cache(4096)
 def _network(host: str) -> str:
-    """The network of 64 bits of an IPv6 address: a client chooses freely among its addresses."""
+    """Return the /64 network of an IPv6 address: a client can choose any of its addresses."""
     try:
         address = ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -192,7 +193,7 @@ def _by_principal(request: Request, header: str) -> str:
 
 
 def _principal_key(name: str) -> str:
-    # NUL: no address, and with it no client without a principal, has the same text.
+    # NUL: an empty address, or a client without a principal, has a different text.
     return f"\0{_short(name)}"
 
 
@@ -202,7 +203,7 @@ def _by_model(request: Request, header: str) -> str:
 
 def _by_header(request: Request, header: str) -> str:
     text = request.headers.get(header)
-    # The value may be a key of a client: only a digest of it is kept, and sent to Redis.
+    # The value might be a client's key: only a digest of it is stored, and sent to Redis.
     return blake2b(text.encode("latin-1", "replace"), digest_size=16).hexdigest() if text else ""
 
 
@@ -211,7 +212,7 @@ def _all(request: Request, header: str) -> str:
 
 
 def _short(text: str) -> str:
-    """`text`, or a digest of a long one: clients choose it, and many are kept."""
+    """Return `text`, or a digest of a long text: clients choose it, and many are stored."""
     if len(text) <= _LONGEST_KEY:
         return text
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
@@ -224,13 +225,13 @@ _KEYS: dict[str, Callable[[Request, str], str]] = {
     "header": _by_header,
     "all": _all,
 }
-"""What has a bucket of its own, by the setting `by`."""
+"""Functions that return the key of a bucket, by the setting `by`."""
 
 state = ShownStates(RateLimit)
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """`handler`, with a limit of the requests of each client.
+    """Return `handler` with a limit on the requests of each client.
 
     The Handler raises:
         GatewayError: RESOURCE_EXHAUSTED (rate-limited); UNAVAILABLE (not-ready) with `without_redis: refuse`.
@@ -244,7 +245,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
-    """As `wrap`, for streams."""
+    """Like `wrap`, for streams."""
     limit = state(settings)
 
     def with_limit(request: Request) -> AsyncGenerator[Response, None]:

@@ -1,11 +1,12 @@
-"""The policy `retry: {attempts: 3}`: a call that failed is tried again, at another endpoint if there is one.
+"""The policy `retry: {attempts: 3}`: the gateway repeats a failed call, at another endpoint if possible.
 
-A call is tried again if all of these hold:
+It makes another attempt if all of these conditions hold:
 
-- Nothing was sent to a server. Or the error has one of the `statuses`, or a try took longer than `timeout.per_try`, and
-  the call may be repeated (`PolicyContext.may_repeat`).
-- It was tried fewer than `attempts` times.
-- The wait ends before the call's deadline, and before the server or the policy that refused it wants no calls.
+- Nothing was sent to a server; or the error has one of the `statuses`, or an attempt took longer than
+  `timeout.per_try`, and the call can be repeated (`PolicyContext.may_repeat`).
+- The call had fewer than `attempts` attempts.
+- The wait ends before the call's deadline, and not earlier than the server or the policy that refused the call accepts
+  calls again.
 - The budget allows it.
 """
 
@@ -33,7 +34,7 @@ _lines = LogLimit(log)
 _NONE: frozenset[str] = frozenset()
 
 LEAST_RETRIES = 10
-"""The retries that the budget allows in any case."""
+"""Number of retries that the budget always allows."""
 
 StatusName = Literal[
     "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
@@ -44,7 +45,7 @@ _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Settings(Documented):
-    """Tries failed calls again."""
+    """Repeats failed calls."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -68,7 +69,7 @@ class Settings(Documented):
 
 
 class Retries:
-    """When to try again, for all Handlers of one item of `policies`. `random` returns numbers in [0, 1)."""
+    """The rules for another attempt, for all Handlers of one item of `policies`. `random` returns numbers in [0, 1)."""
 
     def __init__(self, settings: Settings, context: PolicyContext, random: Callable[[], float] = random) -> None:
         self.budget = Budget(settings.budget, LEAST_RETRIES, context.clock)
@@ -78,7 +79,8 @@ class Retries:
         self._random = random
 
     def wait_after(self, error: GatewayError, request: Request, attempt: int, now: float) -> float | None:
-        """Seconds until `request` is tried again after the try number `attempt` (from 1) failed; None if it is not."""
+        """Return the seconds until the next attempt of `request`, after attempt number `attempt` (from 1) failed, or
+        None for no more attempts."""
         settings = self._settings
         if attempt >= settings.attempts or not self._is_retryable(error, request):
             return None
@@ -106,17 +108,17 @@ class Retries:
 
 
 def _is_end_of_try(error: GatewayError, request: Request) -> bool:
-    """Whether it may be the try and not the call that took too long. A server that was told the limit of the try may
-    say so itself, just before the gateway does."""
+    """Return True if the attempt, and not the call, might have timed out. A server that received the attempt's limit
+    can report the timeout itself, just before the gateway does."""
     has_limit = request.tries is not None and request.tries.seconds is not None
     return error.status is Status.DEADLINE_EXCEEDED and (has_limit or isinstance(error, TransportError))
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyContext) -> StreamHandler:
-    """`handler`, tried again if it fails before its first response.
+    """Return `handler` with more attempts if a stream fails before its first response.
 
     The stream raises:
-        GatewayError: that of the last try.
+        GatewayError: the error of the last attempt.
     """
     retries = context.hidden_state(settings, lambda: Retries(settings, context))
 
@@ -146,10 +148,10 @@ def wrap_stream(handler: StreamHandler, settings: Settings, context: PolicyConte
 
 
 def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handler:
-    """`handler`, tried again if it fails.
+    """Return `handler` with more attempts if a call fails.
 
     The Handler raises:
-        GatewayError: that of the last try.
+        GatewayError: the error of the last attempt.
     """
     retries = context.hidden_state(settings, lambda: Retries(settings, context))
 
@@ -176,7 +178,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
 
 def _one_try(request: Request, places: list[str]) -> Request:
-    """`request`, which avoids the endpoints in `places` and notes there where it was tried."""
+    """Return `request` with instructions to avoid the endpoints in `places` and to note there where it was sent."""
     tries = request.tries
     if tries is None:
         return replace(request, tries=Tries(None, frozenset(places), False, places))
@@ -184,8 +186,8 @@ def _one_try(request: Request, places: list[str]) -> Request:
 
 
 def _with_attempts(error: GatewayError, attempts: int) -> GatewayError:
-    """`error` with the number of attempts in its text. A copy: calls that waited for one connection share their
-    error."""
+    """Return `error` with the number of attempts in its text. The result is a copy: calls that waited for one
+    connection share their error."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)
     copy.message = f"{error.message} (after {attempts} attempts)"

@@ -1,14 +1,14 @@
-"""The allowances of clients that several gateways share, kept in Redis or Valkey.
+"""Token buckets of clients that several gateways share, stored in Redis or Valkey.
 
-Each request is one script on the server, which is atomic and uses the server's clock, so that the clocks of the
-gateways do not matter.
+Each request is one script on the server. The script is atomic and uses the server's clock, so the gateways' clocks do
+not matter.
 """
 
 from typing import Any
 
 from gateway.policies.shared_server import SharedServer
 
-# The same bucket as `Allowances`: the value is the time at which it will be full.
+# The same bucket as `Allowances`: the value is the time at which the bucket is full.
 _SCRIPT = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
@@ -24,7 +24,7 @@ return '0'
 
 
 class SharedAllowances:
-    """The buckets of all clients, as `Allowances` has them, at a server."""
+    """The buckets of all clients, like `Allowances`, at a server."""
 
     def __init__(self, server: SharedServer, prefix: str, interval: float, burst: int) -> None:
         self._server = server
@@ -33,8 +33,8 @@ class SharedAllowances:
         self._script: Any = None
 
     async def take(self, client: str) -> float | None:
-        """Take a token of `client`. Returns 0.0; or, without taking anything, the seconds until there is one; None if
-        the server does not answer."""
+        """Take a token of `client`. Return 0.0; or, if the bucket is empty, the seconds until it has a token (nothing
+        is taken then); or None if the server does not respond."""
         return await self._server.ask(lambda redis: self._take(redis, client))
 
     async def _take(self, redis: Any, client: str) -> float:

@@ -1,13 +1,14 @@
-"""The answers that several gateways share, kept in Redis or Valkey: the second tier of a `cache`.
+"""The responses that several gateways share, stored in Redis or Valkey: the second tier of a `cache`.
 
-Nothing depends on it: a server that does not answer in time has no answers, and neither has one with bytes that nobody
-of this version has written. An answer is stored as
+Nothing depends on the server: if it does not respond in time, or has bytes that another version wrote, the gateway
+continues without its responses. A response is stored as
 
     VERSION, 16 bytes of a checksum over its key and all that follows, the length of a JSON head, the head, the data of
     each tensor
 
-To forget all answers at once, they have an epoch: the number in one key of the server that all of them share, which is
-counted up. Each answer says in which epoch it was asked for, and one of an earlier epoch counts as none.
+To remove all responses in one step, the responses have an epoch: the number in one key of the server that all of them
+share, which is incremented. Each response has the epoch in which its request started; a response of an earlier epoch is
+ignored.
 """
 
 import asyncio
@@ -24,20 +25,20 @@ from gateway.core.types import Response, Tensor
 from gateway.policies.shared_server import SharedServer
 
 VERSION = b"gateway-cache-1\n"
-"""Of the form of stored answers. Whoever changes the form, or what `request_key` means, changes it."""
+"""Version of the format of stored responses. Change it when you change the format, or the meaning of `request_key`."""
 MOST_WRITES = 32
-"""Answers on their way to the server at once; further ones are not stored there."""
+"""Maximum number of responses on their way to the server; more responses are not stored there."""
 
 _MOST_BESIDE = 2**16
-"""Bytes of a stored answer beside the data of its tensors."""
+"""Maximum bytes of a stored response in addition to the data of its tensors."""
 
 _HEAD = Struct("<16sI")
 
 
 def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes | None:
-    """The bytes of an answer, `made` at this Unix time; None if it cannot be stored so."""
+    """Return the bytes of a response, `made` at this Unix time, or None if it cannot be stored in this format."""
     if response.origin is not None:
-        return None  # what a codec noted of a message is known to that codec alone
+        return None  # only the codec that noted it can read a note about a message
     described = {
         "epoch": epoch.decode(),
         "made": made,
@@ -58,15 +59,15 @@ def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes |
             for each in response.outputs
         ],
     }
-    # Unlike orjson, json writes NaN and integers of any size, and reads them back.
+    # json and not orjson: it writes and reads NaN and integers of any size.
     head = json.dumps(described).encode()
     body = b"".join([head, *(each.data for each in response.outputs)])
     return b"".join((VERSION, _HEAD.pack(_checksum(key, len(head), body), len(head)), body))
 
 
 def unpacked(key: bytes, stored: bytes, epoch: bytes) -> tuple[Response, float] | None:
-    """The answer in `stored` and the Unix time at which it was made; None if it is not an answer to the request of this
-    key, in this form and epoch, whole and unchanged."""
+    """Return the response in `stored` and the Unix time at which it was made, or None if it is not a complete,
+    unchanged response to the request of this key, in this format and epoch."""
     start = len(VERSION) + _HEAD.size
     if len(stored) < start or not stored.startswith(VERSION):
         return None
@@ -90,7 +91,7 @@ def unpacked(key: bytes, stored: bytes, epoch: bytes) -> tuple[Response, float] 
             tuple(outputs), head["model"], head["version"], None, head["parameters"], None, head["schemaless"]
         )
         return response, float(head["made"])
-    except (ValueError, KeyError, TypeError, AttributeError):  # another form with the same VERSION
+    except (ValueError, KeyError, TypeError, AttributeError):  # another format with the same VERSION
         return None
 
 
@@ -101,7 +102,8 @@ def _checksum(key: bytes, length: int, body: bytes | memoryview) -> bytes:
 
 
 class SharedAnswers:
-    """The answers of one cache at a Redis server. `largest`: the bytes of the largest answer that is stored there."""
+    """The responses of one cache at a Redis server. `largest`: maximum size of a response that is stored there, in
+    bytes."""
 
     def __init__(
         self,
@@ -118,12 +120,12 @@ class SharedAnswers:
         self._largest = largest
         self._now = now
         self._has_to_forget = False
-        """All answers of the server are to be forgotten, and it does not know that yet."""
+        """All responses of the server must be removed, and the server has not done it yet."""
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def get(self, key: bytes) -> tuple[tuple[Response, float] | None, bytes | None]:
-        """The answer with its age in seconds, None if there is none; and the epoch for `put`, None if the server does
-        not answer."""
+        """Return the response with its age in seconds, or None; and the epoch for `put`, or None if the server does not
+        respond."""
         found = await self.server.ask(lambda redis: self._get(redis, key))
         if found is None:
             return None, None
@@ -140,7 +142,7 @@ class SharedAnswers:
     async def _get(self, redis: Any, key: bytes) -> tuple[bytes | None, bytes]:
         if self._has_to_forget:
             await self._forget(redis)
-        # Not more than could have been stored: of a longer value the checksum is wrong.
+        # At most the size that could have been stored: for a longer value, the checksum is wrong.
         async with redis.pipeline(transaction=False) as questions:
             questions.getrange(self._key(key), 0, self._largest + _MOST_BESIDE)
             questions.get(f"{self._prefix}epoch")
@@ -148,8 +150,8 @@ class SharedAnswers:
         return stored, epoch or b"0"
 
     def put(self, key: bytes, response: Response, epoch: bytes) -> None:
-        """Store an answer that was asked for in `epoch`. Returns at once; if the server does not take it, it is not
-        stored."""
+        """Store a response whose request started in `epoch`. Return immediately; if the server does not accept the
+        response, it is not stored."""
         size = sum(len(each.data) for each in response.outputs)
         if size > self._largest or not self.server.is_reached or len(self._writes) >= MOST_WRITES:
             return
@@ -164,7 +166,8 @@ class SharedAnswers:
             await self.server.ask(lambda redis: redis.set(self._key(key), stored, px=milliseconds))
 
     def forget(self) -> None:
-        """Forget all answers of this name, for all gateways. Until the server knows, it is not asked for any."""
+        """Remove all responses of this name, for all gateways. Until the server has done that, it gets no queries for
+        responses."""
         self._has_to_forget = True
         task = spawn(self.server.ask(self._forget))
         self._writes.add(task)

@@ -1,5 +1,4 @@
-"""The Redis or Valkey server that several gateways share, as requests ask it. The package `redis` is imported with the
-first question."""
+"""The Redis or Valkey server that several gateways share. The package `redis` is imported with the first query."""
 
 import asyncio
 import logging
@@ -18,13 +17,13 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SECONDS = 0.1
-"""The longest that a request waits for the server."""
+"""Maximum time that a request waits for the server, in seconds."""
 PAUSE = 1.0
-"""The seconds without any question to a server that did not answer."""
+"""Seconds without queries to a server that did not respond."""
 
 
 class SharedServer:
-    """The server at `url`. `place` tells where it is configured, for log lines."""
+    """The server at `url`. `place` is its place in the configuration, for log lines."""
 
     def __init__(self, url: str, place: Callable[[], str], clock: Callable[[], float] = monotonic) -> None:
         self._url = url
@@ -33,22 +32,23 @@ class SharedServer:
         self._pool: BlockingConnectionPool | None = None
         self._client: Any = None
         self._asks_from = 0.0
-        """No question is sent before this time."""
+        """No query is sent before this time."""
         self.is_reached = True
-        """Whether the server answered the last question."""
+        """True if the server responded to the last query."""
         self._lines = LogLimit(log)
 
     async def ask(self, question: Callable[[Any], Awaitable[T]]) -> T | None:
-        """The answer to `question`, which gets a `redis.asyncio.Redis`; None if the server does not answer."""
+        """Return the response to `question`, which gets a `redis.asyncio.Redis`, or None if the server does not
+        respond."""
         now = self._clock()
         if now < self._asks_from:
             return None
         if not self.is_reached:
-            self._asks_from = now + PAUSE  # one question is enough to find out whether the server is back
+            self._asks_from = now + PAUSE  # one query is enough to detect that the server is back
         try:
             async with asyncio.timeout(SECONDS):
                 found = await question(self._connected())
-        except Exception as error:  # redis has errors of its own; others come from the socket and from the timeout
+        except Exception as error:  # redis has its own errors; others come from the socket and from the timeout
             self._failed(error)
             return None
         if not self.is_reached:
@@ -66,7 +66,7 @@ class SharedServer:
 
     def _failed(self, error: Exception) -> None:
         self.is_reached, self._asks_from = False, self._clock() + PAUSE
-        # The texts of the package's errors name hosts and ports, but no passwords.
+        # The texts of the package's errors contain hosts and ports, but not passwords.
         text = (
             f"no answer within {SECONDS:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
         )

@@ -1,6 +1,6 @@
-"""The policy `timeout: {seconds: 30, per_try: 10}`: a call that takes longer fails with DEADLINE_EXCEEDED, and so does
-each try of it at an endpoint. The Backend enforces `per_try` (`Tries.seconds`), because only it knows where a try
-begins."""
+"""The policy `timeout: {seconds: 30, per_try: 10}`: a call that takes longer fails with DEADLINE_EXCEEDED, and an
+attempt at an endpoint that takes longer than `per_try` fails in the same way. The Backend enforces `per_try`
+(`Tries.seconds`), because only the Backend knows when an attempt begins."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -20,7 +20,7 @@ from gateway.core.types import Answer, Request, Response, Tries
 
 
 class Settings(Documented):
-    """Bounds how long a call may take."""
+    """Limits the duration of a call."""
 
     bounds_time: ClassVar[bool] = True
     passes_unread: ClassVar[bool] = True
@@ -44,7 +44,7 @@ class Settings(Documented):
 
 
 def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
-    """`handler`, cancelled when the wait for one response exceeds `settings.seconds`.
+    """Return `handler`, cancelled when the wait for one response exceeds `settings.seconds`.
 
     The stream raises:
         GatewayError: DEADLINE_EXCEEDED (timeout).
@@ -70,8 +70,8 @@ def wrap_stream(handler: StreamHandler, settings: Settings) -> StreamHandler:
 
 
 def wrap(handler: Handler, settings: Settings) -> Handler:
-    """`handler`, cancelled after `settings.seconds`. The deadline of the request that it gets is no later than that, so
-    that the next server knows the limit.
+    """Return `handler`, cancelled after `settings.seconds`. The deadline of the request that it gets is at most that
+    late, so the next server knows the limit.
 
     The Handler raises:
         GatewayError: DEADLINE_EXCEEDED (timeout).
@@ -103,7 +103,7 @@ def wrap(handler: Handler, settings: Settings) -> Handler:
 
 
 def _out_of_time(what: str, seconds: float) -> GatewayError:
-    """The error for a call, or the next response of a stream, that took `seconds`."""
+    """Return the error for a call, or the next response of a stream, that took `seconds`."""
     since = asyncio.get_running_loop().time() - seconds
     limit = ", the limit that the policy timeout sets (timeout.seconds)"
     return out_of_time(f"no {what} within {seconds:g} s", limit, since)
@@ -114,7 +114,7 @@ def _smaller(given: float | None, limit: float) -> float:
 
 
 def _tries(request: Request, per_try: float | None) -> Tries | None:
-    """How `request` is tried, with the limit `per_try` if that is the shorter one."""
+    """Return the settings for attempts of `request`, with the limit `per_try` if that is the shorter limit."""
     if per_try is None:
         return request.tries
     if request.tries is None:

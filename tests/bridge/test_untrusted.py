@@ -85,7 +85,7 @@ async def test_metadata_that_cannot_be_trusted_is_for_those_whose_own_cannot() -
 
 
 async def test_sizes_that_nobody_tells_are_asked_of_the_route() -> None:
-    with pytest.raises(GatewayError, match="does not tell the inputs of model 'm'; `signature` on the route must"):
+    with pytest.raises(GatewayError, match="does not report the inputs of model 'm'; `signature` on the route must"):
         await bridge(POINTS, UNNAMED, Backend({"m": TOLD}))(replace(METADATA, part="inputs"))
 
 
@@ -180,7 +180,9 @@ async def test_a_server_that_no_request_names_a_model_to_has_no_companions() -> 
     backend = Backend({"m": TOLD})
     settings = RouteSettings(signature=TOLD, operations={Operation.GRADIENT: "m_gradient"})
     gradient = bridge(TENSORS, alone, backend, settings).companion(Operation.GRADIENT)
-    with pytest.raises(GatewayError, match="not supported by model 'm': its server has one model and no companions"):
+    with pytest.raises(
+        GatewayError, match="not supported by model 'm': its server has one model and no derivative models"
+    ):
         await gradient(infer(named("x", [1]), named("sens", [1]), model="m.gradient"))
     assert await gradient(Request(Operation.MODEL_READY, "m.gradient")) is False
     assert (await describe(bridge(POINTS, alone, backend, settings), part="ModelInfo")).operations == {Operation.INFER}

@@ -135,16 +135,16 @@ def _cell(text: str) -> str:
 ERRORS_HEAD = """\
 # Error codes
 
-Every error has a reason. Each protocol has its own numbers for it, which this page lists; `make pages` writes it from
-the protocols' code. [The runbook](runbook.md#errors) says what each reason means and what to look at.
+Every error has a reason. This page lists the codes of each protocol for it; `make pages` writes the page from the
+protocols' code. [The runbook](runbook.md#errors) explains each reason and what to do.
 
-Clients get the reason in the header `gateway-reason` of HTTP replies, in gRPC's trailing metadata, and at the start of
-the text of MIP's errors.
+Clients get the reason in the header `gateway-reason` of HTTP responses, in gRPC's trailing metadata, and at the start
+of the text of MIP's errors.
 
 | column | |
 | --- | --- |
 | gRPC | the status of `v2-grpc` |
-| HTTP | the status of `v2-rest`, `v1-rest` and `graphpipe`, and the `code` in the replies of grps |
+| HTTP | the status of `v2-rest`, `v1-rest` and `graphpipe`, and the `code` in the responses of grps |
 | UM-Bridge | the HTTP status and the `type` of the error |
 | MIP | the error code |
 
@@ -164,28 +164,32 @@ def errors() -> str:
 GRPC_SERVERS_HEAD = """
 ## Answers of web servers
 
-Over HTTP a client gets the text of a server's error as the server wrote it. Three kinds of replies have none, and get a
-text that names the backend and its address: an error page, of which only the title is shown; an error without a body;
-and a redirect, which the gateway does not follow: the text says where it leads and what to write instead.
+Over HTTP, a client gets the text of a server's error unchanged. For three kinds of responses, the gateway writes a text
+that names the backend and its address:
+
+- An error page: the text has only the title of the page.
+- An error without a body.
+- A redirect, which the gateway does not follow: the text has the target and the address to configure instead.
 
 ## Answers of gRPC servers
 
-**RESOURCE_EXHAUSTED** is `overloaded`, with the time of `retry-after` or `grpc-retry-pushback-ms` in the trailers. It
-is `too-large` only if the text says that a message is too large, as gRPC's libraries do.
+**RESOURCE_EXHAUSTED** becomes `overloaded`, with the time of `retry-after` or `grpc-retry-pushback-ms` in the trailers.
+It becomes `too-large` only if the text says that a message is too large, like the texts of gRPC's libraries.
 
-**An HTTP status without a gRPC status** comes from a proxy before the server, or from another server. The status is
-that of [gRPC's mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md), the reason is the
-gateway's. The text names the backend and the HTTP status, and says what to look at.
+**An HTTP status without a gRPC status** comes from a proxy in front of the server, or from another server. The gateway
+uses the status in [gRPC's mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md) and its
+own reason. The text names the backend, the HTTP status and the next step.
 
 """
 RESETS_HEAD = """
-After 502, 503 and 504 the proxy is there, and the server behind it is not: each is a failure of the endpoint, which
-gets no calls after [some in a row](health.md#states). All others are answers to one call, such as to one with a wrong
-token: other calls go to the endpoint as before. By default [retry](policies/retry.md) repeats those with UNAVAILABLE
-alone.
+502, 503 and 504 mean that the proxy runs, but the server behind it does not. These statuses count as failures of the
+endpoint, which gets no calls after [some failures in a row](health.md#states). All other statuses are responses to one
+call, for example to a call with a wrong token: the endpoint still gets other calls. By default, the policy
+[retry](policies/retry.md) repeats only calls with UNAVAILABLE.
 
-**A call that the server resets** (RST_STREAM) has the status of [gRPC's
-mapping](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors). It is an answer to that call, too.
+**A call that the server resets** (RST_STREAM) has the status in [gRPC's
+mapping](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors). A reset is a response to that call, and
+not a failure of the endpoint.
 
 """
 
@@ -229,13 +233,13 @@ def _mip(reason: Reason) -> str:
 
 
 PAGES_OF_PHRASES = {
-    "What each pair of protocols carries": "matrix.md",
-    "keys, tokens": "security.md#keys",
+    "protocol compatibility matrix": "matrix.md",
+    "keys and tokens": "security.md#keys",
     "`principals` and `permissions`": "security.md#permissions",
     "rate_limit": "policies/rate_limit.md",
     "circuit_breaker": "policies/circuit_breaker.md",
 }
-"""The phrases of the column "what to look at" that are links in the runbook; the console has no pages to link to."""
+"""The phrases of the column "what to do" that are links in the runbook; the console has no pages to link to."""
 
 
 def reasons() -> str:
@@ -243,7 +247,7 @@ def reasons() -> str:
     rows = (
         f"| `{reason.value}` | {text.meaning} | {_linked(text.look_at)} |\n" for reason, text in EXPLANATIONS.items()
     )
-    return "| reason | meaning | what to look at |\n|---|---|---|\n" + "".join(rows)
+    return "| reason | meaning | what to do |\n|---|---|---|\n" + "".join(rows)
 
 
 def _linked(text: str) -> str:

@@ -43,7 +43,7 @@ async def test_a_server_of_one_model_is_never_asked_for_its_derivative(
     """graphpipe-go's ServeRaw ignores the further inputs, and answers with the model's values."""
     wires = Wires(CONFIG, lab=replying(b"never read"))
     reply = await wires.post(protocol, path, json.dumps(body).encode())
-    assert b"has one model and no companions" in reply.body
+    assert b"has one model and no derivative models" in reply.body
     assert reply.status == (400 if protocol == "umbridge" else 501)
     assert wires.sent["lab"] == []
 

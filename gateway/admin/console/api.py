@@ -1,5 +1,6 @@
-"""The JSON that the page shows: `/api/topology`, `/api/traffic`, `/api/history`, `/api/requests`, `/api/errors`,
-`/api/configuration`, `/api/models` and `/api/models/signature`, described by the OpenAPI document of the admin port."""
+"""The JSON for the page: `/api/topology`, `/api/traffic`, `/api/history`, `/api/requests`, `/api/errors`,
+`/api/configuration`, `/api/models`, `/api/models/signature` and others, described by the OpenAPI document of the admin
+port."""
 
 import asyncio
 import typing
@@ -44,19 +45,19 @@ Made = TypeVar("Made")
 
 LONGEST_NAME = 1024
 SIGNATURE_SECONDS = 10.0
-"""How long a server has for the answer about a signature."""
+"""Time limit for a server's response about a signature, in seconds."""
 
 
 class Errors(BaseModel):
-    """The last requests that ended with an error, the newest first, and what their reasons mean."""
+    """The last requests that ended with an error, newest first, and the meaning of their reasons."""
 
     errors: list[RequestError]
     reasons: dict[str, ExplainedReason]
-    """Of the reasons in `errors`: as `docs/runbook.md` says."""
+    """Explanations of the reasons in `errors`, same as in `docs/runbook.md`."""
 
 
 class ListedCertificates(BaseModel):
-    """All that is used for TLS."""
+    """All TLS files in use."""
 
     certificates: list[CertificateStatus]
 
@@ -77,7 +78,7 @@ class ShownGateway(typing.Protocol):
 
     @property
     def counters(self) -> Counters:
-        """The counters of requests, with all that have ended."""
+        """The counters of requests, including all completed requests."""
 
     @property
     def history(self) -> History:
@@ -85,7 +86,7 @@ class ShownGateway(typing.Protocol):
 
     @property
     def recent_requests(self) -> RecentRequests:
-        """The last requests, with all that have ended."""
+        """The last requests, including all completed requests."""
 
     @property
     def backends(self) -> Mapping[str, Backend]:
@@ -93,11 +94,11 @@ class ShownGateway(typing.Protocol):
 
     @property
     def backend_sides(self) -> Mapping[str, BackendSide]:
-        """The same backends as bridges call them."""
+        """The same backends from the bridges' side."""
 
     @property
     def graphs(self) -> Mapping[str, GraphModel]:
-        """The models that are made of others, by name."""
+        """The model graphs, by name."""
 
     @property
     def graph_steps(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
@@ -105,35 +106,35 @@ class ShownGateway(typing.Protocol):
 
     @property
     def guards(self) -> Mapping[str, ListenerAuthentication]:
-        """The guards, which authenticate clients, of the listeners that ask for it."""
+        """The authentication of the listeners that require credentials, by name."""
 
     @property
     def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, name and state of each policy that keeps one."""
+        """Place, name and state of each policy with a state."""
 
     def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, policy, and what it keeps about one principal."""
+        """Return place, policy, and the policy's state of one principal."""
 
     @property
     def access(self) -> Access:
-        """Who may do what, and with which keys."""
+        """The permissions, and the keys."""
 
     @property
     def shedding(self) -> Shedding | None:
         """The load shedding, if it is configured."""
 
     def status(self) -> GatewayStatus:
-        """The current state, as `/status` has it."""
+        """Return the current state, same as in `/status`."""
 
 
 class _MadeOf(Generic[Source, Made]):
-    """Keeps the last object that was made of a source, such as the configuration in use."""
+    """Keeps the last object made from a source, such as the configuration in use."""
 
     def __init__(self) -> None:
         self._kept: tuple[Source, Made] | None = None
 
     async def get(self, source: Source, make: Callable[[], Made]) -> Made:
-        """The object of this very source. It is made in a thread if another one is kept."""
+        """Return the object made from this source (by identity). A new one is made in a thread."""
         if self._kept is None or self._kept[0] is not source:
             self._kept = source, await asyncio.to_thread(make)
         return self._kept[1]
@@ -156,21 +157,23 @@ def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, cl
 def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
     drawn = _MadeOf[datetime, dict[str, Any]]()
 
-    @app.get("/api/topology", summary="What is configured, and what leads where", response_model=Topology)
+    @app.get("/api/topology", summary="Listeners, routes and backends, and their connections", response_model=Topology)
     async def read_topology(request: Request) -> Response:
-        """Listeners, routes and backends, and which leads to which."""
+        """Listeners, routes and backends, and their connections."""
         at = gateway.loaded_at
         found = partial(topology, gateway.config, dict(gateway.listeners), gateway.version, at, gateway.reloads)
         return _reply(request, await drawn.get(at, lambda: found().model_dump(mode="json")))
 
-    @app.get("/api/traffic", summary="Counts of requests, and what is in flight", response_model=traffic.Traffic)
+    @app.get("/api/traffic", summary="Counts of requests, and calls in flight", response_model=traffic.Traffic)
     async def read_traffic(
         request: Request,
-        since: Annotated[float, Query(description="The `gateway-time` of the reply before; 0 for all paths.")] = 0.0,
+        since: Annotated[
+            float, Query(description="The `gateway-time` of the previous response; 0 for all paths.")
+        ] = 0.0,
     ) -> Response:
-        """Counts that only grow, and what is in flight and waiting now."""
+        """Counts that only grow, and the current numbers of calls in flight and waiting."""
         counters, shedding = gateway.counters, gateway.shedding
-        now = monotonic()  # after the counters, which then have all that ended before
+        now = monotonic()  # after the counters, which then include everything that ended before
         found = {
             "started": counters.started,
             "topology": _topology_tag(gateway),
@@ -185,7 +188,7 @@ def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
 
     @app.get("/api/errors", summary="The last errors", response_model=Errors)
     async def read_errors(request: Request) -> Response:
-        """The last requests that ended with an error, and what their reasons mean."""
+        """The last requests that ended with an error, and the meaning of their reasons."""
         errors = list(gateway.counters.last_errors())
         reasons = explained({each.reason for each in errors})
         return _reply(request, Errors(errors=errors, reasons=reasons).model_dump(mode="json"))
@@ -198,8 +201,8 @@ def _add_history(app: FastAPI, gateway: ShownGateway) -> None:
         kind: Annotated[Literal["", "listener", "route", "backend"], Query(description="Empty: all requests.")] = "",
         name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its name; the place of a route.")] = "",
     ) -> Response:
-        """The requests of the last hour: all of them, or those of a listener, a route or a backend. It is kept
-        over reloads of the configuration. A part of which nothing is known had no requests."""
+        """The requests of the last hour: all of them, or the requests of a listener, a route or a backend. Reloads of
+        the configuration keep them. A part that is not in the data had no requests."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "`kind` and `name` are given together, or neither")
         return _reply(request, drawn_history(gateway.history, (kind, name)))
@@ -214,28 +217,30 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
         id: Annotated[str, part_of(description="A part of the request id.")] = "",
         model: Annotated[str, part_of(description="A part of the model's name.")] = "",
         principal: Annotated[str, part_of(description="A part of the principal's name.")] = "",
-        status: Annotated[str, part_of(description="The name of a status, or `failed` for all but OK.")] = "",
+        status: Annotated[str, part_of(description="The name of a status, or `failed` for all except OK.")] = "",
         listener: Annotated[str, part_of(description="Its name.")] = "",
         route: Annotated[str, part_of(description="Its name.")] = "",
-        backend: Annotated[str, part_of(description="The name of the one that was asked last.")] = "",
-        exactly: Annotated[bool, Query(description="`model` and `principal` are whole names.")] = False,
-        most: Annotated[int, Query(ge=1, le=2 * MOST_RECENT, description="The most that are sent.")] = 200,
+        backend: Annotated[str, part_of(description="The name of the last called backend.")] = "",
+        exactly: Annotated[bool, Query(description="`model` and `principal` are complete names.")] = False,
+        most: Annotated[
+            int, Query(ge=1, le=2 * MOST_RECENT, description="Maximum number of requests in the response.")
+        ] = 200,
     ) -> Response:
-        """The last thousand requests and the last thousand that failed, as the access log tells of them: without
-        headers, keys and tensors. All conditions are to be met; parts of names are found in any case of letters."""
+        """The last thousand requests and the last thousand failed requests, with the data of the access log: without
+        headers, keys and tensors. A request must meet all conditions; parts of names match in upper and lower case."""
         if status and status not in STATUSES:
             raise HTTPException(422, f"there is no status {status!r}; expected one of {', '.join(STATUSES)}")
         search = Search(id, model, principal, status, listener, route, backend, exactly)
         return _reply(request, listed(gateway.recent_requests, search, most, time() - monotonic()))
 
-    @app.get("/api/summary", summary="The last requests of a part in figures", response_model=RequestSummary)
+    @app.get("/api/summary", summary="Statistics of the last requests of a part", response_model=RequestSummary)
     async def read_summary(
         request: Request,
         kind: Annotated[SummarisedPart, Query(description="Empty: all requests.")] = "",
         name: Annotated[str, part_of(description="Its name; the place of a route.")] = "",
     ) -> Response:
-        """The requests of a part among the last thousand of the gateway: how many failed, their times as a whole and by
-        stages, and the routes, backends, models and principals that they have."""
+        """The requests of a part among the last thousand of the gateway: how many failed, their times in total and by
+        stages, and their routes, backends, models and principals."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "`kind` and `name` are given together, or neither")
         return _reply(request, summary(gateway.recent_requests, kind, name, time() - monotonic()))
@@ -276,30 +281,34 @@ def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
 
 
 def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
-    @app.get("/api/keys", summary="The API keys, without the keys themselves", response_model=ListedKeys)
+    @app.get("/api/keys", summary="The API keys, without secrets", response_model=ListedKeys)
     async def read_keys(
         request: Request,
-        text: Annotated[str, Query(max_length=LONGEST_NAME, description="Of an id, a principal or a note.")] = "",
+        text: Annotated[
+            str, Query(max_length=LONGEST_NAME, description="A part of an id, a principal or a note.")
+        ] = "",
     ) -> Response:
-        """The API keys by their ids, with their ends and their last use. All of them, or those with this text."""
+        """The API keys by their ids, with their expiry and their last use: all keys, or keys with this text."""
         file, credentials = gateway.access.file, gateway.access.credentials
         path, keys = (None, None) if file is None else (str(file.path), file.keys)
         found = await asyncio.to_thread(listed_keys, path, keys, dict(credentials.uses), text)
         return _reply(request, found.model_dump(mode="json"))
 
-    @app.get("/api/principal", summary="What a principal may do, without secrets", response_model=DescribedPrincipal)
+    @app.get(
+        "/api/principal", summary="The permissions of a principal, without secrets", response_model=DescribedPrincipal
+    )
     async def read_principal(
-        request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its whole name.")]
+        request: Request, name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its complete name.")]
     ) -> Response:
-        """A principal's permissions by the configuration, its rate limits with what is left of them, its API keys by
-        their ids, and how clients come to be it."""
+        """A principal's permissions by the configuration, its rate limits with the remaining requests, its API keys by
+        their ids, and the ways in which clients become this principal."""
         states = gateway.principal_states(name)
         found = await asyncio.to_thread(described_principal, name, gateway.config, gateway.access, states)
         return _reply(request, found.model_dump(mode="json"))
 
-    @app.get("/api/certificates", summary="The certificates, with their ends", response_model=ListedCertificates)
+    @app.get("/api/certificates", summary="The certificates, with their expiry", response_model=ListedCertificates)
     async def read_certificates(request: Request) -> Response:
-        """The TLS files of listeners, ports and backends, and when the certificates in use expire."""
+        """The TLS files of listeners, ports and backends, and the expiry of the certificates in use."""
         found = ListedCertificates(certificates=gateway.status().certificates)
         return _reply(request, found.model_dump(mode="json"))
 
@@ -307,7 +316,7 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
 def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
     @app.get("/api/models", summary="The models of all backends", response_model=ListedModels)
     async def read_models(request: Request) -> Response:
-        """The models of all backends, as their servers list them or routes name them."""
+        """The models of all backends, by the lists of their servers or the names in routes."""
         found = await lists.read(gateway.config, gateway.backend_sides)
         return _reply(request, await asyncio.to_thread(found.model_dump, mode="json"))
 
@@ -325,8 +334,8 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
         model: Annotated[str, Query(max_length=LONGEST_NAME)],
         version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
     ) -> ModelSignature:
-        """The signature of a model by the server of a backend, and by the routes. `model` is the server's name of
-        it. That of a model which is made of others is known by the signatures of these."""
+        """The signature of a model by the server of a backend, and by the routes. `model` is the server's name of it.
+        The signature of a model graph follows from the signatures of its models."""
         side, graph = gateway.backend_sides.get(backend), gateway.graphs.get(model)
         try:
             async with asyncio.timeout(SIGNATURE_SECONDS):
@@ -339,31 +348,31 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
             raise HTTPException(504, f"{asked} did not answer within {SIGNATURE_SECONDS:g} s") from None
         except GatewayError as error:
             raise HTTPException(404 if error.status is Status.NOT_FOUND else 502, error.message) from error
-        wanted = f"backend {backend!r}" if backend else f"model {model!r} that is made of others"
+        wanted = f"backend {backend!r}" if backend else f"model graph {model!r}"
         raise HTTPException(404, f"there is no {wanted}")
 
 
 def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:
     drawn = _MadeOf[Config, dict[str, Any]]()
 
-    @app.get("/api/graphs", summary="The pictures of models that are made of others", response_model=graphs.DrawnGraphs)
+    @app.get("/api/graphs", summary="The pictures of model graphs", response_model=graphs.DrawnGraphs)
     async def read_graphs(request: Request) -> Response:
-        """For each model of `models` the boxes of its steps, and the arrows of the tensors between them."""
+        """For each model of `models`, the boxes of its steps, and the arrows of the tensors between them."""
         config = gateway.config
         found = await drawn.get(config, lambda: graphs.drawn(config.models).model_dump(mode="json"))
         return _reply(request, found)
 
     @app.get("/api/graphs/traffic", summary="The calls of steps of graphs", response_model=graphs.GraphTraffic)
     async def read_steps(request: Request) -> Response:
-        """By graph and step the calls since the configuration was loaded."""
+        """The calls since the configuration was loaded, by graph and step."""
         return _reply(request, graphs.traffic(gateway.graph_steps).model_dump(mode="json"))
 
 
 def _add_placement(app: FastAPI, gateway: ShownGateway, clock: Callable[[], float]) -> None:
-    @app.get("/api/placement", summary="Which servers have which models", response_model=placement.PlacementTables)
+    @app.get("/api/placement", summary="The models of each server", response_model=placement.PlacementTables)
     async def read_placement(request: Request) -> Response:
-        """For each backend with `placement` its models by servers: who holds a model, loads it, or could not load
-        it, and how much it is called. Calls are counted since the start."""
+        """For each backend with `placement`, its models by servers: the servers that hold a model, load it, or could
+        not load it, and the number of its calls. Calls are counted since the start."""
         found = placement.snapshots(gateway.backends, clock())
         tables = await asyncio.to_thread(lambda: placement.tables(found).model_dump(mode="json"))
         return _reply(request, tables)
@@ -375,7 +384,7 @@ def _topology_tag(gateway: ShownGateway) -> str:
 
 
 def _reply(request: Request, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """JSON with an ETag; 304 if the page has it already. Nobody else keeps it."""
+    """Return JSON with an ETag, or 304 if the page has it already. Caches do not store it."""
     content = orjson.dumps(body)
     tag = f'"{blake2b(content, digest_size=9).hexdigest()}"'
     fields = {"ETag": tag, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}

@@ -1,8 +1,8 @@
-"""The configuration in use as lines of YAML, with the warnings of `gateway check`, and the errors of a
-reload that failed, at the lines that they are about.
+"""The configuration in use as lines of YAML, with the warnings of `gateway check`, and the errors of a failed reload,
+at the lines that they are about.
 
-The lines are those of the effective configuration, every default included and secrets masked, and not those of the
-file: that may have secrets in it.
+The lines show the effective configuration, with all defaults and with masked secrets. The lines of the file are not
+shown, because the file can contain secrets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,25 +28,24 @@ class LineMark(BaseModel):
     line: int
     """Counted from 0."""
     kind: Literal["warning", "error"]
-    """`error`: of the file that could not be read again, at the line in use that stands where the error is, or at the
-    nearest one above it."""
+    """`error`: an error of a failed reload, at the line in use that corresponds to it, or at the nearest line above."""
     text: str
     place: str
-    """File, line and column, such as `gateway.yaml:12:3`; empty for what is not in the file."""
+    """File, line and column, such as `gateway.yaml:12:3`; empty if the remark has no place in the file."""
 
 
 class ReloadProblem(BaseModel):
-    """An error of the file that could not be read again."""
+    """An error of the file in a failed reload."""
 
     text: str
     place: str
-    """As in LineMark."""
+    """Same as in LineMark."""
     line: int | None
-    """The line in use that its LineMark is at; null if nothing there corresponds to it."""
+    """The line in use with its LineMark; null if no line corresponds to it."""
 
 
 class ReloadFailure(BaseModel):
-    """Why the configuration could not be read again, so that the one before is still in use."""
+    """The reason of a failed reload; the previous configuration is still in use."""
 
     errors: list[ReloadProblem]
     at: str
@@ -72,7 +71,7 @@ class Marked:
         self._warnings = [self._warning(finding) for finding in findings]
 
     def shown(self, error: LoadError | None) -> Configuration:
-        """The lines, with their warnings and why the file could not be read again."""
+        """Return the lines, with their warnings and the errors of a failed reload."""
         problems = [] if error is None else list(map(self._problem, error.errors))
         errors = [
             LineMark(line=each.line, kind="error", text=each.text, place=each.place)
@@ -97,15 +96,15 @@ class Marked:
 
 
 class _Plain(yaml.CSafeDumper):
-    """Writes every value where it stands, without anchors."""
+    """Writes every value in place, without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Never an alias."""
+        """Return True: never write an alias."""
         return True
 
 
 def _found(root: Any, location: Location) -> tuple[int, Any]:
-    """The line of the key or item at `location`, or of the nearest one above it, and its value."""
+    """Return the line of the key or item at `location`, or of the nearest one above it, and its value."""
     line, node = 0, root
     for step in location:
         match node:

@@ -1,4 +1,4 @@
-"""The meaning of errors' reasons and what to look at, for the page of the console. `make pages` writes the table of
+"""The meaning of errors' reasons and the next steps, for the page of the console. `make pages` writes the table of
 reasons in `docs/runbook.md` from these texts."""
 
 from gateway.core.errors import Reason
@@ -7,7 +7,7 @@ from gateway.core.frozen import frozen
 
 @frozen
 class ReasonExplanation:
-    """The meaning of a reason, and what to look at. `code` in backticks is the only markup."""
+    """The meaning of a reason, and the next steps. `code` in backticks is the only markup."""
 
     meaning: str
     look_at: str
@@ -15,126 +15,127 @@ class ReasonExplanation:
 
 EXPLANATIONS: dict[Reason, ReasonExplanation] = {
     Reason.INVALID_INPUT: ReasonExplanation(
-        "The request breaks its protocol, or its tensors do not fit the model.",
-        "The text in the client's reply names the field. `translate` on the route can convert, rename, cast and widen.",
+        "The request violates its protocol, or its tensors do not match the model.",
+        "Read the text in the response, which names the field. `translate` on the route can convert, rename and cast.",
     ),
     Reason.MODEL_NOT_FOUND: ReasonExplanation(
         "No route matches the model's name, or the backend does not have the model or the version.",
-        "The routes' `match` and `rewrite`; the models that the server has loaded.",
+        "Check the routes' `match` and `rewrite`, and the models that the server has loaded.",
     ),
     Reason.PATH_NOT_FOUND: ReasonExplanation(
         "No protocol of the listener serves this path.",
-        "The listener's `protocols` and `prefix`.",
+        "Check the listener's `protocols` and `prefix`.",
     ),
     Reason.METHOD_NOT_ALLOWED: ReasonExplanation(
-        "The path exists for other HTTP methods only.",
-        "The header `Allow` of the reply.",
+        "The path exists only for other HTTP methods.",
+        "Use a method in the response header `Allow`.",
     ),
     Reason.UNSUPPORTED: ReasonExplanation(
         "The protocol, the server or the model does not have the operation.",
-        "What each pair of protocols carries.",
+        "See the protocol compatibility matrix.",
     ),
     Reason.UNAUTHENTICATED: ReasonExplanation(
-        "The listener wants credentials, or the server behind it does.",
-        "The text in the client's reply says what is expected, or what is wrong: keys, tokens. For the server: "
-        "`forward_headers` of the backend.",
+        "Credentials are missing or wrong, for the listener or for the model server.",
+        "Read the text in the response, and check keys and tokens. To forward credentials to the server, set "
+        "`forward_headers` on the backend.",
     ),
     Reason.PERMISSION_DENIED: ReasonExplanation(
-        "The principal may not do this, the listener does not allow the operation, or the server behind it "
-        "refuses. Whether there is such a model is not told.",
-        "`principals` and `permissions`; `allow_control` and `allow_offline` of the listener.",
+        "The principal does not have the permission, the listener does not allow the operation, or the model server "
+        "refuses it. The error is the same whether or not the model exists.",
+        "Check `principals` and `permissions`, and `allow_control` and `allow_offline` of the listener.",
     ),
     Reason.TOO_LARGE: ReasonExplanation(
-        "A message, a tensor, or what a compressed body inflates to is beyond a limit.",
-        "The text in the client's reply names the key under `limits`.",
+        "A message, a tensor, or a decompressed body exceeds a limit.",
+        "Raise the key under `limits` that the text in the response names, or send less.",
     ),
     Reason.HEADERS_TOO_LARGE: ReasonExplanation(
         "The headers of a request are larger than `limits.headers`.",
-        "A client or a proxy that adds cookies or tokens.",
+        "Check the client, and proxies that add cookies or tokens.",
     ),
     Reason.OVERLOADED: ReasonExplanation(
-        "A queue, a limit of connections or calls, or the memory for messages is used up; or a server is too busy.",
-        "The text in the client's reply names which; `waiting` and `in_flight` in `/status`; more endpoints, or fewer "
-        "clients at once.",
+        "A queue is full, a limit of connections, calls or memory is reached, or a server is too busy.",
+        "Read the text in the response, and check `waiting` and `in_flight` in `/status`. Add endpoints, or reduce the "
+        "number of concurrent calls.",
     ),
     Reason.RATE_LIMITED: ReasonExplanation(
         "The client, or all clients together, sent more requests than the policy `rate_limit` allows.",
-        "`Retry-After` of the reply; rate_limit.",
+        "Wait for the time in the response header `Retry-After`; see rate_limit.",
     ),
     Reason.CIRCUIT_OPEN: ReasonExplanation(
-        "The model failed so often that the policy `circuit_breaker` refuses its calls for a while.",
-        "The server's log; circuit_breaker.",
+        "The model failed too often, so the policy `circuit_breaker` refuses its calls for some seconds.",
+        "Check the server's log; see circuit_breaker.",
     ),
     Reason.TIMEOUT: ReasonExplanation(
-        "There was no answer until a deadline: the client's, or that of the policy `timeout`.",
-        "The text in the client's reply says which. `last_error` of the endpoints; the time that the model needs.",
+        "There was no response before a deadline: the client's, or the one of the policy `timeout`.",
+        "Read the text in the response, which names the deadline. Check `last_error` of the endpoints, and the time "
+        "that the model needs.",
     ),
     Reason.REQUEST_TIMEOUT: ReasonExplanation(
         "A client took too long to send its request.",
-        "The network, or a client that hangs half-way.",
+        "Check the network, and whether the client hangs.",
     ),
     Reason.UNREACHABLE: ReasonExplanation(
-        "No connection to an endpoint, or it broke off; or a proxy before a gRPC server gets no reply from it.",
-        "`last_error` of the endpoint, which has the system's reason; whether the server runs and listens there.",
+        "The connection to an endpoint failed or broke, or a proxy in front of a gRPC server gets no response.",
+        "Check `last_error` of the endpoint, which has the system's reason, and whether the server listens there.",
     ),
     Reason.NOT_READY: ReasonExplanation(
-        "The server, the model or the gateway is not ready yet, or stops.",
-        "The server's own log; a gateway that drains after SIGTERM.",
+        "The server, the model or the gateway is not ready yet, or is stopping.",
+        "Check the server's log, and whether the gateway drains after SIGTERM.",
     ),
     Reason.CANCELLED: ReasonExplanation(
-        "The client gave the call up, or the server did.",
-        "Clients with short timeouts.",
+        "The client or the server cancelled the call.",
+        "Check the timeouts of the clients.",
     ),
     Reason.FAILED_PRECONDITION: ReasonExplanation(
-        "The state does not allow the call: an order of calls, or a request that went round through gateways.",
-        "The text in the client's reply; for loops the route that leads back to the gateway.",
+        "The state does not allow the call, for example because of the order of calls, or a loop through gateways.",
+        "Read the text in the response. For a loop, change the route that leads back to the gateway.",
     ),
     Reason.ALREADY_EXISTS: ReasonExplanation(
-        "The server says that what is to be made is there already.",
-        "The server.",
+        "The server reports that the object already exists.",
+        "Check the server.",
     ),
     Reason.ABORTED: ReasonExplanation(
         "The server ended the call because of a conflict.",
-        "The server; the call can be repeated.",
+        "Repeat the call; check the server.",
     ),
     Reason.OUT_OF_RANGE: ReasonExplanation(
-        "The server says that a value is outside of its range.",
-        "The request.",
+        "The server reports that a value is out of range.",
+        "Check the request.",
     ),
     Reason.DATA_LOSS: ReasonExplanation(
-        "The server says that data are lost or corrupt.",
-        "The server.",
+        "The server reports that data is lost or corrupt.",
+        "Check the server.",
     ),
     Reason.UNKNOWN: ReasonExplanation(
-        "The server failed without saying how.",
-        "The server's log.",
+        "The server failed without a known status.",
+        "Check the server's log.",
     ),
     Reason.INVALID_OUTPUT: ReasonExplanation(
-        "The server's reply is malformed, or contradicts the model's metadata; or a gRPC server has reset the call.",
-        "The text in the client's reply says what; `signature` on the route, or `trust_metadata: false`.",
+        "The server's response is malformed, or contradicts the model's metadata; or a gRPC server has reset the call.",
+        "Read the text in the response. Set `signature` on the route, or `trust_metadata: false` on the backend.",
     ),
     Reason.MODEL_ERROR: ReasonExplanation(
-        "The model failed while it computed.",
-        "The server's log.",
+        "The model failed during the computation.",
+        "Check the server's log.",
     ),
     Reason.INTERNAL: ReasonExplanation(
         "The gateway failed.",
-        "The gateway's log has the traceback; please report it.",
+        "Report the traceback in the gateway's log.",
     ),
     Reason.UNSUPPORTED_MEDIA_TYPE: ReasonExplanation(
-        "The body's `Content-Type` is none that the wire form has at the path.",
-        "The text in the client's reply names those that it has; `curl -d` sends a type of its own.",
+        "The protocol does not support the body's `Content-Type` at this path.",
+        "Use a type that the text in the response names. `curl -d` sends its own type; set another one with `-H`.",
     ),
     Reason.UNSUPPORTED_ENCODING: ReasonExplanation(
-        "The body's `Content-Encoding`, or gRPC's, is none that the gateway reads.",
-        "gzip and deflate are read; brpc also zlib and, with an extra, snappy.",
+        "The gateway does not support the `Content-Encoding` of the body, or its gRPC encoding.",
+        "Use gzip or deflate; over brpc also zlib or, with an extra, snappy.",
     ),
     Reason.LENGTH_REQUIRED: ReasonExplanation(
-        "A body came without a length where the protocol needs one.",
-        "The client's HTTP library.",
+        "The body has no length, and the protocol needs one.",
+        "Check the client's HTTP library.",
     ),
     Reason.VERSION_NOT_SUPPORTED: ReasonExplanation(
         "The request is not HTTP/1.0, HTTP/1.1 or HTTP/2.",
-        "The client, or a proxy that speaks another version.",
+        "Check the client, and proxies that use another version.",
     ),
 }

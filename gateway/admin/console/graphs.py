@@ -1,4 +1,4 @@
-"""The models that are graphs: where their boxes and arrows stand in the picture, and the calls of their steps."""
+"""The models that are graphs: the positions of their boxes and arrows in the picture, and the calls of their steps."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -23,7 +23,7 @@ class DrawnBox(BaseModel):
 
 
 class DrawnArrow(BaseModel):
-    """A tensor on its way. `points`: where it begins, passes the columns between, on their left and right, and ends."""
+    """A tensor on its way. `points`: its start, its way past the columns between (left and right), and its end."""
 
     label: str
     points: list[tuple[int, int]]
@@ -41,8 +41,8 @@ class DrawnGraph(BaseModel):
 
 
 class CountedCalls(BaseModel):
-    """The calls of one step since the configuration was loaded: that ended, with an error, cancelled since the client
-    left or another step failed, and their seconds in all."""
+    """The calls of one step since the configuration was loaded: the completed calls, calls with an error, calls that
+    were cancelled because the client left or another step failed, and the total seconds."""
 
     calls: int
     errors: int
@@ -57,13 +57,13 @@ class DrawnGraphs(BaseModel):
 
 
 class GraphTraffic(BaseModel):
-    """By graph and step, of the steps that were called."""
+    """By graph and step, for steps that were called."""
 
     steps: dict[str, dict[str, CountedCalls]]
 
 
 def drawn(graphs: Mapping[str, Graph]) -> DrawnGraphs:
-    """The pictures of `graphs`."""
+    """Return the pictures of `graphs`."""
     return DrawnGraphs(graphs=[_drawn(each) for each in graphs.values()])
 
 
@@ -87,7 +87,7 @@ def _drawn(graph: Graph) -> DrawnGraph:
 
 
 def traffic(counted: Mapping[tuple[str, str], Mapping[str, float]]) -> GraphTraffic:
-    """The calls of steps. `counted`: by graph and step what was counted."""
+    """Return the calls of steps. `counted`: the counts by graph and step."""
     steps: dict[str, dict[str, CountedCalls]] = {}
     for (graph, step), counts in counted.items():
         steps.setdefault(graph, {})[step] = CountedCalls(

@@ -1,4 +1,4 @@
-"""The last hour, as the page draws it: `/api/history`."""
+"""The last hour in the form for the page: `/api/history`."""
 
 from typing import Any
 
@@ -39,36 +39,37 @@ class DrawnHistory(BaseModel):
     step: float
     """Seconds of a step, if nothing delays its end."""
     kept: float
-    """Seconds that are kept."""
+    """Number of seconds in the history."""
     times: list[float]
     """Unix times of the ends of the steps."""
     seconds: list[float]
-    """Their lengths."""
+    """The lengths of the steps, in seconds."""
     requests: list[float]
     """Requests that ended in the step."""
     errors: list[float]
-    """Those of them that failed by an error of a server."""
+    """Requests that failed by an error of a server."""
     median: list[float | None]
-    """Of their latencies, in seconds; null where no request ended."""
+    """The median of their latencies, in seconds; null if no request ended. `p95` and `p99` are other percentiles."""
     p95: list[float | None]
     p99: list[float | None]
     in_flight: list[float | None]
-    """The most at one moment of the step; null for routes, of which that is not known, and so is `waiting`."""
+    """The maximum at one moment of the step; null for routes, for which this and `waiting` are unknown."""
     waiting: list[float | None]
-    """The most calls at one moment that waited for a free slot of a backend."""
+    """The maximum number of calls at one moment that waited for a free slot of a backend."""
     queue: list[float | None]
-    """The mean time of a request in queues of backends, in seconds, and so are the following."""
+    """The mean time of a request in queues of backends, in seconds; the following fields are mean times as well."""
     server: list[float | None]
-    """Calls of model servers, with the network."""
+    """Time in calls of model servers, including the network."""
     gateway: list[float | None]
     """All other time. `queue`, `server` and `gateway` make up the whole."""
     reading: list[float | None]
-    """The part of `gateway` that reading requests takes, and `writing` replies; of one request in 16."""
+    """The part of `gateway` for decoding requests; `writing` is the part for encoding responses. The gateway measures
+    `reading` and `writing` for 1 in 16 requests."""
     writing: list[float | None]
 
 
 def drawn_history(history: History, part: Part) -> dict[str, Any]:
-    """A DrawnHistory as a JSON object."""
+    """Return a DrawnHistory as a JSON object."""
     found = history.steps(part)
     values = np.round(found.values.astype(np.float64), 7)
     if part[0] == "route":

@@ -1,4 +1,4 @@
-"""The API keys by their ids, with their last use: `/api/keys`. No reply has a key or its digest."""
+"""The API keys by their ids, with their last use: `/api/keys`. The responses contain no keys and no digests."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,44 +10,44 @@ from pydantic import BaseModel
 from gateway.auth.keys import KeyEntry, KeyFile
 
 MOST_KEYS = 500
-"""Keys that are listed at once."""
+"""Maximum number of listed keys."""
 
 
 class ListedKey(BaseModel):
     """An API key."""
 
     id: str
-    """Its name in lists, as in those of `gateway keys`; it does not help to guess the key."""
+    """The key's name in lists, such as the list of `gateway keys`; it does not help to guess the key."""
     principal: str
     state: Literal["valid", "expired", "revoked"]
     created: datetime | None
     expires: datetime | None
     note: str
     last_used: datetime | None
-    """When a client was let in with it last, in UTC; null if that has not happened since the gateway's start."""
+    """The time of the last authentication with the key, in UTC; null if it was not used since the gateway's start."""
 
 
 class ListedKeys(BaseModel):
-    """The API keys that are found, sorted by their principals."""
+    """The matching API keys, sorted by their principals."""
 
     file: str | None
-    """The file that has them; null if the gateway knows no keys."""
+    """The key file; null if the gateway has no keys."""
     keys: list[ListedKey]
     """At most 500."""
     matching: int
-    """All that are found."""
+    """Number of all matching keys."""
 
 
 def keys_of(keys: KeyFile | None, uses: Mapping[str, float], principal: str) -> list[ListedKey]:
-    """The keys of a principal, the first MOST_KEYS; `uses` as in `listed_keys`."""
+    """Return the keys of a principal, the first MOST_KEYS; `uses` as in `listed_keys`."""
     now = datetime.now(UTC)
     found = (each for each in (() if keys is None else keys.entries) if each.principal == principal)
     return [_listed(each, uses.get(each.id), now) for each in islice(found, MOST_KEYS)]
 
 
 def listed_keys(file: str | None, keys: KeyFile | None, uses: Mapping[str, float], text: str) -> ListedKeys:
-    """The keys whose id, principal or note has this text, in any case of letters. `uses`: the Unix time of the last use
-    of each, by id."""
+    """Return the keys whose id, principal or note contains this text, in upper or lower case. `uses`: the Unix time of
+    the last use of each key, by id."""
     wanted, now = text.casefold(), datetime.now(UTC)
     found = [
         each

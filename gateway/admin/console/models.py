@@ -1,7 +1,7 @@
-"""The models of the backends and their signatures, from the servers' own metadata, and those that are made of others.
+"""The models of the backends and their signatures, from the servers' own metadata, and the model graphs.
 
-Servers are asked when somebody looks, and their answers are remembered for a minute. Requests of clients wait for none
-of this.
+The gateway queries servers when a user opens the page, and stores their responses for a minute. Client requests do not
+wait for these queries.
 """
 
 import asyncio
@@ -26,13 +26,12 @@ from gateway.routing.listing import SECONDS_WAITED, BackendModels
 
 ASKED_AT_ONCE = 32
 MOST_MODELS = 5000
-"""The most models that are listed."""
+"""Maximum number of listed models."""
 MOST_COMPARISONS = 200_000
-"""Pairs of routes that are compared for one list, in a fraction of a second. Of the models behind those every route is
-named, also one whose requests an earlier route takes."""
+"""Maximum number of comparisons between routes for one list, which take a fraction of a second. For models above this
+limit, the list names every route, even if an earlier route takes its requests."""
 MOST_ROUTES = 20
-"""The most routes that are named for a model, and the most globs of a backend's routes that models are compared
-with."""
+"""Maximum number of routes named for a model, and of a backend's globs that models are compared with."""
 
 
 class ReachedBy(BaseModel):
@@ -40,42 +39,43 @@ class ReachedBy(BaseModel):
 
     route: str
     name: str
-    """The name by which clients reach it there."""
+    """The name that clients use on this route."""
 
 
 class ListedModel(BaseModel):
-    """A model of a backend, or one that is made of others."""
+    """A model of a backend, or a model graph."""
 
     backend: str
-    """Empty for a model that is made of others."""
+    """Empty for a model graph."""
     name: str
-    """The server's name of it."""
+    """The server's name for the model."""
     version: str
     state: str
-    """As the server says; empty if it does not."""
+    """The state that the server reports; empty if it reports none."""
     reason: str
     source: Literal["server", "configuration", "graph"]
-    """`configuration`: the server does not list it, or did not answer, but a route names it. `graph`: it is one of
-    `models`."""
+    """`configuration`: a route names the model, but the server does not list it, or did not respond. `graph`: it is one
+    of `models`."""
     reached_by: list[ReachedBy]
-    """Without the routes whose requests an earlier route takes."""
+    """Without routes whose requests an earlier route takes."""
 
 
 class BackendWithoutList(BaseModel):
-    """A backend whose server could not be asked for its models."""
+    """A backend whose server could not be queried for its models."""
 
     backend: str
     why: str
 
 
 class ListedModels(BaseModel):
-    """The models of all backends, and those that are made of others."""
+    """The models of all backends, and the model graphs."""
 
     models: list[ListedModel]
     without_list: list[BackendWithoutList]
-    """The models of these are those that their servers listed before, if they ever did, and those that routes name."""
+    """For these backends, the list has the models of the last successful response, if any, and the models that routes
+    name."""
     is_complete: bool
-    """False if there are more."""
+    """False if there are more models."""
 
 
 class TensorOfModel(BaseModel):
@@ -87,7 +87,7 @@ class TensorOfModel(BaseModel):
 
 
 class ModelSignature(BaseModel):
-    """The signature of a model as it is known."""
+    """The known signature of a model."""
 
     inputs: list[TensorOfModel]
     outputs: list[TensorOfModel]
@@ -95,9 +95,9 @@ class ModelSignature(BaseModel):
     versions: list[str]
     platform: str
     route: str | None
-    """The route whose `signature` replaces what the server says; null if none does."""
+    """The route whose `signature` replaces the server's; null if no route does."""
     unknown: str
-    """Why all but the inputs is not known; empty if it is."""
+    """The reason why everything except the inputs is unknown; empty if it is known."""
 
 
 class ModelLists:
@@ -109,7 +109,8 @@ class ModelLists:
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def read(self, config: Config, sides: Mapping[str, BackendSide]) -> ListedModels:
-        """The models of all backends. A backend that does not answer soon has those that routes name."""
+        """Return the models of all backends. For a backend that does not respond soon, return the models that routes
+        name."""
         lists = self._renewed(sides)
         entries = await asyncio.gather(*map(self._ask, lists))
         without = [
@@ -120,7 +121,7 @@ class ModelLists:
         return await asyncio.to_thread(_models, config, dict(zip(sides, entries, strict=True)), without)
 
     def _renewed(self, sides: Mapping[str, BackendSide]) -> list[BackendModels]:
-        """The lists of these backends; those of backends that have not changed stay."""
+        """Return the lists of these backends; lists of unchanged backends are kept."""
         before, self._lists = self._lists, {}
         for name, side in sides.items():
             kept = before.get(name)
@@ -142,10 +143,10 @@ def _why_without(models: BackendModels) -> str:
 
 
 async def signature(config: Config, side: BackendSide, model: str, version: str) -> ModelSignature:
-    """The signature of a model under the server's name of it, with the tensors of the first route that states them.
+    """Return the signature of a model with the server's name, with the tensors of the first route that declares them.
 
     Raises:
-        GatewayError: the backend's error, NOT_FOUND among them.
+        GatewayError: the backend's error, including NOT_FOUND.
     """
     found = await side.signatures.get((model, version, ""))
     route = next(_stating(config, side.name, model), None)
@@ -157,8 +158,8 @@ async def signature(config: Config, side: BackendSide, model: str, version: str)
 
 
 async def graph_signature(model: GraphModel) -> ModelSignature:
-    """The signature of a model that is made of others: its inputs as they are configured, and the rest as the metadata
-    of these tell it, if they can be asked."""
+    """Return the signature of a model graph: its configured inputs, and the rest from the metadata of its models, if
+    they can be queried."""
     try:
         answer = await model(Request(Operation.METADATA, model.graph.name))
     except GatewayError as error:
@@ -184,7 +185,7 @@ def _tensor(spec: TensorSpec) -> TensorOfModel:
 
 
 def _stating(config: Config, backend: str, model: str) -> Iterator[RouteConfig]:
-    """The routes to this model that have a `signature`."""
+    """Yield the routes to this model that have a `signature`."""
     for route in config.routes:
         if route.signature is not None and backend in route.backends and _reaching(route, model) is not None:
             yield route
@@ -210,7 +211,7 @@ def _models(
 
 
 class _Shadows:
-    """Tells which routes get no requests for a name, since an earlier route takes them."""
+    """Finds routes that get no requests for a name, because an earlier route takes them."""
 
     def __init__(self, config: Config) -> None:
         self._routes, self._graphs = config.routes, config.models
@@ -218,8 +219,8 @@ class _Shadows:
         self._left = MOST_COMPARISONS
 
     def has(self, at: int, name: str) -> bool:
-        """Whether a graph or an earlier route takes all requests for the model `name` that the route at `at` would
-        take."""
+        """Return True if a graph or an earlier route takes all requests for the model `name` that the route at `at`
+        would take."""
         route = self._routes[at]
         if name in self._graphs and not route.passthrough:
             return True
@@ -264,8 +265,8 @@ def _of_backend(
 
 
 def _reaching(route: RouteConfig, model: str) -> str | None:
-    """The name by which clients reach the backend's `model` on this route; None if they cannot, or it cannot be
-    told."""
+    """Return the name that clients use for the backend's `model` on this route; None if it is unreachable, or
+    unknown."""
     wanted, names = route.match.model, rewritten(route)
     if wanted is not None and not wildcards(wanted):
         return wanted if backend_name(names, wanted) == model else None

@@ -1,4 +1,4 @@
-"""The files of the page, and the headers that bind the browser to them."""
+"""The files of the page, and the headers that restrict the browser to them."""
 
 from hashlib import blake2b
 from importlib.resources import files
@@ -26,7 +26,8 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # text that becomes markup is refused, so that a name chosen by a client stays text even if the page has a bug
+        # the browser refuses text that becomes markup, so a name chosen by a client stays text even if the page has a
+        # bug
         "require-trusted-types-for 'script'",
     )
 )
@@ -37,18 +38,18 @@ HEADERS = {
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-cache",  # the browser asks each time whether its copy is still right
+    "Cache-Control": "no-cache",  # the browser checks each time whether its copy is current
 }
 
 
 def is_page(method: str, path: str) -> bool:
-    """Whether a request is for the page itself, which has nothing of the gateway in it: no key is needed for it, since
-    it is what asks people for their key."""
+    """Return True if a request is for the page itself. The page contains no data of the gateway and needs no key,
+    because it asks people for their key."""
     return method in ("GET", "HEAD") and (path == "/" or path.startswith(FOLDER))
 
 
 def add_page(app: "FastAPI") -> None:
-    """Serve the files at `/console/`, and lead there from `/`."""
+    """Serve the files at `/console/`, and redirect from `/`."""
     from fastapi import Request, Response  # only a gateway with an admin port imports it
     from fastapi.responses import RedirectResponse
 
@@ -58,7 +59,7 @@ def add_page(app: "FastAPI") -> None:
 
     @app.get("/", include_in_schema=False)
     async def lead() -> Response:
-        # relative, so that it is right behind a proxy that serves the port below a path
+        # relative, so it also works behind a proxy that serves the port below a path
         return RedirectResponse(FOLDER.removeprefix("/"), status_code=307, headers=HEADERS)
 
     @app.api_route(FOLDER + "{name:path}", methods=["GET", "HEAD"], include_in_schema=False)

@@ -1,4 +1,5 @@
-"""The table of models by servers of each backend with `placement`: who holds what, and how much it is called."""
+"""The table of models by servers for each backend with `placement`: which server holds which model, and the number of
+calls."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,22 +18,22 @@ class PlacedServer(BaseModel):
 
     address: str
     state: str
-    """Its health, as in `/status`."""
+    """Its health, same as in `/status`."""
     drain: str | None
     """`draining` or `drained`, while it does not serve."""
     held: int
-    """How many models it holds."""
+    """Number of models that it holds."""
     has_told: bool
-    """It has said which models it has."""
+    """The server has reported its models."""
     error: str
-    """Why it has not said so when it was asked last; empty if it has."""
+    """The error of the last query for its models; empty if it succeeded."""
 
 
 class PlacedHolding(BaseModel):
-    """A model at a server that holds it, or is about to, or could not load it."""
+    """A model on a server that holds it, loads it, or could not load it."""
 
     server: int
-    """Its place in `servers`."""
+    """Its index in `servers`."""
     state: str
     """`held`, `loading`, `unloading` or `failed`."""
     why: str
@@ -45,24 +46,24 @@ class ModelPlacement(BaseModel):
     model: str
     versions: list[str]
     copies: int
-    """How many servers hold it."""
+    """Number of servers that hold it."""
     calls: int
     """Calls since the start."""
     in_flight: int
     last_used: datetime | None
-    """When a call ended last, in UTC; null if there was none."""
+    """The end of its last call, in UTC; null without calls."""
     places: list[PlacedHolding]
 
 
 class BackendPlacement(BaseModel):
-    """The models of a backend by servers."""
+    """The models of a backend, by servers."""
 
     servers: list[PlacedServer]
     models: list[ModelPlacement]
     can_load: bool
     """Models can be loaded and unloaded (`POST /placement`)."""
     on_demand: bool
-    """Models are loaded when they are asked for."""
+    """Models are loaded on demand."""
 
 
 class PlacementTables(BaseModel):
@@ -76,7 +77,7 @@ class BackendSnapshot:
     """The placement of one backend at one time, read in one step of the event loop. `now`: on the backend's clock."""
 
     servers: tuple[tuple[Endpoint, bool, str], ...]
-    """Each endpoint, whether it has told what it has, and the error of the last question."""
+    """Each endpoint, whether it has reported its models, and the error of the last query."""
     models: tuple[PlacedModel, ...]
     now: float
     can_load: bool
@@ -84,7 +85,7 @@ class BackendSnapshot:
 
 
 def snapshots(backends: Mapping[str, Backend], now: float) -> dict[str, BackendSnapshot]:
-    """The placement of all backends that have `placement`, at this time on their clock."""
+    """Return the placement of all backends that have `placement`, at this time on their clock."""
     return {name: _snapshot(each, now) for name, each in placed(backends).items()}
 
 
@@ -103,7 +104,7 @@ def _snapshot(slots: PlacedSlots, now: float) -> BackendSnapshot:
 
 
 def tables(found: Mapping[str, BackendSnapshot]) -> PlacementTables:
-    """The tables of what was read; may be called on any thread."""
+    """Return the tables of these snapshots; can be called on any thread."""
     return PlacementTables(backends={name: _table(each) for name, each in found.items()})
 
 
@@ -150,5 +151,5 @@ def _places(holdings: Sequence[ReplicaReport], numbers: Mapping[Endpoint, int]) 
 
 
 def _second(time: datetime) -> datetime:
-    """Rounded to a second, so that it stays the same while nothing happens."""
+    """Return the time rounded to a second, so it stays the same while nothing happens."""
     return (time + timedelta(seconds=0.5)).replace(microsecond=0)

@@ -14,9 +14,9 @@ class PlacedPolicy(BaseModel):
 
     name: str
     settings: dict[str, Any]
-    """Its settings with every default, as in `/config`."""
+    """Its settings with every default, same as in `/config`."""
     states: list[dict[str, Any]]
-    """Its state as in `/status`, one for each worker; empty for a policy that keeps none."""
+    """Its state, same as in `/status`, one for each worker; empty for a policy without a state."""
 
 
 class PlacedPolicies(BaseModel):
@@ -26,7 +26,7 @@ class PlacedPolicies(BaseModel):
 
 
 class PolicySettings:
-    """The settings of all policies of a configuration, by the place that they stand at."""
+    """The settings of all policies of a configuration, by their places."""
 
     def __init__(self, config: Config) -> None:
         shown = cast(dict[str, Any], effective(config))
@@ -35,10 +35,10 @@ class PolicySettings:
         } | {f"backends.{name}": each["policies"] for name, each in shown["backends"].items()}
 
     def at(self, place: str, states: Sequence[tuple[str, str, Mapping[str, object]]]) -> PlacedPolicies:
-        """The policies at `place`; `states` are place, policy and state of all that keep one.
+        """Return the policies at `place`; `states` are place, policy and state of all policies with a state.
 
         Raises:
-            KeyError: there is no such place.
+            KeyError: the place does not exist.
         """
         found = []
         for entry in self._of_place[place]:

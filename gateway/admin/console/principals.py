@@ -1,4 +1,5 @@
-"""A principal: what it may do, its limits, and how clients come to be it: `/api/principal`. No reply has a secret."""
+"""A principal: its permissions, its limits, and the ways in which clients become this principal: `/api/principal`. The
+responses contain no secrets."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -34,21 +35,21 @@ class PrincipalLimit(BaseModel):
     place: str
     """A route's name, or `backends.NAME`."""
     requests: int
-    """The number of requests in `seconds`, and `burst` that at once."""
+    """The number of requests in `seconds`, and the maximum number in a burst in `burst`."""
     seconds: float
     burst: int
     left: int | None
-    """The requests that it may send at once now; null where Redis counts them, and so is `full_in`."""
+    """The number of requests that it can send immediately; null if Redis counts them, like `full_in`."""
     full_in: float | None
     """The seconds until `left` is `burst`."""
 
 
 class TokenIssuer(BaseModel):
-    """An issuer whose tokens may name the principal."""
+    """An issuer whose tokens can name the principal."""
 
     issuer: str
     claim: str | None
-    """The claim whose sets of permissions a token has besides; null if there is none."""
+    """The claim with additional sets of permissions in a token; null if there is no claim."""
 
 
 class DescribedPrincipal(BaseModel):
@@ -56,25 +57,26 @@ class DescribedPrincipal(BaseModel):
 
     name: str
     entry: str | None
-    """Its name or the first glob in `principals` that matches it; null if none does: it may do nothing then."""
+    """Its name or the first glob in `principals` that matches it; null if no entry matches, so it has no
+    permissions."""
     sets: list[PermissionSet]
-    """Of that entry."""
+    """The sets of the entry."""
     limits: list[PrincipalLimit]
     keys: list[ListedKey]
     """Its API keys, at most 500."""
     tokens: list[TokenIssuer]
     certificates: list[str]
-    """Globs of the identities in client certificates that stand for it."""
+    """Globs of the identities in client certificates that map to it."""
     anonymous_on: list[str]
-    """The listeners where it is who comes without credentials."""
+    """The listeners where it is the principal of clients without credentials."""
     open_listeners: list[str]
-    """The listeners that ask for no credentials: there everybody may do everything."""
+    """The listeners without authentication: every client has full access there."""
 
 
 def described_principal(
     name: str, config: Config, access: Access, states: Sequence[tuple[str, str, Mapping[str, Any]]]
 ) -> DescribedPrincipal:
-    """The principal of this name. `states`: place, policy, and what it keeps about the principal."""
+    """Return the principal of this name. `states`: place, policy, and the policy's state of the principal."""
     principals, keys = access.credentials.principals, None if access.file is None else access.file.keys
     entry, auth = principals.entry(name), config.auth
     return DescribedPrincipal(
@@ -115,5 +117,5 @@ def _set(name: str, access: Access) -> PermissionSet:
 
 
 def _literal(pattern: str) -> str:
-    """The glob of the names that a principal of certificates has: in it only `*`, the identity, is special."""
+    """Return the glob of the names of a principal of certificates: only `*` in it, the identity, is special."""
     return pattern.replace("[", "[[]").replace("?", "[?]")

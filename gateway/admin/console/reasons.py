@@ -1,4 +1,4 @@
-"""The meaning of the reasons of errors, as the page's JSON has it."""
+"""The meaning of the reasons of errors, in the page's JSON."""
 
 from collections.abc import Set
 
@@ -15,7 +15,7 @@ class ExplainedReason(BaseModel):
 
 
 def explained(reasons: Set[str]) -> dict[str, ExplainedReason]:
-    """The explanations of these values of Reason. Texts that are no Reason have none."""
+    """Return the explanations of these values of Reason. Texts that are not a Reason have no explanation."""
     return {
         reason.value: ExplainedReason(meaning=text.meaning, look_at=text.look_at)
         for reason, text in EXPLANATIONS.items()

@@ -1,4 +1,4 @@
-"""The last requests, as the page lists them: `/api/requests`."""
+"""The last requests in the form for the page's list: `/api/requests`."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -14,17 +14,17 @@ from gateway.core.frozen import frozen
 from gateway.observing.recent import RecentRequest, has_failed
 
 FAILED = "failed"
-"""In place of a status: all but requests that succeeded."""
+"""Instead of a status: all requests except successful ones."""
 STATUSES = (FAILED, *(each.name for each in Status))
-"""The statuses that can be searched for."""
+"""The possible statuses in a search."""
 
 
 class ListedRequest(BaseModel):
-    """A request that has ended. It has what the access log tells: no values of headers, no keys, no tensors."""
+    """A completed request, with the data of the access log: no values of headers, no keys, no tensors."""
 
     id: str
     at: datetime
-    """When it ended, in UTC."""
+    """The time of its end, in UTC."""
     client: str
     """`host:port`; empty over unix sockets."""
     principal: str
@@ -32,21 +32,22 @@ class ListedRequest(BaseModel):
     in_protocol: str
     operation: str
     model: str
-    """As the client named it, its first 256 characters; empty if the request could not be read."""
+    """The client's name of the model, its first 256 characters; empty if the request could not be decoded."""
     route: str
     backend: str
-    """The one that was asked last, and so are `out_protocol` and `endpoint`; empty if none was."""
+    """The last called backend; `out_protocol` and `endpoint` are of the last call as well. Empty without a call."""
     out_protocol: str
     endpoint: str
     status: str
     reason: str
     """Empty for requests that succeeded."""
     code: int
-    """The wire's own status of the reply; 0 where replies have none."""
+    """The protocol's own status of the response; 0 if responses have none."""
     cache: str
-    """What the policy `cache` did: `hit`, `shared` or `miss`; empty without it."""
+    """The result of the policy `cache`: `hit`, `shared` or `miss`; empty without the policy."""
     read_for: str
-    """What its content was read for, such as `translate.cast`; `nothing` if it passed unread; empty without a route."""
+    """The reason for decoding its content, such as `translate.cast`; `nothing` if it passed undecoded; empty without a
+    route."""
     tries: int
     retries: int
     bytes_in: int
@@ -54,29 +55,29 @@ class ListedRequest(BaseModel):
     queued: float
     """Seconds in queues of backends."""
     upstream: float
-    """Seconds of all tries together."""
+    """Seconds of all attempts together."""
     seconds: float
-    """From its arrival to the end of the reply."""
+    """Seconds from its arrival to the end of the response."""
     losses: list[str]
-    """Of a translation."""
+    """The losses of a conversion."""
 
 
 class ListedRequests(BaseModel):
-    """The last requests that match, the newest first, and what the reasons of their errors mean."""
+    """The last requests that match, newest first, and the meaning of their errors' reasons."""
 
     requests: list[ListedRequest]
     matching: int
-    """All that match; `requests` may have fewer."""
+    """Number of all matching requests; `requests` can have fewer."""
     kept: int
-    """All that are kept."""
+    """Number of all stored requests."""
     reasons: dict[str, ExplainedReason]
 
 
 @frozen
 class Search:
-    """Conditions of requests. Empty ones match all. `id`, `model` and `principal` are parts of those of the request, in
-    any case of letters; the others are equal to them, but for the status FAILED. `exactly`: `model` and `principal` are
-    equal to them, too."""
+    """Conditions of requests. Empty conditions match all. `id`, `model` and `principal` match parts of the request's
+    values, in upper or lower case. The other conditions must be equal, except for the status FAILED. With `exactly`,
+    `model` and `principal` must be equal as well."""
 
     id: str = ""
     model: str = ""
@@ -88,7 +89,7 @@ class Search:
     exactly: bool = False
 
     def matches(self, request: RecentRequest) -> bool:
-        """Whether all conditions are met."""
+        """Return True if the request meets all conditions."""
         kind = request.kind
         return (
             (has_failed(kind) if self.status == FAILED else self.status in ("", kind.status))
@@ -107,8 +108,8 @@ class Search:
 
 
 def listed(requests: Iterable[RecentRequest], search: Search, most: int, since_1970: float) -> dict[str, Any]:
-    """At most so many of the requests that match as ListedRequests, a JSON object. `since_1970`: the Unix time at which
-    the clock of the requests was 0."""
+    """Return at most `most` of the matching requests as ListedRequests, a JSON object. `since_1970`: the Unix time at
+    which the clock of the requests was 0."""
     kept = list(requests)
     matching = [each for each in kept if search.matches(each)]
     shown = matching[:most]

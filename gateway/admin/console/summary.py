@@ -1,4 +1,4 @@
-"""The last requests of a part of the gateway in figures: `/api/summary`."""
+"""Statistics of the last requests of a part of the gateway: `/api/summary`."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,17 +17,17 @@ from gateway.observing.recent import RecentRequests, has_failed
 from gateway.observing.stages import READING, STAGES, stage_seconds
 
 SummarisedPart = Literal["", "listener", "route", "backend", "model", "principal"]
-"""Parts whose requests can be summarised; empty for all requests."""
+"""Parts whose requests can be summarized; empty for all requests."""
 RELATED: Sequence[SummarisedPart] = ("route", "backend", "model", "principal")
 MOST_NAMES = 100
-"""Names of each of RELATED that are listed, the most frequent first."""
+"""Maximum number of listed names for each of RELATED, the most frequent first."""
 
 
 class Times(BaseModel):
-    """Times of requests, in seconds; null where none was measured."""
+    """Times of requests, in seconds; null without measurements."""
 
     requests: int
-    """Those that were measured."""
+    """Number of measured requests."""
     mean: float | None
     median: float | None
     p95: float | None
@@ -39,23 +39,24 @@ class RequestSummary(BaseModel):
 
     requests: int
     of: int
-    """The last requests of the whole gateway, without probes: 1000 and the rest of a batch."""
+    """Number of the last requests of the complete gateway, without probes: 1000 and the rest of a batch."""
     since: datetime | None
-    """When the oldest of these ended; null if there are none."""
+    """The end of the oldest of these requests; null without requests."""
     failed: int
-    """By errors of servers."""
+    """Number of requests with an error of a server."""
     rejected: int
-    """For errors of callers."""
+    """Number of requests with an error of the caller."""
     total: Times
     stages: dict[str, Times]
-    """By `queue`, `server` and `gateway`, which make up the whole time, and `reading` and `writing`, parts of `gateway`
-    that are measured of one request in 16."""
+    """By `queue`, `server` and `gateway`, which add up to the complete time, and `reading` and `writing`, parts of
+    `gateway` that are measured for 1 in 16 requests."""
     names: dict[str, list[str]]
     """The routes, backends, models and principals of the requests, the most frequent first."""
 
 
 def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: float) -> dict[str, Any]:
-    """A RequestSummary as a JSON object. `since_1970`: the Unix time at which the clock of the requests was 0."""
+    """Return a RequestSummary as a JSON object. `since_1970`: the Unix time at which the clock of the requests was
+    0."""
     all_kinds, all_numbers = kept.numbers(lambda _: True)
     kinds, numbers = kept.numbers(_is_of(kind, name)) if kind else (all_kinds, all_numbers)
     seconds = stage_seconds(numbers)
@@ -86,13 +87,13 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
 
 
 def _fault(kind: RequestKind) -> str:
-    if kind.status == OK:  # an error in a reply that passed unread
+    if kind.status == OK:  # an error in a response that passed undecoded
         return SERVER if kind.code >= 500 else CALLER
     return fault(kind.reason, kind.status)
 
 
 def readable(name: str) -> str:
-    """A name as it is shown and asked for: its first 256 characters, without halves of surrogate pairs."""
+    """Return a name in the form for display and search: its first 256 characters, without halves of surrogate pairs."""
     return name[:LONGEST_NAME].encode("utf-8", "backslashreplace").decode()
 
 
@@ -103,6 +104,6 @@ def _is_of(kind: SummarisedPart, name: str) -> Callable[[RequestKind], bool]:
 def _times(values: NDArray[np.float64]) -> dict[str, Any]:
     if not len(values):
         return {"requests": 0, "mean": None, "median": None, "p95": None, "p99": None}
-    parts = np.quantile(values, (0.5, 0.95, 0.99), method="inverted_cdf")  # times that requests had
+    parts = np.quantile(values, (0.5, 0.95, 0.99), method="inverted_cdf")  # times of real requests, not interpolated
     mean, median, p95, p99 = np.round((values.mean(), *parts), 7).tolist()
     return {"requests": len(values), "mean": mean, "median": median, "p95": p95, "p99": p99}

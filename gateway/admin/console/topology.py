@@ -1,5 +1,5 @@
-"""The topology of the configuration: listeners, routes and backends, and which leads to which. It changes with a reload
-only."""
+"""The topology of the configuration: listeners, routes and backends, and their connections. Only a reload changes
+it."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -23,10 +23,10 @@ class ConfiguredListener(BaseModel):
     address: str
     protocols: list[str]
     model: str
-    """The model of requests that name none; empty for none."""
+    """The model of requests that name no model; empty if there is none."""
     tls: bool
     auth: bool
-    """Clients are asked for credentials."""
+    """Clients need credentials."""
 
 
 class RouteBackend(BaseModel):
@@ -35,16 +35,16 @@ class RouteBackend(BaseModel):
     name: str
     role: Literal["main", "fallback"]
     weight: int | None
-    """Its weight in a `split`; null outside of one."""
+    """Its weight in a `split`; null without a `split`."""
 
 
 class ConfiguredRoute(BaseModel):
     """A route."""
 
     name: str
-    """Its name, by which requests are counted."""
+    """Its name, which counts of requests use."""
     match: dict[str, Any]
-    """Its conditions, as in the configuration, without those that are not set."""
+    """Its conditions, same as in the configuration, without unset conditions."""
     rewrite: dict[str, Any]
     listeners: list[str]
     """The listeners whose requests can take it."""
@@ -54,15 +54,15 @@ class ConfiguredRoute(BaseModel):
 
 
 class ConfiguredGraph(BaseModel):
-    """A model that is made of others; `/api/graphs` has its picture."""
+    """A model graph; `/api/graphs` has its picture."""
 
     name: str
     place: str
-    """The place by which its requests are counted as those of routes are, such as `models.posterior`."""
+    """The place that counts of its requests use instead of a route's name, such as `models.posterior`."""
     listeners: list[str]
     """The listeners whose requests can be for it: all."""
     backends: list[RouteBackend]
-    """The backends that its steps may call, also as steps of other graphs."""
+    """The backends that its steps can call, also as steps of other graphs."""
 
 
 class ConfiguredBackend(BaseModel):
@@ -74,7 +74,7 @@ class ConfiguredBackend(BaseModel):
     max_in_flight: int | None
     policies: list[str]
     discovers: bool
-    """Its endpoints are found while the gateway runs."""
+    """Its endpoints come from discovery."""
     placed: bool
     """Its servers have different models; `/api/placement` has the table."""
 
@@ -84,7 +84,7 @@ class Topology(BaseModel):
 
     version: str
     loaded_at: datetime
-    """When the configuration was read and found valid, in UTC."""
+    """The time when the configuration was read and validated, in UTC."""
     reloads: int
     listeners: list[ConfiguredListener]
     routes: list[ConfiguredRoute]
@@ -97,7 +97,7 @@ class Topology(BaseModel):
 def topology(
     config: Config, listeners: Mapping[str, Listener], version: str, loaded_at: datetime, reloads: int
 ) -> Topology:
-    """The topology of `config`. Secrets in conditions are shown as `/config` shows them."""
+    """Return the topology of `config`. Secrets in conditions are masked like in `/config`."""
     shown = cast(dict[str, Any], effective(config))
     return Topology(
         version=version,
@@ -151,7 +151,7 @@ def _route(config: Config, route: RouteConfig, shown: Mapping[str, Any]) -> Conf
 def _graph(config: Config, name: str) -> ConfiguredGraph:
     backends: dict[str, RouteBackend] = {}
     waiting = [name]
-    for each in waiting:  # which grows meanwhile
+    for each in waiting:  # grows during the loop
         for step in config.models[each].steps.values():
             for model in (step.model, *step.fallback):
                 inner = graph_called(model, config.models)

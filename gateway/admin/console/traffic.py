@@ -1,4 +1,5 @@
-"""The present traffic: counts that only grow, from which the page computes rates, and what is in flight and waiting."""
+"""The current traffic: counts that only grow, from which the page computes rates, and the numbers of calls in flight
+and waiting."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -10,14 +11,14 @@ from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 
 Plain = dict[str, object]
-"""A JSON object. The page asks every second or two, so what it gets is not built of models and checked again."""
+"""A JSON object. The page fetches it every second or two, so it is not built from models and validated again."""
 
 
 class ListenerTraffic(BaseModel):
     """A listener now."""
 
     in_flight: int
-    """Requests that have begun to arrive and are not answered yet."""
+    """Requests that have begun to arrive and have no response yet."""
     connections: int
     refused: int
     """Connections refused since the start."""
@@ -29,11 +30,11 @@ class EndpointTraffic(BaseModel):
     address: str
     in_flight: int
     state: str
-    """As in `/status`."""
+    """Same as in `/status`."""
     drain: str | None = None
     """`draining` or `drained`, while it does not serve."""
     last_error: str | None = None
-    """Why a call or a probe failed last."""
+    """The cause of the last failure of a call or a probe."""
 
 
 class BackendTraffic(BaseModel):
@@ -42,52 +43,53 @@ class BackendTraffic(BaseModel):
     waiting: int
     """Calls that wait for a free slot."""
     slots: int
-    """The most calls in flight; 0 for no limit."""
+    """Maximum number of calls in flight; 0 for no limit."""
     queue: int
-    """The most calls that may wait."""
+    """Maximum number of waiting calls."""
     endpoints: list[EndpointTraffic]
 
 
 class PathTraffic(BaseModel):
-    """The requests that went one way, counted since the start."""
+    """The requests of one path, counted since the start."""
 
     listener: str
     route: str
-    """Empty for requests that came to no route."""
+    """Empty for requests that did not reach a route."""
     backend: str
     endpoint: str
-    """The one that was asked last."""
+    """The last called endpoint."""
     ok: int
     failed: dict[str, int]
     """Errors of servers, by status."""
     rejected: dict[str, int]
     """Errors of callers, by status."""
     latencies: dict[int, int]
-    """The number of requests in each bucket that has any: the index of `latency_bounds` in `/api/topology`, or their
-    number for those above the last one."""
+    """The number of requests in each non-empty bucket, by the index of `latency_bounds` in `/api/topology`; requests
+    above the last bound have the index after the last one."""
 
 
 class Traffic(BaseModel):
-    """The present traffic. The header `gateway-time` of the reply has its time, in seconds on the gateway's own clock,
-    so that the body stays the same while nothing happens."""
+    """The current traffic. The header `gateway-time` of the response has its time, in seconds on the gateway's own
+    clock, so the body stays the same while nothing happens."""
 
     started: float
-    """Since when is counted, on that clock. Another value means that the gateway has restarted."""
+    """The start of the counts, on that clock. Another value means that the gateway has restarted."""
     topology: str
     """Changes when `/api/topology` or `/api/configuration` does."""
     ready: bool
     errors: int
-    """Requests that ended with an error: when it grows, `/api/errors` has new ones."""
+    """Requests that ended with an error: when the number grows, `/api/errors` has new ones."""
     shedding: int
-    """What is refused because the gateway is overloaded: 0 nothing, 1 new connections, 2 also large requests, 3 all."""
+    """The requests that the gateway refuses because it is overloaded: 0 nothing, 1 new connections, 2 also large
+    requests, 3 all."""
     listeners: dict[str, ListenerTraffic]
     backends: dict[str, BackendTraffic]
     paths: list[PathTraffic]
-    """Those on which a request has ended since the time in `since`."""
+    """The paths on which a request has ended since the time in `since`."""
 
 
 def listeners(running: Mapping[str, Listener]) -> Plain:
-    """A ListenerTraffic for each listener."""
+    """Return a ListenerTraffic for each listener."""
     return {
         name: {
             "in_flight": each.unanswered_requests,
@@ -99,7 +101,7 @@ def listeners(running: Mapping[str, Listener]) -> Plain:
 
 
 def backends(running: Mapping[str, Backend]) -> Plain:
-    """A BackendTraffic for each backend."""
+    """Return a BackendTraffic for each backend."""
     return {
         name: {
             "waiting": len(each.queue),
@@ -125,7 +127,7 @@ def _endpoint(endpoint: Endpoint) -> Plain:
 
 
 def paths(counted: Iterable[CountedPath]) -> Iterator[Plain]:
-    """A PathTraffic for each path."""
+    """Yield a PathTraffic for each path."""
     for each in counted:
         listener, route, backend, endpoint = each.place
         yield {

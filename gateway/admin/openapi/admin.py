@@ -1,5 +1,5 @@
-"""Additions to the OpenAPI document of the admin port that FastAPI does not know: how clients say who they are, and
-the errors that have no model of their own."""
+"""Additions to the OpenAPI document of the admin port that FastAPI does not know: the authentication of clients, and
+the errors without their own model."""
 
 import typing
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class ConfiguredGateway(typing.Protocol):
 
 
 def describe_errors(app: FastAPI, gateway: ConfiguredGateway) -> None:
-    """Add security schemes and errors to the OpenAPI document of `app`, as the configuration in use has them."""
+    """Add security schemes and errors of the configuration in use to the OpenAPI document of `app`."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -70,7 +70,7 @@ _PLAIN = {"text/plain": {"schema": {"type": "string"}}}
 
 
 def _asked(is_asked: bool) -> dict[str, Any]:
-    """The errors of the check that comes before every path."""
+    """Return the errors of the check before every path."""
     if not is_asked:
         return {
             "403": {"description": "The request is of a web page of another origin.", "content": _PLAIN},
@@ -88,7 +88,7 @@ def _asked(is_asked: bool) -> dict[str, Any]:
 
 _OF_REGISTRATION = {
     "401": {"description": "There is no token."},
-    "403": {"description": "The token is not that of the backend, or the backend does not allow it."},
+    "403": {"description": "The token does not belong to the backend, or the backend does not allow registration."},
     "404": {"description": "No backend allows servers to register, or there is no such lease."},
     "413": {"description": "The body is too large."},
     "422": {"description": "The body is wrong.", "content": {"application/json": {"schema": _DETAIL}}},

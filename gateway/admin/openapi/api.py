@@ -21,7 +21,7 @@ from gateway.core.transport import Listener, Select
 
 LONGEST_NAME = 1024
 MODEL_SECONDS = 10.0
-"""How long servers have for the answers about a model."""
+"""Time limit of servers for responses about a model, in seconds."""
 
 
 class DocumentOfListener(BaseModel):
@@ -63,7 +63,7 @@ def add_api(app: FastAPI, gateway: DescribedGateway, clock: Callable[[], float])
 
     @app.get("/api/openapi", summary="The listeners with an OpenAPI document")
     async def read_documents(request: Request) -> Documents:
-        """The listeners that speak HTTP. Those of other wires have no document."""
+        """The HTTP listeners. Listeners with other transports have no document."""
         return Documents(
             documents=[
                 DocumentOfListener(
@@ -88,13 +88,15 @@ def add_api(app: FastAPI, gateway: DescribedGateway, clock: Callable[[], float])
         model: Annotated[str, Query(max_length=LONGEST_NAME, description="Describe the paths for this model.")] = "",
         version: Annotated[str, Query(max_length=LONGEST_NAME, description="A version of the model.")] = "",
     ) -> Response:
-        """Every HTTP path that the listener serves. With `model` the schemas have the model's inputs and outputs, as
-        its server tells them now or within the last minute, with examples."""
+        """Every HTTP path that the listener serves. With `model`, the schemas have the model's inputs and outputs, with
+        examples. The server reports them now, or did so within the last minute."""
         config = next((each for each in gateway.config.listeners if each.name == listener), None)
         rows = () if config is None else over_http(gateway.rows(config))
         if config is None or not rows:
             known = ", ".join(each.name for each in gateway.config.listeners if over_http(gateway.rows(each)))
-            raise HTTPException(404, f"there is no listener {listener[:100]!r} over HTTP; those are {known or 'none'}")
+            raise HTTPException(
+                404, f"there is no listener {listener[:100]!r} over HTTP; HTTP listeners: {known or 'none'}"
+            )
         described = await _described(gateway, models, config, rows, model, version) if model else {}
         url = _url(gateway, config, request)
         auth = gateway.config.auth
@@ -122,10 +124,10 @@ async def _described(
     model: str,
     version: str,
 ) -> Mapping[str, DescribedModel | str]:
-    """The model as clients of each protocol see it, or why they cannot.
+    """Return the model from the view of each protocol's clients, or why they cannot use it.
 
     Raises:
-        HTTPException: none of them can.
+        HTTPException: no protocol's clients can use it.
     """
     found: dict[str, DescribedModel | str] = {}
     status = 404

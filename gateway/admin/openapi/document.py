@@ -1,7 +1,6 @@
-"""The OpenAPI 3.1 document of a listener: its paths below their prefixes, described by their wire forms.
+"""The OpenAPI 3.1 document of a listener: its paths below their prefixes, described by their protocols.
 
-The statuses and bodies of errors are those that the wire form's `encode_error` writes. Paths that are always refused
-are left out.
+The statuses and bodies of errors come from the protocol's `encode_error`. Paths that are always refused are left out.
 """
 
 import re
@@ -26,7 +25,7 @@ JsonObject: TypeAlias = dict[str, Any]
 VERSION = "3.1.0"
 
 _NEVER_SEEN = {Reason.CANCELLED, Reason.METHOD_NOT_ALLOWED, Reason.VERSION_NOT_SUPPORTED}
-"""Reasons that no client with a right method reads: it has left, or asked for something else."""
+"""Reasons that no client with a valid method gets: it has left, or requested something else."""
 _OF_BODIES = {
     Reason.LENGTH_REQUIRED,
     Reason.UNSUPPORTED_ENCODING,
@@ -35,7 +34,7 @@ _OF_BODIES = {
 }
 _CAPTURE = re.compile(r"\{(\w+)\}")
 _REST = "rest"
-"""The path parameter for what a pattern with `*` leaves open."""
+"""The path parameter for the part of a pattern that `*` leaves open."""
 
 
 def document(
@@ -46,14 +45,14 @@ def document(
     models: Mapping[str, DescribedModel | str],
     version: str,
 ) -> JsonObject:
-    """The document of `listener`.
+    """Return the document of `listener`.
 
-    - `rows`: its protocols with their prefixes, as of its PathTable.
-    - `url`: its address for clients; empty if it is not known.
-    - `auth`: what clients can identify themselves with, if anything.
-    - `models`: by the name of the protocol the model that the document is about, or why it cannot be described. A
-      protocol without one is described for any model.
-    - `version`: the gateway's.
+    - `rows`: its protocols with their prefixes, same as in its PathTable.
+    - `url`: its address for clients; empty if it is unknown.
+    - `auth`: the possible credentials of clients, or None.
+    - `models`: by the name of the protocol, the model for the document, or why it cannot be described. A protocol
+      without an entry is described for any model.
+    - `version`: the gateway's version.
     """
     schemes = _security_schemes(listener, auth)
     responses = _Responses()
@@ -92,7 +91,8 @@ def document(
 def _model_of(
     protocol: Protocol, pattern: str, known: DescribedModel | str | None, listener: ListenerConfig
 ) -> DescribedModel | None:
-    """The model for which a path is described; None for any, and for paths that always lead to another model."""
+    """Return the model for the description of a path; None for any model, and for paths that always lead to another
+    model."""
     models = protocol.traits.models
     is_named = models.named or models.may_be_named or "{model}" in pattern
     return known if isinstance(known, DescribedModel) and (is_named or known.name == listener.model) else None
@@ -113,7 +113,7 @@ def _about(listener: ListenerConfig, models: Mapping[str, DescribedModel | str])
 
 
 def _placed(pattern: str, prefix: str) -> tuple[str, str]:
-    """The method, in lower case, and the path of a pattern below its prefix."""
+    """Return the method, in lower case, and the path of a pattern below its prefix."""
     method, _, path = pattern.partition(" ")
     if prefix.strip("/"):
         path = f"/{prefix.strip('/')}{path.rstrip('/')}"
@@ -121,19 +121,19 @@ def _placed(pattern: str, prefix: str) -> tuple[str, str]:
 
 
 def _operation_id(method: str, path: str, taken: Container[str]) -> str:
-    """A name for generated clients: `post_v2_models_model_infer`."""
+    """Return a name for generated clients: `post_v2_models_model_infer`."""
     name = "_".join((method, *re.findall(r"[A-Za-z0-9]+", path)))
     return next(each for each in chain([name], (f"{name}_{at}" for at in count(2))) if each not in taken)
 
 
 class _Responses:
-    """The responses to errors, each once, under a name to which operations refer."""
+    """The responses to errors, without duplicates, by a name that operations refer to."""
 
     def __init__(self) -> None:
         self.found: dict[str, JsonObject] = {}
 
     def reference(self, name: str, response: JsonObject) -> JsonObject:
-        """A reference to the response, which is added under `name` if there is none that is equal."""
+        """Return a reference to the response. Add it under `name` if no equal response exists."""
         unique, number = name, 1
         while self.found.setdefault(unique, response) != response:
             number += 1
@@ -142,7 +142,8 @@ class _Responses:
 
 
 def describes(protocol: Protocol) -> DescribeOperation | None:
-    """The function that describes the protocol's paths; None if it has none, or its messages pass as they are."""
+    """Return the function that describes the protocol's paths; None if it has none, or if its messages pass
+    unchanged."""
     if protocol.http.is_passthrough:
         return None
     return protocol.describer() if protocol.describer is not None else registry.descriptions().get(protocol.name)
@@ -194,7 +195,7 @@ def _described(protocol: Protocol, pattern: str, described: HttpOperation, respo
 
 
 def _merged(own: JsonObject, errors: JsonObject) -> JsonObject:
-    """The bodies of errors under a status that also other replies have."""
+    """Return the bodies of errors under a status that other responses have as well."""
     return {
         name: {"schema": {"anyOf": [own[name]["schema"], each["schema"]]}}
         if name in own and "schema" in own[name] and "schema" in each
@@ -204,7 +205,7 @@ def _merged(own: JsonObject, errors: JsonObject) -> JsonObject:
 
 
 def _errors(protocol: Protocol, pattern: str, described: HttpOperation) -> Iterator[tuple[int, JsonObject]]:
-    """The responses to errors by status."""
+    """Yield the responses to errors by status."""
     method, _, path = pattern.partition(" ")
     message = Message(method, path, pattern=pattern)
     request = None if described.operation is None else Request(described.operation, "MODEL", origin=message)
@@ -264,14 +265,14 @@ def _path_parameter(name: str, model: DescribedModel | None) -> JsonObject:
 
 
 def _security_schemes(listener: ListenerConfig, auth: AuthConfig | None) -> JsonObject:
-    """The credentials that clients of the listener can send."""
+    """Return the credentials that clients of the listener can send."""
     if listener.auth is None or auth is None:
         return {}
     return security_schemes(listener.auth.accept or auth.ways, auth)
 
 
 def security_schemes(ways: Sequence[str], auth: AuthConfig) -> JsonObject:
-    """The security schemes of some ways to say who one is."""
+    """Return the security schemes of some ways to authenticate."""
     found: JsonObject = {}
     if "keys" in ways or "jwt" in ways:
         what = " or ".join(name for way, name in (("keys", "an API key"), ("jwt", "a token")) if way in ways)

@@ -1,5 +1,5 @@
-"""A model as the clients of a listener see it, from live metadata: asked for when somebody looks, by the way that their
-own requests for metadata take, and remembered for a minute."""
+"""A model from the view of a listener's clients, from live metadata. The module fetches it when a user opens the page,
+in the same way as the clients' own metadata requests, and stores it for a minute."""
 
 import asyncio
 from collections import OrderedDict
@@ -24,7 +24,7 @@ Key: TypeAlias = tuple[str, str, str, str]
 
 
 class ModelsOfClients:
-    """The models that documents were made for, of the configuration in use."""
+    """The models in documents, for the configuration in use."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -35,11 +35,12 @@ class ModelsOfClients:
     async def get(
         self, config: Config, select: Select, listener: str, protocol: Protocol, model: str, version: str
     ) -> DescribedModel:
-        """The model under the names of the listener's clients of `protocol`. `select` finds who answers requests.
+        """Return the model with the names of the listener's clients of `protocol`. `select` finds the destination of
+        requests.
 
         Raises:
             GatewayError: no route has the model, or the backend's error.
-            DecodeError: the model's metadata does not fit the route.
+            DecodeError: the model's metadata does not match the route.
         """
         if config is not self._config:
             self._config = config
@@ -62,7 +63,7 @@ async def _ask(select: Select, key: Key, protocol: Protocol) -> DescribedModel:
     listener, _, model, version = key
     models = protocol.traits.models
     asking = Request(Operation.METADATA, model, version, listener=listener, protocol=protocol.name)
-    # where the operations come with the tensors, clients ask for the first part only
+    # if the operations come with the tensors, clients request only the first part
     parts = models.metadata_parts if models.operations_part else models.metadata_parts[:1]
     answers = {part: await _answer(select, replace(asking, part=part)) for part in parts}
     signature = merge(tuple(answers.values()))
@@ -83,5 +84,5 @@ async def _answer(select: Select, request: Request) -> Signature:
 
 
 def why_not(error: GatewayError | DecodeError) -> str:
-    """The text for a model that cannot be described."""
+    """Return the text for a model that cannot be described."""
     return error.message if isinstance(error, GatewayError) else str(error)

@@ -1,5 +1,5 @@
 """`/docs`: the page that shows the OpenAPI documents of the admin port and of the listeners, by Swagger UI. All of its
-files are installed, since the network may not reach a CDN."""
+files are installed, because the network might not reach a CDN."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -32,7 +32,7 @@ _PATHS = {"/docs": "index.html", "/docs/page.js": "page.js", "/docs/page.css": "
 
 
 def add_page(app: FastAPI) -> None:
-    """Serve the page at `/docs`, its own files below it, and those of Swagger UI at `/docs/files`."""
+    """Serve the page at `/docs`, its own files below it, and Swagger UI's files at `/docs/files`."""
     folder = files(__package__) / "files"
     for path, name in _PATHS.items():
         _serve(app, path, folder.joinpath(name).read_bytes(), TYPES[name.rpartition(".")[2]])

@@ -1,7 +1,7 @@
 """The paths of the playground: `/api/playground`, and below it `send`, `explain` and `snippets`.
 
-Who may use them is decided as for every path of the admin port. They do nothing that a client of the listener could
-not do: the request goes through the listener, which asks for its own key.
+These paths have the access rules of every path of the admin port. A user of the playground has no more access than a
+client of the listener: the request goes through the listener, which requires its own key.
 """
 
 import asyncio
@@ -45,19 +45,19 @@ from gateway.core.transport import Listener
 from gateway.core.types import bytes_of
 
 MOST_VALUES = 5000
-"""JSON values of a form; one with 64 inputs and outputs has 2,500."""
+"""Maximum number of JSON values in a form; a form with 64 inputs and outputs has 2,500."""
 MOST_ERRORS = 10
-"""Errors of a form that are told."""
+"""Maximum number of reported errors of a form."""
 AT_ONCE = 4
-"""Requests of the playground in work; further ones are answered 429."""
+"""Maximum number of playground requests in progress; additional ones get 429."""
 MOST_FORMS = 16
-"""Responses of a stream that are shown in every protocol."""
+"""Maximum number of responses of a stream that are shown in every protocol."""
 _FACTS = ("x-request-id", "gateway-route", "gateway-backend", "gateway-tries", "retry-after")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
 
 class PlaygroundListener(BaseModel):
-    """A listener, as the form needs it."""
+    """A listener, with the data for the form."""
 
     name: str
     address: str
@@ -66,11 +66,12 @@ class PlaygroundListener(BaseModel):
     tls: bool
     auth: bool
     explains: bool
-    """It has `allow_explain`, so a request that is sent can be explained."""
+    """The listener has `allow_explain`, so a sent request can be explained."""
 
 
 class PlaygroundSettings(BaseModel):
-    """The choices of the form. `operations`: of each protocol; `derivatives`: the names of their own tensors."""
+    """The choices of the form. `operations`: the operations of each protocol; `derivatives`: the names of their own
+    tensors."""
 
     listeners: list[PlaygroundListener]
     operations: dict[str, list[str]]
@@ -81,7 +82,7 @@ class PlaygroundSettings(BaseModel):
 
 
 class SentCall(BaseModel):
-    """One request on the wire and its replies; times in seconds, null for what did not happen."""
+    """One request in the wire format and its responses; times in seconds, null for events that did not happen."""
 
     request: ShownMessage
     replies: list[ShownMessage]
@@ -91,9 +92,10 @@ class SentCall(BaseModel):
 
 
 class Sent(BaseModel):
-    """The outcome of a request. `status` is OK or that of the error; `facts`: headers of the reply that say who
-    answered; `more_outputs`: how many outputs are not shown; `forms`: the answer in the other protocols; `explanation`:
-    what the reply's `gateway-explanation` has, and if that is null `unexplained` why."""
+    """The outcome of a request. `status` is OK or the status of the error; `facts`: response headers about the
+    responding server; `more_outputs`: the number of outputs that are not shown; `forms`: the response in the other
+    protocols; `explanation`: the content of the response's `gateway-explanation`, or, if it is null, the cause in
+    `unexplained`."""
 
     protocol: str
     status: str
@@ -110,8 +112,7 @@ class Sent(BaseModel):
 
 
 class WrongForm(BaseModel):
-    """The errors of a form that means no request: a text for each field, such as `inputs.0.values`; "" for the
-    whole."""
+    """The errors of an invalid form: a text for each field, such as `inputs.0.values`; "" for the complete form."""
 
     errors: dict[str, str]
 
@@ -124,7 +125,7 @@ class PlaygroundGateway(Protocol):
 
     @property
     def guards(self) -> Mapping[str, ListenerAuthentication]:
-        """The guards, which authenticate clients, of the listeners that ask for it."""
+        """The authentication of the listeners that require credentials, by name."""
 
 
 def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
@@ -155,7 +156,7 @@ def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
 
     @app.post(f"{PLAYGROUND}/send", openapi_extra=described, responses=wrong, response_model=Sent)
     async def send(request: Request) -> Response:
-        """Send the request of a form to its listener, as a client over the network does, and show what came back."""
+        """Send the request of a form to its listener, like a client over the network, and show the response."""
         form = await _read(request)
         async with turn():
             try:
@@ -169,8 +170,7 @@ def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
 
     @app.post(f"{PLAYGROUND}/explain", openapi_extra=described, responses=wrong, response_model=dict[str, Any])
     async def explain(request: Request) -> Response:
-        """Explain the request of a form without sending anything: which route it takes and what the backend would
-        get."""
+        """Explain the request of a form without sending anything: its route and the message for the backend."""
         form = await _read(request)
         async with turn():
             try:
@@ -190,7 +190,7 @@ def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
 
 
 def _host(request: Request) -> str:
-    """The name by which the user reaches this machine, as in a URL."""
+    """Return the name that the user's browser has for this machine, in the form for a URL."""
     host = request.url.hostname or ""
     host = host if _HOST.fullmatch(host) else "127.0.0.1"
     return f"[{host}]" if ":" in host else host
@@ -201,13 +201,14 @@ async def _snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str
 
 
 async def _apart(work: Callable[[], Coroutine[Any, Any, object]]) -> Response:
-    """The result of `work` as JSON. It runs in a thread with an event loop of its own, so that requests of clients do
-    not wait for it."""
+    """Return the result of `work` as JSON. It runs in a thread with its own event loop, so client requests do not wait
+    for it."""
     return await asyncio.to_thread(lambda: _json(asyncio.run(work())))
 
 
 async def _while_asked(request: Request, work: Coroutine[Any, Any, PlaygroundResult]) -> PlaygroundResult:
-    """The result of `work`, which is cancelled if the client of `request`, whose body was read, leaves before."""
+    """Return the result of `work`. Cancel the work if the client of `request`, whose body was read, disconnects
+    first."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -258,7 +259,8 @@ def _address(gateway: PlaygroundGateway, form: PlaygroundForm) -> str:
 
 
 async def _read(request: Request) -> PlaygroundForm:
-    """The form in the body. A page of another host cannot send this content type without the browser asking first."""
+    """Return the form in the body. A page of another host cannot send this content type without a preflight request by
+    the browser."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected Content-Type: application/json")
     return await asyncio.to_thread(_parsed, await read_body(request))
@@ -270,7 +272,7 @@ def _parsed(body: bytes) -> PlaygroundForm:
     try:
         return PlaygroundForm.model_validate_json(body)
     except ValidationError as error:
-        # Without the values: one of them may be a key.
+        # Without the values: a value might be a key.
         told = [f"{'.'.join(map(str, each['loc'])) or 'form'}: {each['msg']}" for each in error.errors()[:MOST_ERRORS]]
         raise HTTPException(422, shortened("; ".join(told), LONGEST_ERROR)) from None
 

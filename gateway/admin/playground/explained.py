@@ -1,4 +1,5 @@
-"""The way of a request that was typed and is not sent: what `gateway explain` says about the message of its client."""
+"""The way of a request that was typed and is not sent: the same explanation as `gateway explain` for the client's
+message."""
 
 from base64 import b64encode
 
@@ -14,7 +15,7 @@ from gateway.config.keys import Config
 
 async def explained(form: PlaygroundForm, config: Config, address: str) -> Explanation:
     """Explain the way of the form's request at a gateway of `config`, up to the message for the backend, which is not
-    sent. A gateway is assembled for it.
+    sent. A separate gateway is assembled for it.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request.
@@ -37,6 +38,6 @@ async def explained(form: PlaygroundForm, config: Config, address: str) -> Expla
         arrival = arrive(orjson.dumps(document), config, spoken(config), name, prepared.config.name, "")
     except RecordingError as error:
         raise PlaygroundFormError({"": str(error)}) from error
-    # Policies keep their states by their settings: with the same settings the end of this gateway would end the mirrors
-    # of the running one.
+    # Policies keep their states by their settings: with the same settings, the end of this gateway would end the
+    # mirrors of the running one.
     return await explain(arrival, config.model_copy(deep=True), spoken(config), send=False)

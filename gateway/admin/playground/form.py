@@ -1,4 +1,4 @@
-"""The form of the playground, and the Request that its content means."""
+"""The form of the playground, and the conversion of its content to a Request."""
 
 import json
 import re
@@ -18,25 +18,25 @@ from gateway.core.operations import CALLS, Operation
 from gateway.core.types import MAX_RANK, Parameters, Request, Shape, Signature, Tensor, TensorSpec, tensor
 
 MOST_ELEMENTS = 250_000
-"""The most elements of all inputs together."""
+"""Maximum number of elements in all inputs together."""
 MOST_PARAMETERS = 10_000
-"""JSON values of the parameters, as of a message (`limits.json_values`)."""
+"""Maximum number of JSON values in the parameters, like in a message (`limits.json_values`)."""
 MOST_TENSORS = 64
 LONGEST_NAME = 1024
 SECONDS = 10.0
 MOST_SECONDS = 25.0
-"""The longest wait for an answer. A connection of the admin port may stay open for 30 s."""
+"""Maximum wait for a response, in seconds. A connection of the admin port can stay open for 30 s."""
 
 FRAMING_HEADERS = frozenset(
     {"host", "content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive", "te", "trailer"}
     | {"upgrade", "proxy-connection", "expect"}
 )
-"""Headers that only the transport may set, since they say where a message ends."""
+"""Headers that only the transport can set, because they determine the end of a message."""
 
 T = TypeVar("T")
 
 LONGEST_NUMBER = 1000
-"""Characters of a number."""
+"""Maximum number of characters in a number."""
 _NO_MORE = "the playground takes no more"
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
@@ -46,8 +46,8 @@ class _Typed(BaseModel):
 
 
 class TypedInput(_Typed):
-    """One input. `shape` may have one free dimension (`-1` or `?`), and is made of the values if it is empty.
-    `declared`: the shape that the model's metadata has; empty if that is unknown."""
+    """One input. `shape` can have one free dimension (`-1` or `?`). If it is empty, it follows from the values.
+    `declared`: the shape in the model's metadata; empty if that is unknown."""
 
     name: str = Field(default="", max_length=LONGEST_NAME)
     datatype: str = Field(default="FP64", max_length=16)
@@ -65,8 +65,8 @@ class DeclaredOutput(_Typed):
 
 
 class PlaygroundForm(_Typed):
-    """The whole form. `parameters` is a JSON object, `headers` has a line `name: value` for each header, `key` is the
-    API key or token for the listener. The key is used for this request alone and kept nowhere."""
+    """The complete form. `parameters` is a JSON object, `headers` has a line `name: value` for each header, `key` is
+    the API key or token for the listener. The key is used for this request alone and not stored."""
 
     listener: str = Field(max_length=LONGEST_NAME)
     protocol: str = Field(max_length=LONGEST_NAME)
@@ -82,7 +82,7 @@ class PlaygroundForm(_Typed):
 
 
 class PlaygroundFormError(Exception):
-    """The content of the form means no request. `errors` has a text for each field that is wrong: `model`,
+    """The content of the form is not a valid request. `errors` has a text for each wrong field: `model`,
     `inputs.0.values`."""
 
     def __init__(self, errors: dict[str, str]) -> None:
@@ -91,7 +91,7 @@ class PlaygroundFormError(Exception):
 
 
 def read_request(form: PlaygroundForm) -> Request:
-    """The Request that the form means. Raises PlaygroundFormError."""
+    """Return the Request for the form. Raises PlaygroundFormError."""
     errors: dict[str, str] = {}
     operation = next((each for each in CALLS if each.value == form.operation), None)
     if operation is None or operation is Operation.EXPLAIN:
@@ -118,7 +118,7 @@ def read_request(form: PlaygroundForm) -> Request:
 
 
 def declared(form: PlaygroundForm, inputs: Sequence[Tensor]) -> Signature:
-    """The model's signature as the form knows it. An input whose shape nobody declares has a free first dimension."""
+    """Return the model's signature from the form. An input without a declared shape has a free first dimension."""
     known = [each.declared or [-1, *tensor.shape[1:]] for each, tensor in zip(form.inputs, inputs, strict=True)]
     return Signature(
         tuple(
@@ -130,7 +130,7 @@ def declared(form: PlaygroundForm, inputs: Sequence[Tensor]) -> Signature:
 
 
 def read_headers(form: PlaygroundForm) -> RawHeaders:
-    """The headers to send, with the key. Raises PlaygroundFormError."""
+    """Return the headers to send, with the key. Raises PlaygroundFormError."""
     found: dict[str, str] = {}
     for line in form.headers.splitlines():
         if not line.strip():
@@ -155,7 +155,7 @@ class _FieldError(ValueError):
 
 
 def read_tensor(typed: TypedInput) -> Tensor:
-    """The Tensor of one input. Raises ValueError with the attribute `field`."""
+    """Return the Tensor of one input. Raises ValueError with the attribute `field`."""
     datatype = DATATYPES.get(typed.datatype)
     if datatype is None:
         raise _FieldError("datatype", f"no datatype {typed.datatype!r}; expected one of {', '.join(DATATYPES)}")
@@ -173,7 +173,7 @@ def read_tensor(typed: TypedInput) -> Tensor:
 
 
 def _elements(text: str, datatype: Datatype) -> tuple[list[Any], Shape | None]:
-    """The elements, and the shape of the nested lists if they are JSON."""
+    """Return the elements, and the shape of the nested lists if they are JSON."""
     stripped = text.strip()
     if stripped.startswith("["):
         if has_more_values(stripped, 2 * MOST_ELEMENTS + MAX_RANK):

@@ -1,18 +1,18 @@
-"""Counts what JSON consists of before it is read: reading makes an object of each value, and holds the event loop up in
-any thread."""
+"""Counts the values of a JSON document before it is parsed: parsing makes an object of each value, and blocks the event
+loop in any thread."""
 
 import re
 
 _TEXTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""Each text; one without an end goes to the end of the document."""
+"""Matches each text; a text without an end goes to the end of the document."""
 
 
 def has_more_values(text: str, most: int) -> bool:
-    """Whether a document of JSON, valid or not, has more than `most` values. An empty list counts as two."""
+    """Return True if a JSON document, valid or not, has more than `most` values. An empty list counts as two."""
     if _marks(text) < most:
         return False
     found = at = 0
-    for each in _TEXTS.finditer(text):  # one by one, so that other threads have their turn
+    for each in _TEXTS.finditer(text):  # one by one, so other threads can run in between
         found += _marks(text[at : each.start()])
         if found >= most:
             return True
@@ -21,5 +21,5 @@ def has_more_values(text: str, most: int) -> bool:
 
 
 def _marks(text: str) -> int:
-    """Every value but the document itself follows one of these."""
+    """Return the number of characters that precede a value: every value except the document itself follows one."""
     return text.count(",") + text.count("[") + text.count("{")

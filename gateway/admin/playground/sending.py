@@ -1,7 +1,7 @@
-"""Sends a request to a listener of this gateway as a client of it does: over its address, its transport, its TLS.
+"""Sends a request to a listener of this gateway like a client: over its address, its transport, its TLS.
 
-The model's signature comes from the form, so that one message goes over the wire and nothing is asked before it. The
-tensors are fitted to what the listener's protocol can carry by the same Bridge that the gateway's backends have.
+The model's signature comes from the form, so only one message is sent, and no queries before it. The gateway's own
+Bridge adapts the tensors to the listener's protocol.
 """
 
 import asyncio
@@ -49,15 +49,15 @@ from gateway.transports.certificates import client_context
 from gateway.transports.tls import ClientTls
 
 MOST_REPLY = 16 * 2**20
-"""Bytes of one reply; also the most that a body of a stream's message may have."""
+"""Maximum size of one response, in bytes; also of the body of one message of a stream."""
 MOST_RESPONSES = 64
-"""Responses of a stream that are waited for."""
+"""Maximum number of responses of a stream to wait for."""
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]", "": "127.0.0.1"}
 
 
 @frozen
 class Prepared:
-    """A request that can be sent: who gets it, over which protocol, and with which headers."""
+    """A request that can be sent: its destination, its protocol, and its headers."""
 
     form: PlaygroundForm
     config: ListenerConfig
@@ -65,12 +65,12 @@ class Prepared:
     request: Request
     headers: RawHeaders
     signature: Signature
-    """As clients of the protocol see it."""
+    """The signature from the view of the protocol's clients."""
 
 
 @frozen
 class PlaygroundCall:
-    """One request on the wire, and all replies to it."""
+    """One request in the wire format, and all responses to it."""
 
     call: Call
     replies: tuple[Message, ...]
@@ -78,8 +78,8 @@ class PlaygroundCall:
 
 @frozen
 class PlaygroundResult:
-    """The outcome of a request. `calls` has the messages, `error` why there is no answer, `seconds` the time of the
-    whole."""
+    """The outcome of a request. `calls` has the messages, `error` the reason for a missing response, `seconds` the
+    total time."""
 
     calls: tuple[PlaygroundCall, ...]
     responses: tuple[Response, ...]
@@ -88,24 +88,24 @@ class PlaygroundResult:
 
 
 class _Notes(Watch):
-    """A Watch that keeps every reply of a stream, and not the last one alone."""
+    """A Watch that keeps every response of a stream, not only the last one."""
 
     def __init__(self) -> None:
         super().__init__()
         self._replies: dict[int, list[Message]] = {}
 
     def replied(self, call: Call, reply: Message) -> None:
-        """Note a reply to a call."""
+        """Note a response to a call."""
         super().replied(call, reply)
         self._replies.setdefault(id(call), []).append(reply)
 
     def played(self) -> tuple[PlaygroundCall, ...]:
-        """The calls so far."""
+        """Return the calls so far."""
         return tuple(PlaygroundCall(each, tuple(self._replies.get(id(each), ()))) for each in self.calls)
 
 
 def prepare(form: PlaygroundForm, config: Config) -> Prepared:
-    """The request that the form means, for a listener of `config`. Raises PlaygroundFormError."""
+    """Return the request for the form, for a listener of `config`. Raises PlaygroundFormError."""
     listener = next((each for each in config.listeners if each.name == form.listener), None)
     if listener is None:
         raise PlaygroundFormError({"listener": f"there is no listener {form.listener!r}"})
@@ -146,8 +146,8 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
 
 
 async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundResult:
-    """Send the request to the listener at `address` and wait for the answer, or (`send` is False) only find out which
-    messages a client would send. An answer that does not come in time is an error, too.
+    """Send the request to the listener at `address` and wait for the response. If `send` is False, only determine the
+    messages that a client would send. A response that does not arrive in time is an error as well.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request; nothing was sent.
@@ -189,7 +189,8 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundRes
 
 
 def reached(address: str, prepared: Prepared) -> str:
-    """Where a client on this machine reaches the listener, in the form of its transport. Raises PlaygroundFormError."""
+    """Return the address of the listener for a client on this machine, in the form of its transport. Raises
+    PlaygroundFormError."""
     kind, tls = prepared.protocol.transport, prepared.config.tls is not None
     bare = address.removeprefix("tcp://")
     if bare.startswith("unix:"):
@@ -205,7 +206,7 @@ def reached(address: str, prepared: Prepared) -> str:
 
 
 def on_loopback(address: str) -> str:
-    """`host:port` with loopback in place of all addresses of the machine."""
+    """Return `host:port` with loopback instead of all addresses of the machine."""
     host, _, port = address.rpartition(":")
     return f"{_LOOPBACK.get(host, host)}:{port}"
 
@@ -235,8 +236,8 @@ async def _responses(
 
 
 def _flavor(prepared: Prepared) -> str:
-    """The kind of server that the listener is taken for: the plainest, whose tensors are JSON where a protocol has a
-    binary form beside it, unless that has no form for the request."""
+    """Return the server type that the listener is addressed as: the plainest one. If the protocol has JSON and a binary
+    format, it is JSON, unless JSON cannot carry the request."""
     flavors = prepared.protocol.traits.servers.flavors
     configured = prepared.config.flavor.get(prepared.protocol.name, "")
     needs_more = prepared.request.operation is Operation.STREAM or any(
@@ -268,16 +269,16 @@ async def _ask_stream(
 
 
 class _Declared(SignatureCache):
-    """The signature that the form declares, in place of one that the listener is asked for."""
+    """The signature that the form declares, instead of one fetched from the listener."""
 
     def __init__(self, prepared: Prepared, handler: Handler, traits: Traits) -> None:
         super().__init__(handler, traits, perf_counter)
-        # Whether the model has the operation is for the listener to say.
+        # The listener decides whether the model has the operation.
         self._signature = replace(prepared.signature, operations=CALLS)
         self._model = prepared.form.model
 
     async def get(self, key: Key) -> Signature:
-        """The model's signature, or that of its companion for a derivative."""
+        """Return the model's signature, or the signature of its derivative model for a derivative."""
         companion = split_companion(key[0])
         if companion is not None and companion[0] == self._model:
             return companion_signature(self._signature, companion[1])
@@ -289,13 +290,13 @@ def _own_names(operation: Operation) -> tuple[str, ...]:
 
 
 def _point(spec: TensorSpec) -> TensorSpec:
-    """An input or output as clients see it whose tensors are vectors of FP64, one for each row."""
+    """Return an input or output from the view of clients whose tensors are vectors of FP64, one for each row."""
     sizes = spec.shape[1:] if spec.shape[:1] == (-1,) else spec.shape
     return replace(spec, datatype=Datatype.FP64, shape=(-1, -1 if not sizes or -1 in sizes else prod(sizes)))
 
 
 def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
-    """The tensor as rows of FP64. Raises ValueError if FP64 does not hold every value."""
+    """Return the tensor as rows of FP64. Raise ValueError if FP64 does not hold every value."""
     if given.datatype is Datatype.BYTES:
         raise ValueError("this protocol carries numbers only")
     before = given.array
@@ -310,7 +311,7 @@ def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
 
 
 def _field(form: PlaygroundForm, text: str) -> str:
-    """The field that an error is about."""
+    """Return the field that an error is about."""
     for at, each in enumerate(form.inputs):
         if each.name and f"input {each.name!r}" in text:
             return f"inputs.{at}.values"
@@ -318,7 +319,7 @@ def _field(form: PlaygroundForm, text: str) -> str:
 
 
 def _tls(prepared: Prepared) -> ClientTls | None:
-    """TLS that accepts the certificate of the listener, and no other one. Raises PlaygroundFormError."""
+    """Return TLS settings that accept only the listener's certificate. Raises PlaygroundFormError."""
     tls = prepared.config.tls
     if tls is None:
         return None
@@ -327,7 +328,7 @@ def _tls(prepared: Prepared) -> ClientTls | None:
         context = client_context(TlsFiles(authorities=str(tls.certificate)), alpn=(alpn,) if alpn else ())
     except CertificateError as error:
         raise PlaygroundFormError({"listener": f"tls.{error.key}: {error}"}) from error
-    # The file is the listener's own certificate: who has its key is the listener, whatever names are in it.
+    # The file is the listener's own certificate: a server with its key is the listener, for any names in it.
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return ClientTls(lambda: context)

@@ -1,4 +1,4 @@
-"""Messages and answers as people read them: JSON on several lines, anything else in hexadecimal with notes."""
+"""Messages and responses in a form for people: JSON on several lines, anything else in hexadecimal with notes."""
 
 import json
 from base64 import b64encode
@@ -17,23 +17,24 @@ from gateway.core.protocol import GrpcForm, Protocol, StreamForm
 from gateway.core.types import Headers, Message, Request, Response, Tensor, bytes_of
 
 LONGEST_TEXT = 64 * 2**10
-"""Characters of a body that are shown."""
+"""Maximum number of characters to show of a body."""
 MOST_HEX = 4096
-"""Bytes that are shown in hexadecimal."""
+"""Maximum number of bytes to show in hexadecimal."""
 MOST_VALUES = 1000
-"""Elements of an output that are shown."""
+"""Maximum number of elements to show of an output."""
 MOST_OUTPUTS = 64
-"""Outputs of a response that are shown."""
+"""Maximum number of outputs to show of a response."""
 LONGEST_VALUE = 1000
-"""Characters of an element of BYTES that are shown."""
+"""Maximum number of characters to show of a BYTES element."""
 LONGEST_NAME = 200
-"""Characters of a name, a header or a path that are shown."""
+"""Maximum number of characters to show of a name, a header or a path."""
 LONGEST_ERROR = 2000
-"""Characters of an error that are shown."""
+"""Maximum number of characters to show of an error."""
 MOST_IN_FORMS = 1_000_000
-"""Bytes of an answer that is shown in every protocol; a larger one is shown as it came."""
+"""Maximum size of a response that is shown in every protocol, in bytes; a larger one is shown only in its own
+protocol."""
 MOST_WHOLE = 16 * 2**20
-"""Bytes of replies that are handed to the page whole."""
+"""Maximum bytes of responses that are passed to the page complete."""
 _WIDTH = 100
 _DEEPEST = 100
 _WIRE_TYPES = {0: "varint", 1: "64 bits", 2: "bytes", 5: "32 bits"}
@@ -41,8 +42,8 @@ _LONGEST_HEADER = 4096
 
 
 class ShownMessage(BaseModel):
-    """A message. `head`: its address and headers, one on a line; `size`: the bytes of its body; `body` is not whole if
-    `cut`. `whole`: the bytes of the body in base64, of a reply that is cut."""
+    """A message. `head`: its address and headers, one on a line; `size`: the bytes of its body; `body` is incomplete if
+    `cut`. `whole`: the bytes of the body in base64, for a response that is cut."""
 
     head: list[str]
     size: int
@@ -54,7 +55,7 @@ class ShownMessage(BaseModel):
 
 
 class ShownForm(BaseModel):
-    """An answer in one protocol: a message for each response, or why the protocol cannot carry it."""
+    """A response in one protocol: its messages, or why the protocol cannot carry it."""
 
     protocol: str
     messages: list[ShownMessage]
@@ -62,7 +63,7 @@ class ShownForm(BaseModel):
 
 
 class ShownOutput(BaseModel):
-    """An output. `values` is JSON with the first MOST_VALUES of its `elements`, and not all of it if `cut`."""
+    """An output. `values` is JSON with the first MOST_VALUES of its `elements`, and incomplete if `cut`."""
 
     name: str
     datatype: str
@@ -73,7 +74,7 @@ class ShownOutput(BaseModel):
 
 
 def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) -> ShownMessage:
-    """`message` for people, with the headers that were `added` to it. Credentials in its headers are masked."""
+    """Return `message` for people, with the headers that were `added` to it. Credentials in its headers are masked."""
     if added and not isinstance(protocol.carrier, StreamForm):
         message = replace(message, headers=Headers((*message.headers.raw, *added)))
     size = bytes_of(message)
@@ -82,8 +83,8 @@ def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) 
 
 
 def shown_replies(replies: Sequence[Message], protocol: Protocol) -> list[ShownMessage]:
-    """Replies for people. Those that are too long to show come whole as well, as long as all together have at most
-    MOST_WHOLE bytes."""
+    """Return responses for people. Responses that are too long to show are also included complete, up to MOST_WHOLE
+    bytes in total."""
     found: list[ShownMessage] = []
     left = MOST_WHOLE
     for each in replies:
@@ -98,8 +99,8 @@ def shown_replies(replies: Sequence[Message], protocol: Protocol) -> list[ShownM
 def forms(
     responses: tuple[Response, ...], error: GatewayError | None, request: Request, without: str, size: int
 ) -> list[ShownForm]:
-    """The answer in every protocol but `without`. `size`: the bytes of the replies: a large answer is not written in
-    other protocols, since the gateway serves other requests meanwhile."""
+    """Return the response in every protocol except `without`. `size`: the bytes of the responses. A large response is
+    not written in other protocols, because the gateway serves other requests at the same time."""
     others = [each for name, each in protocols().items() if name != without]
     if size > MOST_IN_FORMS:
         why = f"Answers of more than {MOST_IN_FORMS:,} bytes are shown as they came only."
@@ -108,7 +109,7 @@ def forms(
 
 
 def shown_output(tensor: Tensor) -> ShownOutput:
-    """An output with its first elements."""
+    """Return an output with its first elements."""
     flat = tensor.array.reshape(-1)
     cut = flat.size > MOST_VALUES
     found = [_value(each) for each in flat[:MOST_VALUES].tolist()]
@@ -124,7 +125,7 @@ def shown_output(tensor: Tensor) -> ShownOutput:
 
 
 def shortened(text: str, length: int) -> str:
-    """`text`, or the beginning of a longer one with the number of its characters."""
+    """Return `text`, or the beginning of a longer one with the number of its characters."""
     return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
 
 
@@ -142,7 +143,7 @@ def _form(
 
 
 def _value(value: object) -> object:
-    """An element of an output. Bytes that are not UTF-8 are shown as `\\xNN`."""
+    """Return an element of an output. Bytes that are not UTF-8 are shown as `\\xNN`."""
     return shortened(value.decode("utf-8", "backslashreplace"), LONGEST_VALUE) if isinstance(value, bytes) else value
 
 
@@ -185,13 +186,13 @@ def _body(message: Message, protocol: Protocol, size: int) -> tuple[str, str, bo
 
 
 class _Literal(str):
-    """A number as the wire has it: reading it as a float would lose digits."""
+    """A number in its original spelling: a float would lose digits."""
 
     __slots__ = ()
 
 
 def _pretty(value: Any, depth: int) -> str:
-    """JSON with lists of numbers on one line."""
+    """Return JSON with lists of numbers on one line."""
     if depth > _DEEPEST:
         raise RecursionError
     if isinstance(value, _Literal):
@@ -213,7 +214,7 @@ def _pretty(value: Any, depth: int) -> str:
 
 
 def _wrapped(items: list[str], depth: int) -> str:
-    """A list on as few lines as its width needs."""
+    """Return a list on as few lines as its width needs."""
     lines, line = [], ""
     for each in items:
         if line and len(line) + len(each) > _WIDTH:
@@ -229,7 +230,7 @@ def _text(value: object) -> str:
 
 
 def _hexadecimal(body: bytes, notes: dict[int, str]) -> str:
-    """Lines of 16 bytes; a line ends where one of the `notes` begins, which stands above the bytes it is about."""
+    """Return lines of 16 bytes; a line ends at the start of one of the `notes`, which is above its bytes."""
     lines: list[str] = []
     at, end = 0, min(len(body), MOST_HEX)
     starts = sorted(each for each in notes if each < end)
@@ -252,7 +253,8 @@ def _frame_notes(message: Message, protocol: Protocol) -> Iterator[tuple[int, st
 
 
 def _field_notes(body: bytes) -> Iterator[tuple[int, str]]:
-    """Where the fields of a protobuf message begin (Protocol Buffers, "Encoding"). They end where it is malformed."""
+    """Yield the starts of the fields in a protobuf message (Protocol Buffers, "Encoding"). They end where it is
+    malformed."""
     at = 0
     while at < min(len(body), MOST_HEX):
         begin = at
@@ -270,7 +272,7 @@ def _field_notes(body: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """The number at this place and the place behind it, which is -1 if there is none."""
+    """Return the number at this position and the position after it, which is -1 without a number."""
     value = 0
     for shift in range(0, 64, 7):
         if not 0 <= at < len(body):

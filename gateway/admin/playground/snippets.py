@@ -1,9 +1,9 @@
-"""The request of the form, ready to copy, for the clients that people use: right for this gateway's addresses, its TLS,
-the model and the values.
+"""The request of the form, ready to copy, for widely used clients: with this gateway's addresses, its TLS, the model
+and the values.
 
 A snippet takes the API key from the variable GATEWAY_KEY and the CA of the listener's certificate from the file
-`ca.crt`, because the gateway has the one and should not show the other. Names and values are quoted for the language
-that they stand in.
+`ca.crt`, because the gateway does not have the CA and should not show the key. Names and values are quoted for the
+language of the snippet.
 """
 
 import json
@@ -30,14 +30,14 @@ from gateway.core.protocol import HttpForm, Protocol
 from gateway.core.types import Message, Request, Tensor
 
 MOST_VALUES = 2000
-"""Elements of all inputs that a snippet may have."""
+"""Maximum number of elements of all inputs in a snippet."""
 LONGEST_COMMAND = 64 * 2**10
-"""Bytes of a body in a command line."""
+"""Maximum size of a body in a command line, in bytes."""
 
 _KEY = "GATEWAY_KEY"
 _CA = "ca.crt"
 _CONFIG = "gateway.yaml"
-"""The gateway's configuration, where a form is declared."""
+"""The gateway's configuration file, which declares a form."""
 _SIMPLE_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _DERIVATIVE_OPTIONS = {
     Operation.GRADIENT: "--gradient",
@@ -47,7 +47,7 @@ _DERIVATIVE_OPTIONS = {
 
 
 class Snippet(BaseModel):
-    """A snippet. `code` is empty if there is none, and `note` says why; else it says what must be known."""
+    """A snippet. `code` is empty if it is not possible, and `note` has the reason; otherwise `note` has hints."""
 
     name: str
     language: str
@@ -55,19 +55,19 @@ class Snippet(BaseModel):
     note: str = ""
 
 
-class _NotPossible(Exception):  # noqa: N818 - a client cannot do what is asked
-    """There is no such snippet; the text says why."""
+class _NotPossible(Exception):  # noqa: N818 - a client does not have the feature
+    """The snippet is not possible; the text has the reason."""
 
 
 @frozen
 class _Place:
-    """A request at one listener, as a snippet needs it. `address` is `host:port`, or `unix:PATH`."""
+    """A request at one listener, with the data for a snippet. `address` is `host:port`, or `unix:PATH`."""
 
     prepared: Prepared
     address: str
     message: Message
     request: Request
-    """Fitted to the protocol."""
+    """Adapted to the protocol."""
     calls: int
     described: Mapping[str, object] | None = None
     """The description of the protocol, if it is a form that the configuration declares."""
@@ -97,7 +97,7 @@ class _Place:
 
     @property
     def client_address(self) -> str:
-        """As `gateway call` and `gateway.client` write it."""
+        """The address in the form of `gateway call` and `gateway.client`."""
         name = f"{self.prepared.protocol.name}{'+tls' if self.tls else ''}"
         if self.address.startswith("unix:"):
             return f"{name}://{self.address.removeprefix('unix:').removeprefix('//')}"
@@ -113,7 +113,7 @@ class _Place:
 
 
 async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str) -> list[Snippet]:
-    """A snippet for each client. `addresses` has those of the listeners, `host` the name by which the user reaches
+    """Return a snippet for each client. `addresses` are the addresses of the listeners, `host` is the user's name for
     this machine. Raises PlaygroundFormError."""
     whole = prepare(form, config)
     elements = sum(math.prod(max(size, 1) for size in each.shape) for each in whole.request.inputs)  # empty lists count
@@ -136,8 +136,8 @@ async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str,
 async def _place(
     form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str, wanted: Sequence[str]
 ) -> _Place:
-    """The request at the form's listener, or at another one if that does not speak what the client speaks. `wanted` is
-    empty if the client speaks everything."""
+    """Return the request at the form's listener, or at another listener if that one does not speak the client's
+    protocols. `wanted` is empty if the client speaks every protocol."""
     if wanted and form.protocol not in wanted:
         pairs = [(each, name) for name in wanted for each in config.listeners if name in each.protocols]
         pairs.sort(key=lambda pair: pair[0].name != form.listener)
@@ -231,7 +231,7 @@ def _gateway_call(place: _Place) -> str:
 
 
 def _is_short(tensor: Tensor) -> bool:
-    """Whether `--set` gives exactly this tensor: JSON there has FP64 and INT64."""
+    """Return True if `--set` gives exactly this tensor: JSON there has FP64 and INT64."""
     is_known = tensor.datatype in (Datatype.FP64, Datatype.INT64)
     is_finite = is_known and bool(np.isfinite(tensor.array).all()) and tensor.elements > 0
     return is_finite and len(tensor.shape) > 0 and _SIMPLE_NAME.fullmatch(tensor.name) is not None
@@ -377,7 +377,7 @@ def _gateway_client(place: _Place) -> str:
 
 
 def _array(tensor: Tensor, bf16: str) -> str:
-    """The tensor as an expression that makes the same array."""
+    """Return the tensor as an expression that makes the same array."""
     if tensor.datatype is Datatype.BYTES:
         return f"np.array({_literal(tensor.array.tolist())}, dtype=object).reshape({list(tensor.shape)!r})"
     dtype = bf16 if tensor.datatype is Datatype.BF16 else f"np.{tensor.array.dtype.name}"
@@ -387,7 +387,7 @@ def _array(tensor: Tensor, bf16: str) -> str:
 
 
 def _literal(value: object) -> str:
-    """An expression of Python with this value; NaN and infinities by numpy's names."""
+    """Return a Python expression with this value; NaN and infinities by numpy's names."""
     if isinstance(value, float) and not math.isfinite(value):
         return "np.nan" if math.isnan(value) else "np.inf" if value > 0 else "-np.inf"
     if isinstance(value, list):
@@ -417,7 +417,7 @@ def _wire_headers(place: _Place) -> Iterator[tuple[str, str]]:
 
 
 def _text_of(body: bytes) -> str | None:
-    """The body as text that a shell can pass on; None if it has none."""
+    """Return the body as text that a shell can pass on; None if that is not possible."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -426,7 +426,7 @@ def _text_of(body: bytes) -> str | None:
 
 
 _Wanted: TypeAlias = Callable[[Mapping[str, Protocol]], Sequence[str]]
-"""Which of all protocols a client speaks; none: all."""
+"""Returns the protocols that a client speaks; empty: all."""
 
 
 def _over_http(protocols: Mapping[str, Protocol]) -> Sequence[str]:
@@ -445,4 +445,4 @@ _CLIENTS: tuple[tuple[str, str, _Wanted, Callable[[_Place], str]], ...] = (
     ("gateway call", "bash", _only(), _gateway_call),
     ("gateway.client", "python", _only(), _gateway_client),
 )
-"""The clients: the name, the language, the protocols that they speak, and what writes the snippet."""
+"""The clients: the name, the language, the protocols that they speak, and the function that writes the snippet."""

@@ -1,4 +1,4 @@
-"""Why the reply to a request that was sent has no explanation."""
+"""The reason why the response to a sent request has no explanation."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,8 @@ from gateway.core.types import Headers
 
 
 def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mapping[str, ListenerAuthentication]) -> str:
-    """One sentence for people: which setting, key or permission is missing. `guards`: of the listeners with `auth`."""
+    """Return one sentence for people: the missing setting, key or permission. `guards`: the authentication of the
+    listeners with `auth`."""
     listener = prepared.config
     if not listener.allow_explain:
         return f"Listener {listener.name!r} explains no requests: its key `allow_explain` is false."
@@ -53,5 +54,5 @@ def _why_refused(prepared: Prepared, guard: ListenerAuthentication, needed: tupl
     kind = "permission" if len(missing) == 1 else "permissions"
     about = f"the {kind} {lacks} for model {model!r} on listener {listener!r}"
     if given:
-        return f"The key is that of the principal {principal.name!r}, which does not have {about}."
+        return f"The key belongs to the principal {principal.name!r}, which does not have {about}."
     return f"No key was given, and {principal.name!r}, the principal of clients without one, does not have {about}."

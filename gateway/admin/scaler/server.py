@@ -1,4 +1,4 @@
-"""The port of KEDA's external scaler, with gRPC's health and reflection services beside it."""
+"""The port of KEDA's external scaler, with gRPC's health and reflection services."""
 
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -17,14 +17,14 @@ from gateway.transports.grpc.server.listener import GrpcListener
 from gateway.transports.listener_connections import ConnectionLimit, ListenerConnections
 
 MAX_CONNECTIONS = 64
-"""Open connections; one more takes the place of the oldest that waits for its client. KEDA's operator has one for each
-TLS identity that its triggers use."""
+"""Maximum number of open connections. A new connection above the limit replaces the oldest one that waits for its
+client. KEDA's operator has one for each TLS identity that its triggers use."""
 _LIMITS = Limits(message=64 * 2**10, headers=16 * 2**10)
-"""Metadata of Kubernetes' objects are far smaller."""
+"""Metadata of Kubernetes objects is far smaller."""
 
 
 class ScalerServer:
-    """Serves ExternalScaler. `tls` is as in ListenerSettings."""
+    """Serves ExternalScaler. `tls` is the same as in ListenerSettings."""
 
     address: str
     """`host:port`; set by `start`."""
@@ -54,7 +54,7 @@ class ScalerServer:
         )
 
     def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
-        """Answer for another configuration from now on."""
+        """Use another configuration from now on."""
         self._service.renew(backends, activities)
 
     async def start(self, address: Address) -> None:
@@ -63,7 +63,7 @@ class ScalerServer:
         self.address = self._listener.address
 
     async def stop(self) -> None:
-        """Close the port. Streams end with UNAVAILABLE: KEDA opens them again, at a gateway that is there."""
+        """Close the port. Streams end with UNAVAILABLE: KEDA opens them again, at a running gateway."""
         await self._listener.drain(0)
 
 

@@ -1,17 +1,17 @@
-"""Answers KEDA: whether a backend has calls, and how many.
+"""Responds to KEDA: reports whether a backend has calls, and how many.
 
     KEDA                                  gateway
     StreamIsActive(backend) ----------->
                             <----------- false        no call for `idle` seconds
-                            <----------- true         at once when a call comes, also one that waits for a server
+                            <----------- true         immediately when a call arrives, also if it waits for a server
     GetMetricSpec           ----------->
-                            <----------- calls: 4     each replica should have so many
+                            <----------- calls: 4     the target for each replica
     GetMetrics(calls)       ----------->
-                            <----------- calls: 23    those in flight, and those that wait
+                            <----------- calls: 23    calls in flight, and waiting calls
                             <----------- false        `idle` seconds after the last call
 
-KEDA starts the first replica when a backend is active, its HorizontalPodAutoscaler further ones by the metric, and it
-ends the last one when the backend was not active for the ScaledObject's `cooldownPeriod`.
+KEDA starts the first replica when a backend is active. Its HorizontalPodAutoscaler starts more replicas by the metric.
+KEDA stops the last one when the backend was not active for the ScaledObject's `cooldownPeriod`.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _ACTIVE = Message(parts=(IsActiveResponse(result=True).SerializeToString(),))
 _INACTIVE = Message(parts=(IsActiveResponse(result=False).SerializeToString(),))
 
 _MOST_NAMED = 1000
-"""Characters of an error that names backends."""
+"""Maximum number of characters in an error that names backends."""
 
 
 class ExternalScaler:
@@ -55,17 +55,17 @@ class ExternalScaler:
         """Done when there is another configuration."""
 
     def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
-        """Answer for another configuration from now on. Streams for backends that it does not have end."""
+        """Use another configuration from now on. Streams for backends that it does not have end."""
         self._backends, self._activities = backends, activities
         changed, self._changed = self._changed, asyncio.get_running_loop().create_future()
         changed.set_result(None)
 
     def answer(self, message: Message) -> Message:
-        """The reply of a method with one reply.
+        """Return the response of a method with one response.
 
         Raises:
             DecodeError: the message is malformed.
-            GatewayError: INVALID_ARGUMENT or NOT_FOUND, the trigger's metadata are wrong.
+            GatewayError: INVALID_ARGUMENT or NOT_FOUND, the trigger's metadata is wrong.
         """
         if message.path == GET_METRICS:
             asked = parse(GetMetricsRequest, message.body)
@@ -76,10 +76,10 @@ class ExternalScaler:
         return _ACTIVE if self._activity(wanted.backend).seconds_active(wanted.idle) > 0 else _INACTIVE
 
     async def stream(self, messages: AsyncIterator[Message]) -> AsyncGenerator[Message, None]:
-        """Whether the backend is active, now and after each change.
+        """Yield whether the backend is active, now and after each change.
 
         Raises:
-            GatewayError: as `answer`; NOT_FOUND also when a reload has removed the backend.
+            GatewayError: like `answer`; NOT_FOUND also when a reload has removed the backend.
         """
         async for message in messages:
             wanted = trigger(parse(ScaledObjectRef, message.body).scalerMetadata)
@@ -92,7 +92,7 @@ class ExternalScaler:
                 if now is not told:
                     yield now
                     told = now
-                    continue  # it may have changed while the client read
+                    continue  # it might have changed while the client read
                 await _first(changed, activity, left)
 
     def _metric_spec(self, wanted: Trigger) -> Protobuf:
@@ -126,8 +126,8 @@ class ExternalScaler:
 
 
 async def _first(changed: "asyncio.Future[None]", activity: Activity, seconds: float) -> None:
-    """Wait for another configuration; or, for a backend that is active for so many more seconds, until they are over;
-    or for the next call of one that is not."""
+    """Wait for another configuration. For a backend that is active for `seconds` more, wait until they have passed; for
+    an inactive backend, wait for its next call."""
     if seconds > 0:
         await asyncio.wait((changed,), timeout=seconds)
         return

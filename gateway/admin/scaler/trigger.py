@@ -1,4 +1,4 @@
-"""The trigger of a ScaledObject: its `metadata`, which KEDA hands on."""
+"""The trigger of a ScaledObject: its `metadata`, which KEDA passes on."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen
 
 METRICS = ("calls", "queue")
-"""`calls`: those in flight and those that wait. `queue`: those that wait."""
+"""`calls`: the number of calls in flight and of waiting calls. `queue`: the number of waiting calls."""
 
 DEFAULT_IDLE = 300.0
 _SHORTEST_IDLE = 1.0
@@ -19,8 +19,8 @@ _OF_KEDA = ("scalerAddress", "enableTLS", "unsafeSsl", "caCert", "tlsClientCert"
 
 @frozen
 class Trigger:
-    """`target`: how much of `metric` each replica should have; None: as much as the backend's `max_in_flight`. `idle`:
-    the seconds for which the backend stays active after its last call."""
+    """`target`: the value of `metric` per replica; None: the backend's `max_in_flight`. `idle`: the seconds for which
+    the backend stays active after its last call."""
 
     backend: str
     target: float | None
@@ -29,10 +29,11 @@ class Trigger:
 
 
 def trigger(metadata: Mapping[str, str]) -> Trigger:
-    """The Trigger with this metadata. Keys that nobody knows may be KEDA's, unless they look like a slip of the pen.
+    """Return the Trigger with this metadata. Unknown keys are ignored, because they can be KEDA's, unless they look
+    like a typing error.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming the key and what would be right.
+        GatewayError: INVALID_ARGUMENT, naming the key and the right value.
     """
     for key in metadata:
         similar = () if key in _OF_KEDA else get_close_matches(key[:40], _KEYS, n=1, cutoff=0.7)

@@ -1,4 +1,4 @@
-"""The routing decision for a request: every route in the order in which it is tried, and why it does not match."""
+"""The routing decision for a request: every route in the order of evaluation, and why it does not match."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,8 +22,8 @@ ANSWERED_HERE = "the gateway answers this operation itself; it takes no route"
 
 @frozen
 class RouteTried:
-    """One route. `unmet` are the conditions that do not hold; a route without any that comes after the one that matches
-    is not `taken`."""
+    """One route. `unmet` are the conditions that do not hold. A route without unmet conditions that comes after the
+    matching route is not `taken`."""
 
     route: str
     taken: bool
@@ -32,9 +32,9 @@ class RouteTried:
 
 @frozen
 class BackendNames:
-    """A backend that may get the request, and the names that the model has there.
+    """A backend that the request might go to, and its names for the model.
 
-    `role`: `backend`, `split` with a weight, or `fallback`. `error`: why the backend cannot have such a model.
+    `role`: `backend`, `split` with a weight, or `fallback`. `error`: why the backend cannot have this model.
     """
 
     backend: str
@@ -48,7 +48,7 @@ class BackendNames:
 @frozen
 class StepTaken:
     """A step of a graph, the model that it calls, the values of its inputs (`x = $theta`), and the route and the
-    backends that its requests take. `error`: why there are none."""
+    backends of its requests. `error`: why there is no route."""
 
     step: str
     model: str
@@ -60,8 +60,8 @@ class StepTaken:
 
 @frozen
 class Decision:
-    """Which route a request takes. `readings`: what its names can mean, if they are not taken as they are. `error`: the
-    text that the client gets if there is no route."""
+    """The route of a request. `readings`: the possible meanings of its names, if they are not used unchanged. `error`:
+    the text that the client gets if no route matches."""
 
     listener: str
     protocol: str
@@ -74,18 +74,18 @@ class Decision:
     steps: tuple[StepTaken, ...] = ()
     """If the model is a graph: its steps in their order."""
     passes_unread: bool = False
-    """Messages of this kind pass to the servers as they come, unless one has something in it that the gateway acts
-    upon."""
+    """Messages of this kind pass to the servers undecoded, unless a message contains something that the gateway acts
+    on."""
     reads: str = ""
-    """The first key of the configuration because of which they are read."""
+    """The first configuration key that makes the gateway decode them."""
     readings: tuple[str, ...] = ()
     note: str = ""
     error: str = ""
 
 
 def decide(request: Request, config: Config, assembly: Assembly, *, passthrough: bool = False) -> Decision:
-    """The decision for `request`. With `passthrough` only the routes with `passthrough` are tried, else only the
-    others. Of an unread request the names alone are looked at."""
+    """Return the decision for `request`. With `passthrough`, only the routes with `passthrough` are evaluated,
+    otherwise only the others. For an undecoded request, only the names are evaluated."""
     if request.unread is not None:
         request = replace(request, inputs=(), outputs=(), parameters={}, unread=None)
     decision = Decision(request.listener, request.protocol, request.operation.value, request.model, request.version)
@@ -132,8 +132,8 @@ def _key(request: Request) -> RoutingKey:
 def _tried(
     request: Request, router: Router, readings: Sequence[Reading], places: dict[int, str]
 ) -> tuple[tuple[RouteTried, ...], str | None]:
-    """Every route that the client may know of, and the name of the one that is taken. `places` are their names by
-    identity."""
+    """Return every route that the client is allowed to know, and the name of the matching route. `places` are their
+    names by identity."""
     found: list[RouteTried] = []
     taken: str | None = None
     for route, destination in router.tried(_key(request)):
@@ -147,7 +147,7 @@ def _tried(
 
 
 def _may_know(route: Route, request: Request) -> bool:
-    """Whether the client may use the models of a route, or one that is for any."""
+    """Return True if the client can use the models of a route, or if the route is for any model."""
     model, principal = route.conditions.model, request.principal
     if principal is None or model in ("", "*"):
         return True

@@ -1,14 +1,14 @@
-"""Explanations in replies, for clients of listeners with `allow_explain`.
+"""Explanations in responses, for clients of listeners with `allow_explain`.
 
-A request with the header or metadata `gateway-explain: 1` notes its spans, and its reply has the header
+A request with the header or metadata `gateway-explain: 1` records its spans, and its response has the header
 `gateway-explanation`: compact JSON of at most LONGEST bytes. Its keys:
 
-- `route`, `backend`, `model`, `version`: the route that matches, and the backend's names.
-- `routes`: the other routes in the order in which they were tried, each with its name and why it does not match.
-- `inputs`, `outputs`: `[before, after]` for each tensor that was fitted, with the largest error of a `cast`.
-- `spans`: the parts of the work in the order in which they began: `name`, `ms`, and what is known of them.
-- `ms`: milliseconds since the request had arrived. `tries`, `status`, `reason`: as in the log.
-- `shortened`: true if some of this was left out because it is too long.
+- `route`, `backend`, `model`, `version`: the matching route, and the backend's names.
+- `routes`: the other routes in the order of evaluation, with name and the reason for the mismatch.
+- `inputs`, `outputs`: `[before, after]` for each converted tensor, with the largest error of a `cast`.
+- `spans`: the parts of the work in the order of their start: `name`, `ms`, and their attributes.
+- `ms`: milliseconds since the request arrived. `tries`, `status`, `reason`: like in the log.
+- `shortened`: true if parts were left out because the explanation is too long.
 """
 
 from collections.abc import Mapping
@@ -31,15 +31,15 @@ from gateway.observing.recording import OnStart
 
 ASKED, EXPLANATION = b"gateway-explain", b"gateway-explanation"
 LONGEST = 4096
-"""Bytes of the header. Clients and proxies often allow 8 KiB for all headers together."""
+"""Maximum size of the header, in bytes. Clients and proxies often allow 8 KiB for all headers together."""
 _MOST_ROUTES = 20
 _FITTED = (("fit", "inputs"), ("fit reply", "outputs"))
-"""The spans that have what was changed, and its keys."""
+"""The spans that contain changes, and the keys of the changes."""
 
 
 class LiveExplanation:
-    """The explanation of one request: what its record does not have. `needed`: the permissions that the client must
-    have to see it."""
+    """The explanation of one request: the data that its record does not have. `needed`: the permissions that the client
+    must have to see it."""
 
     def __init__(self, needed: tuple[Permission, ...]) -> None:
         self.decision: Decision | None = None
@@ -47,11 +47,11 @@ class LiveExplanation:
         self._is_permitted = not needed
 
     def __call__(self, record: Record) -> list[tuple[bytes, bytes]]:
-        """The header of the reply; none for a client that may not see it."""
+        """Return the header of the response; empty for a client without the permissions."""
         return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
 
     def routed(self, request: Request, decision: Decision) -> None:
-        """Note the decision about the request, and whether its client may see it."""
+        """Note the decision about the request, and whether its client can see it."""
         self.decision = decision
         principal = request.principal
         if principal is not None:
@@ -59,15 +59,15 @@ class LiveExplanation:
 
 
 def needed_to_explain(listener: ListenerConfig) -> tuple[Permission, ...]:
-    """The permissions that clients need to see explanations: on listeners that ask for credentials, and on those whose
-    errors do not name backends either."""
+    """Return the permissions that clients need for explanations: on listeners that require credentials, and on
+    listeners whose errors do not name backends."""
     needed: tuple[Permission, ...] = () if listener.auth is None else ("explain",)
     return (*needed, "details") if listener.errors.detail == "brief" else needed
 
 
 def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
-    """The function that explains the request of a new Record, if its client asks for that and has the permissions
-    `needed`."""
+    """Return the function that explains the request of a new Record, if its client requests that and has the
+    permissions `needed`."""
 
     def start(record: Record, message: Message, protocol: Protocol) -> None:
         if message.headers.get(ASKED.decode()) == "1":
@@ -79,7 +79,7 @@ def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
 
 
 def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool = False) -> Select:
-    """`select`, which also notes the decision for requests that are explained."""
+    """Return `select`, with a note of the decision for requests that are explained."""
 
     def selected(request: Request) -> Destination:
         explanation = request.record.explain
@@ -91,14 +91,14 @@ def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool =
 
 
 def compact(record: Record, decision: Decision | None) -> bytes:
-    """The explanation as ASCII JSON of at most LONGEST bytes."""
+    """Return the explanation as ASCII JSON of at most LONGEST bytes."""
     whole = _whole(record, decision)
-    # In the order in which they are given up if the header is too long.
+    # In the order in which they are dropped if the header is too long.
     for key in ("", "routes", "spans", "outputs", "inputs"):
         if key in whole:
             del whole[key]
             whole["shortened"] = True
-        # JSON with other than ASCII characters escaped, since headers are read as Latin-1 by many clients.
+        # JSON with all non-ASCII characters escaped, because many clients read headers as Latin-1.
         written = orjson.dumps(whole).decode()
         text = "".join(each if each.isascii() else _escaped(each) for each in written).encode()
         if len(text) <= LONGEST:
@@ -121,7 +121,7 @@ def _whole(record: Record, decision: Decision | None) -> dict[str, Any]:
         if asked is not None:
             found |= {"backend": asked.backend, "model": asked.model, "version": asked.version}
     spans = record.events or []
-    # Of a graph each step has its own, in its span.
+    # In a graph, each step has its own explanation, in its span.
     for name, key in () if decision is not None and decision.steps else _FITTED:
         changes = next((each.facts["tensors"] for each in spans if each.name == name and "tensors" in each.facts), ())
         assert isinstance(changes, tuple)

@@ -1,4 +1,4 @@
-"""A gateway that is assembled as usual, but sends nothing: requests go as far as the bytes for the backend."""
+"""A normally assembled gateway that sends nothing: requests are processed up to the bytes for the backend."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from time import monotonic
@@ -16,7 +16,7 @@ from gateway.core.transport import FixedFields
 from gateway.core.types import Message
 
 UNKNOWN_ENDPOINT = "not-yet-discovered:1"
-"""Stands for the endpoints of a backend that finds all of them by `discovery`."""
+"""Placeholder for the endpoints of a backend that finds all of them by `discovery`."""
 
 
 @frozen
@@ -27,8 +27,8 @@ class Assumption:
     text: str
 
 
-class NotSent(Exception):  # noqa: N818 - nothing is wrong: it ends a call where its message would be sent
-    """Raised in place of sending a message to a backend."""
+class NotSent(Exception):  # noqa: N818 - not an error: it ends a call where its message would be sent
+    """Raised instead of sending a message to a backend."""
 
 
 class NoConnector:
@@ -52,26 +52,26 @@ class NoConnector:
 def not_connected(
     address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
 ) -> NoConnector:
-    """A `connect` that opens nothing."""
+    """Return a NoConnector, for use as `connect`."""
     return NoConnector()
 
 
 def assemble(
     config: Config, connect: Connect, protocols: Mapping[str, Protocol], clock: Callable[[], float] = monotonic
 ) -> Assembly:
-    """The Assembly of `config`, whose backends speak `protocols` through what `connect` makes."""
+    """Return the Assembly of `config`, whose backends speak `protocols` through the Connectors that `connect` makes."""
     connections = Connections(parse_address, connect)
     return Assembly(config, Environment(protocols, registry.policies(), connections, clock, INFO, lambda: True))
 
 
 def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[Config, tuple[Assumption, ...]]:
-    """`config` with assumptions in place of what only the network can tell."""
+    """Return `config` with assumptions instead of facts that only the network has."""
     notes: list[Assumption] = []
     backends = {name: _assumed(name, each, protocols[each.protocol], notes) for name, each in config.backends.items()}
     routes = tuple(
         each.model_copy(update={"policies": _local(each.policies, each.name, notes)}) for each in config.routes
     )
-    # Nothing answers, so that the first step that is sent ends the request: others beside it would end unseen.
+    # Nothing responds, so the first step that is sent ends the request: parallel steps would end unseen.
     models = {name: replace(each, steps_at_once=1) for name, each in config.models.items()}
     return config.model_copy(update={"backends": backends, "routes": routes, "models": models}), tuple(notes)
 
@@ -81,7 +81,7 @@ def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[A
     flavors = protocol.traits.servers.flavors
     if flavors is not None and not config.flavor:
         flavor = update["flavor"] = flavors.detect(None)
-        text = f"backend {name!r} is taken for flavor {flavor!r}; the gateway would ask the server which it is"
+        text = f"backend {name!r}: assumed flavor {flavor!r}; the gateway would query the server"
         notes.append(Assumption(name, text))
     if config.servers is not None:
         update["endpoints"] = (EndpointConfig(address=UNKNOWN_ENDPOINT),)
@@ -96,7 +96,7 @@ def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[A
 
 
 def _local(policies: tuple[PolicyConfig, ...], place: str, notes: list[Assumption]) -> tuple[PolicyConfig, ...]:
-    """The policies without those that keep their state on a server."""
+    """Return the policies except policies that keep their state on a server."""
     local = tuple(each for each in policies if getattr(each.settings, "redis", None) is None)
     left_out = [each for each in policies if each not in local]
     notes.extend(Assumption(place, f"policy {each.name} of {place} asks Redis, and is left out") for each in left_out)

@@ -1,10 +1,11 @@
-"""Recorded requests: from a file's bytes to the Message that the listener's transport would make of them.
+"""Recorded requests: the conversion of a file's bytes to the Message that the listener's transport would make from
+them.
 
 A file holds one of
 
-- an HTTP/1 request as it was sent: head, empty line, body. The head may have plain line feeds;
+- an HTTP/1 request in its wire format: head, empty line, body. Plain line feeds are allowed in the head;
 - the bytes of one message of a byte stream (MIP, brpc), or one gRPC message without its prefix of 5 bytes;
-- a JSON document that describes a request: the keys are those of `Document`.
+- a JSON document that describes a request, with the keys of `Document`.
 """
 
 import re
@@ -33,7 +34,7 @@ _GRPC_PREFIX = 5
 
 
 class RecordingError(Exception):
-    """The file holds no request; the text says what is wrong and what is expected."""
+    """The file does not contain a request; the text names the error and the expected content."""
 
 
 class Document(Documented):
@@ -42,9 +43,9 @@ class Document(Documented):
     model_config = ConfigDict(extra="forbid")
 
     protocol: str = ""
-    """The wire form. HTTP requests need none: the listener finds it by the path."""
+    """The protocol. HTTP requests do not need it: the listener finds it by the path."""
     listener: str = ""
-    """The listener that gets the request; the first that serves it if left out."""
+    """The listener that gets the request; by default, the first listener that serves it."""
     method: str = "POST"
     """The HTTP method."""
     path: str = ""
@@ -54,13 +55,13 @@ class Document(Documented):
     body: Any = None
     """The body: a text as it is, anything else as JSON."""
     body_base64: str = ""
-    """The body in base64, in place of `body`."""
+    """The body in base64, instead of `body`."""
 
 
 @frozen
 class Arrival:
-    """A request as it arrives. `refused`: why the transport refuses it, before any codec looks at it; `notes`: what the
-    file has that a real request has not."""
+    """A request on arrival. `refused`: why the transport refuses it before a codec reads it; `notes`: parts of the file
+    that a real request does not have."""
 
     listener: ListenerConfig
     protocol: Protocol
@@ -70,7 +71,7 @@ class Arrival:
 
 
 def document_of(data: bytes) -> Document | None:
-    """The Document in `data`; None if it is no JSON object.
+    """Return the Document in `data`; None if it is not a JSON object.
 
     Raises:
         RecordingError: a JSON object with other keys.
@@ -91,11 +92,11 @@ def document_of(data: bytes) -> Document | None:
 def arrive(
     data: bytes, config: Config, protocols: Mapping[str, Protocol], protocol: str, listener: str, path: str
 ) -> Arrival:
-    """The request in `data` at the listener that serves it. `protocol`, `listener` and `path` are empty, or come before
-    what the file says.
+    """Return the request in `data` at the listener that serves it. `protocol`, `listener` and `path` are empty, or
+    override the file.
 
     Raises:
-        RecordingError: the file holds no request, or no listener serves its protocol.
+        RecordingError: the file does not contain a request, or no listener serves its protocol.
     """
     document = document_of(data)
     if document is not None:
@@ -117,7 +118,7 @@ def arrive(
 
 
 def _listeners(config: Config, protocols: Mapping[str, Protocol], protocol: str, name: str) -> Sequence[ListenerConfig]:
-    """The listeners that can get a request of this protocol, or of any over HTTP."""
+    """Return the listeners that can get a request of this protocol, or any HTTP request."""
     named = [each for each in config.listeners if name in ("", each.name)]
     if not named:
         raise RecordingError(f"no listener {name!r}; expected {', '.join(each.name for each in config.listeners)}")
@@ -141,7 +142,7 @@ def _body(document: Document) -> bytes:
 
 
 def _as_http(document: Document, path: str, body: bytes) -> bytes:
-    """The document as the bytes of an HTTP request, with the headers that every client sends."""
+    """Return the document as the bytes of an HTTP request, with the headers that every client sends."""
     if not path:
         raise RecordingError("a request over HTTP needs a `path`, such as /v2/models/NAME/infer")
     headers = {name.lower(): text for name, text in document.headers.items()}
@@ -212,7 +213,7 @@ def _at(
 
 
 def _received(head: RequestHead, body: bytes, limits: Limits) -> tuple[Buffer, tuple[str, ...]]:
-    """The body that the gateway reads, and notes about the bytes of the file that it does not."""
+    """Return the body that the gateway reads, and notes about the bytes of the file that it does not read."""
     if head.length is None:
         chunked, at = ChunkedBody(limits.message, limits.headers), 0
         while at < len(body) and not chunked.complete:
@@ -246,7 +247,7 @@ def _grpc(
 
 
 def _uncounted(size: int) -> None:
-    """The memory of an explanation is not counted."""
+    """The memory of an explanation does not count."""
 
 
 def _packet(data: bytes, framing: Framing, protocol: Protocol, listener: ListenerConfig) -> Arrival:

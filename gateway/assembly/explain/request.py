@@ -1,8 +1,8 @@
 """An explanation of one request: each stage on its way, up to the bytes for the backend or, if it is sent, to the
-reply.
+response.
 
-The request goes through a whole gateway (`assemble`). Its backends' codecs and Connectors are wrapped in a Watch, which
-notes every message to a backend and every reply.
+The request goes through a complete gateway (`assemble`). The codecs and Connectors of its backends are wrapped in a
+Watch, which notes every message to a backend and every response.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from gateway.core.transport import Connector, Destination, FixedFields
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response
 
 BEGINNING = 400
-"""Bytes of a body that an explanation shows."""
+"""Number of bytes of a body that an explanation shows."""
 _HIDDEN = "***"
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"})
-"""Headers whose values are not shown: people send explanations to others."""
+"""Headers whose values are not shown, because people send explanations to others."""
 MOST_RESPONSES = 16
-"""Responses of a stream that are awaited when a request is sent."""
+"""Maximum number of responses of a stream to wait for when a request is sent."""
 
 
 @frozen
@@ -47,7 +47,7 @@ class MessageShown:
     beginning: str
     status: int = 0
     as_it_came: bool = False
-    """The body is sent on as the gateway got it."""
+    """The gateway sends the body on unchanged."""
 
 
 @frozen
@@ -75,7 +75,7 @@ class ErrorShown:
 
 @frozen
 class CallShown:
-    """A message to a backend. `reply`, `error` and the seconds after `encode` are those of a request that is sent."""
+    """A message to a backend. `reply`, `error` and the seconds after `encode` are set for a request that is sent."""
 
     backend: str
     endpoint: str
@@ -107,7 +107,7 @@ class Explanation:
     """The number of calls that run the model."""
     calls: tuple[CallShown, ...] = ()
     outputs: tuple[TensorChange, ...] = ()
-    """From the backend's outputs to those of the reply."""
+    """The changes from the backend's outputs to the outputs of the response."""
     sent: bool = False
     reply: MessageShown | None = None
     error: ErrorShown | None = None
@@ -125,21 +125,21 @@ class Call:
         self.answer: Answer | None = None
         self.error = ""
         self.fixed: tuple[bytes, ...] = ()
-        """The names of the headers that the connection adds to the message, or has in place of those in it."""
+        """The names of the headers that the connection adds to the message or replaces in it."""
 
 
 class Watch:
-    """Notes the messages to backends, and the replies."""
+    """Notes the messages to backends, and the responses."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._awaited: dict[int, Call] = {}
-        """By the identity of the message or reply that the next step gets; the Call keeps it alive."""
+        """By the identity of the message or response that the next step gets; the Call keeps it alive."""
         self.backend_of: Callable[[str], str] = lambda address: ""
-        """The name of the backend that an address belongs to."""
+        """Returns the name of the backend that an address belongs to."""
 
     def protocol(self, protocol: Protocol) -> Protocol:
-        """`protocol` with its side that faces backends watched."""
+        """Return `protocol` with its upstream side watched."""
 
         def encode(request: Request, target: Target) -> Message:
             began = perf_counter()
@@ -166,18 +166,18 @@ class Watch:
     def connect(
         self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
     ) -> "WatchedConnector":
-        """A watched Connector that sends."""
+        """Return a watched Connector that sends."""
         return WatchedConnector(self, address, connect(address, protocol, limits, ip, headers=headers), headers)
 
     def connect_nowhere(
         self, address: str, protocol: Protocol, limits: Limits, ip: str = "", *, headers: FixedFields = ()
     ) -> "WatchedConnector":
-        """A watched Connector that sends nothing."""
+        """Return a watched Connector that sends nothing."""
         return WatchedConnector(self, address, not_connected(address, protocol, limits, ip), headers)
 
     def call(self, message: Message, address: str, headers: FixedFields) -> Call:
-        """The Call of this message, which is sent with `headers`; a new one for a message that no codec encoded: it
-        passes unread."""
+        """Return the Call of this message, which is sent with `headers`; a new Call for a message that no codec
+        encoded, because it passes undecoded."""
         call = self._awaited.get(id(message))
         if call is None:
             call = Call(Target(self.backend_of(address), address), None, message, 0.0)
@@ -186,19 +186,19 @@ class Watch:
         return call
 
     def replied(self, call: Call, reply: Message) -> None:
-        """Note the reply to a call."""
+        """Note the response to a call."""
         call.reply = reply
         self._awaited[id(reply)] = call
 
 
 class WatchedConnector:
-    """A Connector that notes in `watch` what `inner` exchanges."""
+    """A Connector that notes the messages of `inner` in `watch`."""
 
     def __init__(self, watch: Watch, address: str, inner: Connector, headers: FixedFields = ()) -> None:
         self._watch, self._address, self._inner, self._headers = watch, address, inner, headers
 
     async def exchange(self, message: Message) -> Message:
-        """As the inner Connector."""
+        """Same as the inner Connector."""
         call, began = self._watch.call(message, self._address, self._headers), perf_counter()
         try:
             reply = await self._inner.exchange(message)
@@ -211,7 +211,7 @@ class WatchedConnector:
         return reply
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """As the inner Connector."""
+        """Same as the inner Connector."""
         call, began = self._watch.call(message, self._address, self._headers), perf_counter()
         try:
             async with aclosing(self._inner.stream(message)) as replies:
@@ -230,7 +230,7 @@ class WatchedConnector:
 
 
 async def explain(arrival: Arrival, config: Config, protocols: Mapping[str, Protocol], *, send: bool) -> Explanation:
-    """Explain the request in `arrival` at a gateway of `config`; with `send` it is really sent to a backend."""
+    """Explain the request in `arrival` at a gateway of `config`; with `send`, also send it to a backend."""
     watch = Watch()
     loop = asyncio.get_running_loop()
     assumed: tuple[Assumption, ...] = ()
@@ -277,7 +277,7 @@ class _Journey:
         self._request: Request | None = None
 
     async def end(self) -> Explanation:
-        """The explanation, once the request is answered, refused, or would be sent."""
+        """Return the explanation after the request got a response, was refused, or would be sent."""
         protocol, message = self._arrival.protocol, self._arrival.message
         try:
             if self._arrival.refused is not None:
@@ -325,7 +325,7 @@ class _Journey:
         destination = router.select(request)
         self._took("route", began)
         if request.flaw and not self._found.sent:
-            # The gateway would first ask the backend whether it has the model, and then report the flaw.
+            # The gateway would first query the backend for the model, and then report the flaw.
             self._stage = "decode"
             raise DecodeError(request.flaw)
         self._stage, began = "fit", perf_counter()
@@ -340,7 +340,7 @@ class _Journey:
         return reply
 
     def _passing(self, message: Message, protocol: Protocol, settings: ListenerSettings) -> Request | None:
-        """The request if it passes unread; the explanation shows what it says, if it can be read."""
+        """Return the request if it passes undecoded; the explanation shows its content, if it can be decoded."""
         request = unread(message, protocol, settings)
         if request is None or self._assembly.router.select(request).relay is not protocol.relay:
             return None
@@ -364,14 +364,14 @@ class _Journey:
         return found or [Response()]
 
     def _backend_at(self, address: str) -> str:
-        """The backend of the route that was taken which has this address."""
+        """Return the backend of the matching route that has this address."""
         decision = self._found.decision
         names = [each.backend for each in decision.backends] if decision else []
         backends = ((name, self._assembly.backends[name]) for name in names)
         return next((name for name, each in backends if address in {one.address for one in each.endpoints}), "")
 
     def _assumptions(self) -> list[str]:
-        """The assumptions about the route and its backends."""
+        """Return the assumptions about the route and its backends."""
         decision = self._found.decision
         places = {decision.route, *(each.backend for each in decision.backends)} if decision else set[str]()
         return [each.text for each in self._assumed if each.place in places]
@@ -412,12 +412,12 @@ class _Journey:
             return ()
         route = self._route()
         renamings = () if route is None else route.translate.rename.outputs
-        # From the backend to the client the two names of a tensor change places.
+        # From the backend to the client, the two names of a tensor are swapped.
         back = [replace(each, client=each.backend, backend=each.client) for each in renamings]
         return compare(before.outputs, after.outputs, back)
 
     def _is_graph(self) -> bool:
-        """Whether the model is a graph, of whose tensors each step has its own."""
+        """True if the model is a graph, whose steps have their own tensors."""
         return self._found.decision is not None and bool(self._found.decision.steps)
 
     def _route(self) -> RouteConfig | None:
@@ -425,7 +425,7 @@ class _Journey:
         return next((each for each in self._config.routes if decision and decision.route == each.name), None)
 
     def _signature(self) -> str:
-        """Where the model's signature comes from, if the request runs the model."""
+        """Return the source of the model's signature, if the request runs the model."""
         route, request = self._route(), self._request
         if route is None or request is None or request.operation not in CALLS:
             return ""
@@ -481,7 +481,7 @@ def _escaped(character: str) -> str:
 
 
 def shown_message(message: Message) -> MessageShown:
-    """`message` as an explanation shows it."""
+    """Return `message` in the form for an explanation."""
     size = sum(len(part) for part in message.parts)
     beginning = b""
     for part in message.parts:
@@ -495,8 +495,8 @@ def shown_message(message: Message) -> MessageShown:
 
 
 def _with_references(message: MessageShown, references: Mapping[str, str]) -> MessageShown:
-    """`message` with references in place of the texts that came from files or variables, which may be secrets. A form
-    can have such texts in headers and bodies."""
+    """Return `message` with references instead of texts from files or variables, which could be secrets. A form can
+    have such texts in headers and bodies."""
     beginning = message.beginning
     for text, reference in references.items():
         beginning = beginning.replace(json.dumps(text), json.dumps(reference))

@@ -1,4 +1,5 @@
-"""The requests that the steps of a graph are: for models, as clients name them, in the wire-less form GRAPH."""
+"""The requests of a graph's steps: requests for models, by the names that clients use, in the protocol GRAPH, which has
+no wire format."""
 
 from asyncio import CancelledError
 from collections import Counter
@@ -26,31 +27,31 @@ from gateway.core.transport import Destination, Select
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, CallsLeft, Request, Response, Tensor
 
 GRAPH = "graph"
-"""The name of the protocol that the steps of graphs are requests of, and graphs are backends of. It has no messages."""
+"""The name of the protocol of the steps' requests, and of graphs as backends. This protocol has no messages."""
 
 CONFIG = "config"
-"""The parameter of an UM-Bridge call on which also the sizes of a model's vectors depend."""
+"""The parameter of an UM-Bridge call that the sizes of a model's vectors can depend on."""
 
 _NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN, Reason.MODEL_NOT_FOUND})
 """With these reasons a call was refused before it ran."""
 _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INTERNAL})
-"""With these a call may have run, without a result."""
+"""With these statuses a call might have run, without a result."""
 
 
 CALLS_COUNTED, ERRORS, CANCELLED, FALLBACKS, SECONDS = "calls", "errors", "cancelled", "fallbacks", "seconds"
-"""The counts of one step: the calls that have ended, those of them that failed, those that were cancelled since their
-client left or another step failed, how often a model of `fallback` was asked, and what all calls took together."""
+"""The counts of one step: the completed calls, the failed calls, the calls that were cancelled because their client
+left or another step failed, the number of calls to a model of `fallback`, and the total duration of all calls."""
 
 _ANSWERED = ""
-"""Beside ERRORS and CANCELLED: how a call ends that is neither."""
+"""The result of a call that is not ERRORS or CANCELLED."""
 
 
 class StepCalls:
     """Calls the models of the steps of one graph.
 
     - `select`: finds the destination of a step's request.
-    - `is_safe`: whether a call to a destination may be repeated after it was sent.
-    - `most`: the most calls for one request of a client, of graphs within graphs together.
+    - `is_safe`: whether a call to a destination can be repeated after it was sent.
+    - `most`: maximum number of calls for one client request, including graphs within graphs.
     """
 
     def __init__(self, select: Select, is_safe: Callable[[Destination], bool], most: int) -> None:
@@ -58,11 +59,11 @@ class StepCalls:
         self._is_safe = is_safe
         self._most = most
         self.counts: dict[str, Counter[str]] = {}
-        """The counts of each step that was called, by its name."""
+        """The counts of each called step, by its name."""
 
     def begun(self, request: Request) -> Request:
-        """A request for the graph, whose steps' calls are counted: together with those of the graph that it is a step
-        of, if it is one."""
+        """Return a request for the graph that counts its steps' calls. If the graph is itself a step of another graph,
+        the calls count for that graph as well."""
         if request.calls_left is not None:
             return request
         return replace_struct(request, calls_left=CallsLeft(self._most))
@@ -78,10 +79,10 @@ class StepCalls:
     async def call(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
     ) -> Response:
-        """The response of a step's model, or of its fallbacks, in the graph's `request`.
+        """Return the response of a step's model, or of its fallbacks, in the graph's `request`.
 
         Raises:
-            GatewayError: the error of the last model that was asked, which names the step.
+            GatewayError: the error of the last called model, with the name of the step.
         """
         for asked, destination, is_last in self._tries(request, step, operation, inputs):
             try:
@@ -94,8 +95,8 @@ class StepCalls:
     def _tries(
         self, request: Request, step: GraphStep, operation: Operation, inputs: tuple[Tensor, ...]
     ) -> Iterator[tuple[Request, Destination, bool]]:
-        """The requests for a step's model and its fallbacks, in order: each with its destination, and whether it is the
-        last one. Raises GatewayError, which names the step, if no route leads to the last one."""
+        """Yield the requests for a step's model and its fallbacks, in order, with the destination, and with True for
+        the last one. Raise GatewayError, with the name of the step, if no route leads to the last one."""
         for at, model in enumerate((step.model, *step.fallback)):
             self._count_call(request)
             asked = _asked(request, operation, model, step, inputs)
@@ -111,7 +112,7 @@ class StepCalls:
             yield asked, destination, is_last
 
     def _goes_on(self, error: GatewayError, destination: Destination) -> bool:
-        """Whether the next model may be asked after an error."""
+        """Return True if the next model can be called after an error."""
         is_unsent = isinstance(error, TransportError) and not error.sent and error.status is Status.UNAVAILABLE
         if error.reason in _NOT_RUN or is_unsent:
             return True
@@ -155,10 +156,10 @@ class StepCalls:
     async def stream(
         self, request: Request, step: GraphStep, inputs: tuple[Tensor, ...]
     ) -> AsyncGenerator[Response, None]:
-        """The responses of a step's model. A fallback is asked before the first response only.
+        """Yield the responses of a step's model. A fallback is called only before the first response.
 
         Raises:
-            GatewayError: as `call`, also after some responses.
+            GatewayError: like `call`, also after some responses.
         """
         for asked, destination, is_last in self._tries(request, step, Operation.STREAM, inputs):
             is_begun = False
@@ -198,12 +199,12 @@ class StepCalls:
                 span.end()
 
     async def ask(self, request: Request, step: GraphStep, operation: Operation, model: str, part: str = "") -> Answer:
-        """The answer to a question about a step's `model`.
+        """Return the answer to a query about a step's `model`.
 
         Raises:
-            GatewayError: which names the step.
+            GatewayError: with the name of the step.
         """
-        if operation is Operation.MODEL_READY:  # what models say of their tensors is kept
+        if operation is Operation.MODEL_READY:  # the models' metadata is stored
             self._count_call(request)
         asked = replace_struct(_asked(request, operation, model, step, ()), part=part)
         try:
@@ -213,8 +214,9 @@ class StepCalls:
 
 
 def _asked(request: Request, operation: Operation, model: str, step: GraphStep, inputs: tuple[Tensor, ...]) -> Request:
-    """A step's request. Nothing of the client's goes on but its deadline, its headers, its address and its name: it
-    shares fairly with other clients, as with a request of its own. It may call what the graph does."""
+    """Return a step's request. The request keeps only the deadline, the headers, the address and the principal's name
+    of the client's request, so fair queueing treats it like a request of that client. The step can call every model
+    that the graph calls."""
     if operation in CALLS:
         parameters = dict(step.parameters)
     else:
@@ -242,7 +244,7 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
 
 
 async def answer_of(request: Request, destination: Destination) -> Answer:
-    """The answer of a destination that answers at once or by a Handler."""
+    """Return the answer of a destination that has a fixed answer or a Handler."""
     if destination.local is not None:
         return destination.local(request)
     assert destination.handler is not None
@@ -250,7 +252,7 @@ async def answer_of(request: Request, destination: Destination) -> Answer:
 
 
 def of_step(error: GatewayError, step: GraphStep, model: str) -> GatewayError:
-    """The error of a step's model, with the names of both."""
+    """Return the error of a step's model, with the names of both."""
     text = f"step {step.name!r} (model {model!r}): {error.message}"
     if isinstance(error, DetailedError):
         brief = f"step {step.name!r} (model {model!r}): {error.brief}"

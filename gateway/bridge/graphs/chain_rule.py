@@ -1,14 +1,14 @@
 """The derivatives of a graph, by the chain rule.
 
 - GRADIENT by reverse accumulation: from the output back to the input, one Gradient call for each pair of an output and
-  an input of a step on the way, and the sum where a tensor is used several times.
+  an input of a step on the way, and the sum if a tensor is used several times.
 - APPLY_JACOBIAN by forward accumulation: along the steps, one ApplyJacobian call for each pair.
 - APPLY_HESSIAN by both: with x' the tangents, and u the gradient with respect to the outputs of a step with the
   Jacobian J and, for its output weighted by u, the Hessian H(u), the tangent of its gradient is J^T u' + H(u) x'.
 
-Vectors are FP64, flat: `[N, L]` for N rows of a batch, else `[L]`, as `gateway.core.operations` has them. The values at
-which derivatives are taken come from a GraphEvaluation, which takes only the steps whose values are needed. No call is
-made for a vector that is 0.
+Vectors are FP64, flat: `[N, L]` for N rows of a batch, otherwise `[L]`, like in `gateway.core.operations`. A
+GraphEvaluation computes the values at which derivatives are taken, and runs only the steps whose values are needed. The
+module makes no call for a vector that is 0.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -41,17 +41,17 @@ class Way:
         self.input = input_name
         moving = moving_steps(graph, [input_name])
         self.steps = {name: step for name, step in graph.needed([output]).items() if name in moving}
-        """The steps that it leads through, in order."""
+        """The steps on the way, in order."""
 
     def has(self, value: Expression) -> bool:
-        """Whether it leads through a value."""
+        """Return True if the way contains a value."""
         return any(each.step in self.steps if each.step else each.tensor == self.input for each in references(value))
 
 
 class ChainRule:
     """The derivatives of `output` at the values of a sweep, whose steps have these `signatures`.
 
-    `rows`: those of the request's tensors; None without a batch dimension.
+    `rows`: the number of rows in the request's tensors; None without a batch dimension.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class ChainRule:
         self._rows = rows
 
     async def gradient(self, name: str, sens: Array) -> Array:
-        """The product of `sens` with the Jacobian with respect to the input `name`. Raises GatewayError."""
+        """Return the product of `sens` with the Jacobian with respect to the input `name`. Raises GatewayError."""
         way = Way(self._graph, name, self._output)
         await self._evaluate(way)
         [found] = await self._back(way, [sens], None)
         return self._or_zeros(found, name)
 
     async def jacobian(self, name: str, vector: Array) -> Array:
-        """The product of the Jacobian with respect to the input `name` with `vector`. Raises GatewayError."""
+        """Return the product of the Jacobian with respect to the input `name` with `vector`. Raises GatewayError."""
         way = Way(self._graph, name, self._output)
         await self._evaluate(way)
         found = self._tangent(self._output, way, await self._tangents(way, vector))
@@ -83,8 +83,8 @@ class ChainRule:
         return np.zeros_like(self._flat(array), np.float64)
 
     async def hessian(self, first: str, second: str, sens: Array, vector: Array) -> Array:
-        """The product of the Hessian of the output weighted by `sens`, with respect to the inputs `first` and `second`,
-        with `vector`, which belongs to `second`. Raises GatewayError."""
+        """Return the product of the Hessian of the output weighted by `sens`, with respect to the inputs `first` and
+        `second`, with `vector`, which belongs to `second`. Raises GatewayError."""
         back, forth = (Way(self._graph, each, self._output) for each in (first, second))
         await self._evaluate(back)
         await self._evaluate(forth)
@@ -93,13 +93,13 @@ class ChainRule:
         return self._or_zeros(found, first)
 
     def _or_zeros(self, found: Array | None, name: str) -> Array:
-        """The derivative with respect to an input; zeros if the output does not depend on it."""
+        """Return the derivative with respect to an input; zeros if the output does not depend on it."""
         tensor = self._sweep.tensor(Reference("", name), name)
         assert tensor is not None, "an input is not missing"
         return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found
 
     async def _evaluate(self, way: Way) -> None:
-        """Take the steps whose values the derivatives need. Raises GatewayError, as `GraphEvaluation.run`."""
+        """Run the steps whose values the derivatives need. Raises GatewayError, like `GraphEvaluation.run`."""
         needed = list(self._needed(self._output))
         for step in way.steps.values():
             needed += step.inputs.values()
@@ -112,7 +112,7 @@ class ChainRule:
         await self._sweep.run(EvaluationPlan(self._graph, steps))
 
     def _needed(self, value: Expression) -> Iterator[Expression]:
-        """The values without which a vector cannot be taken through `value`."""
+        """Yield the values that are needed to take a vector through `value`."""
         if isinstance(value, Transformed) and value.transform.is_elementwise:
             for each in value.arguments:
                 yield from self._needed(each)
@@ -120,11 +120,11 @@ class ChainRule:
             yield from value.arguments
 
     async def _inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
-        """The inputs of a step; None if it is not taken."""
+        """Return the inputs of a step; None if the step is not run."""
         return await self._sweep.inputs_of(step) if self._sweep.is_taken(step) else None
 
     async def _back(self, way: Way, sens: Sequence[Array], tangents: "_Tangents | None") -> list[Array | None]:
-        """Take `sens` from the output back to the input: the gradient and, if there are two, its tangent."""
+        """Take `sens` from the output back to the input: return the gradient and, if there are two, its tangent."""
         bars: list[dict[Place, Array]] = [{} for _ in sens]
         for bar, vector in zip(bars, sens, strict=True):
             self._pull(self._output, vector, bar, way)
@@ -168,7 +168,7 @@ class ChainRule:
             self._pull(step.inputs[name], answer, bars[order], way)
 
     def _pull(self, value: Expression, sens: Array, bar: dict[Place, Array], way: Way) -> None:
-        """Add `sens`, the vector at `value`, to the vectors of the tensors that it is made of."""
+        """Add `sens`, the vector at `value`, to the vectors of the tensors in the value."""
         if not way.has(value):
             return
         match value:
@@ -191,7 +191,7 @@ class ChainRule:
                         self._pull(each, part, bar, way)
 
     async def _tangents(self, way: Way, vector: Array) -> Mapping[Place, Array]:
-        """The tangents of the outputs of all steps on the way."""
+        """Return the tangents of the outputs of all steps on the way."""
         tangents: dict[Place, Array] = {("", way.input): self._flat(vector)}
         values = [self._output, *(value for step in way.steps.values() for value in step.inputs.values())]
         used = dict.fromkeys(self._place(each) for value in values for each in references(value) if each.step)
@@ -221,7 +221,7 @@ class ChainRule:
             tangents[step.name, output] = _added(tangents.get((step.name, output)), answer)
 
     def _tangent(self, value: Expression, way: Way, tangents: Mapping[Place, Array]) -> Array | None:
-        """The tangent of a value; None if it is 0."""
+        """Return the tangent of a value; None if it is 0."""
         if isinstance(value, ConstantTensor) or not way.has(value):
             return None
         if isinstance(value, Reference):
@@ -254,7 +254,7 @@ class ChainRule:
         return array.reshape(shape).astype(np.float64, copy=False)
 
     async def _at_once(self, calls: Mapping[K, Callable[[], Awaitable[Array]]]) -> dict[K, Array]:
-        """The results of these calls, in their order."""
+        """Return the results of these calls, in their order."""
         answers: dict[K, Array] = {}
 
         async def work(key: K) -> None:
@@ -266,7 +266,7 @@ class ChainRule:
     def _call(
         self, step: GraphStep, given: tuple[Tensor, ...], derivative: "_Derivative"
     ) -> Callable[[], Awaitable[Array]]:
-        """Makes the call of a step's model for a derivative, at the step's inputs `given`."""
+        """Return the call of a step's model for a derivative, at the step's inputs `given`."""
         operation, signature = derivative.operation, self._signatures[step.name]
         indices = {
             "out_wrt": _position(derivative.output, signature.outputs, step, "output"),
@@ -301,8 +301,8 @@ class ChainRule:
         return call
 
     def _shape_of_result(self, step: GraphStep, given: Iterable[Tensor], derivative: "_Derivative") -> Shape | None:
-        """The shape of the tensor that a derivative is as large as: the input, or for ApplyJacobian the output; None if
-        that was not computed, and its metadata does not tell."""
+        """Return the shape of the tensor that has the size of a derivative: the input, or for ApplyJacobian the output.
+        Return None if that was not computed, and its metadata does not report it."""
         if derivative.operation is not Operation.APPLY_JACOBIAN:
             return next(each.shape for each in given if each.name == derivative.inputs[0])
         if self._sweep.was_run(step.name):
@@ -345,7 +345,7 @@ def _added(before: Array | None, more: Array) -> Array:
 
 
 def _shaped(vector: Array, shape: Shape) -> Array:
-    """A vector in the shape of its tensor. Raises GatewayError if the client's vector has another size."""
+    """Return a vector in the shape of its tensor. Raise GatewayError if the client's vector has another size."""
     if vector.size != prod(shape):
         text = f"a vector of shape {list(vector.shape)} does not belong to a tensor of shape {list(shape)}"
         raise invalid_input(text)
@@ -353,8 +353,8 @@ def _shaped(vector: Array, shape: Shape) -> Array:
 
 
 def _has_elements(shape: Shape, wanted: Shape | None, rows: int | None) -> bool:
-    """Whether a vector is as long as a tensor of the shape `wanted`, row by row; if that is not known, whether it has
-    the rows."""
+    """Return True if a vector has the length of a tensor of the shape `wanted`, row by row; if the shape is unknown,
+    True if the vector has the right number of rows."""
     if rows is not None and shape[:1] != (rows,):
         return False
     return wanted is None or prod(shape) == prod(wanted)
@@ -368,7 +368,7 @@ def _position(name: str, specs: Sequence[TensorSpec], step: GraphStep, role: str
 
 
 def index(tensors: Mapping[str, Tensor], name: str, count: int, role: str) -> int:
-    """The position in an index tensor, 0 if it is left out.
+    """Return the position in an index tensor, 0 if it is missing.
 
     Raises:
         DecodeError: it differs in some rows, or the model has no such input or output.

@@ -1,7 +1,7 @@
-"""The forward sweep of a graph: the values of one request, each computed once.
+"""The forward evaluation of a graph: the values of one request; each value is computed once.
 
-A step runs as soon as its inputs are there, beside others. It is not taken if its condition does not hold, or if an
-input is missing because another step was not taken; then it has no outputs.
+A step runs as soon as its inputs are available, in parallel with other steps. A step does not run if its condition is
+false, or if an input is missing because another step did not run; in that case it has no outputs.
 """
 
 from collections import Counter
@@ -29,31 +29,32 @@ from gateway.core.types import tensor as make_tensor
 
 Array: TypeAlias = NDArray[Any]
 Call: TypeAlias = Callable[[GraphStep, Operation, tuple[Tensor, ...]], Awaitable[Response]]
-"""Calls the model of a step. Raises GatewayError, which names the step."""
+"""Calls the model of a step. Raises GatewayError, with the name of the step."""
 
 MIN_COUNTED = 16 * 2**10
-"""Bytes of the smallest tensor that is counted."""
+"""Minimum size of a tensor that is counted, in bytes."""
 
 
 class MemoryCounter(Protocol):
-    """Counts bytes that are held in this process, and refuses too many."""
+    """Counts bytes in use by this process, and refuses too many."""
 
     def add(self, size: int) -> None:
-        """Count `size` bytes more. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
+        """Add `size` bytes. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded)."""
 
     def free(self, size: int) -> None:
-        """Count `size` bytes less."""
+        """Subtract `size` bytes."""
 
 
 class EvaluationPlan:
-    """The order in which steps of a graph are taken: `steps`, which include all that they need but those that were
-    taken before. Outputs of steps other than `kept` are dropped after their last use; without `kept` none are."""
+    """The order in which steps of a graph run: `steps`, which include all steps that they need, except steps that
+    already ran. Outputs of steps that are not in `kept` are dropped after their last use. If `kept` is None, all
+    outputs are kept."""
 
     def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
         waits_for = graph.waits_for(steps)
         self.order = Order(waits_for)
         self.users: Counter[str] | None = None
-        """Of each step how many others wait for its outputs, and the end for those that are kept."""
+        """For each step, the number of other steps that wait for its outputs, plus 1 for steps in `kept`."""
         if kept is not None:
             self.users = Counter(kept)
             for needed in waits_for.values():
@@ -63,8 +64,8 @@ class EvaluationPlan:
 class GraphEvaluation:
     """One evaluation of the steps of a graph: the values of one request.
 
-    - `inputs`: the graph's, by name. `parameters`: the request's.
-    - `signatures`: those of the models of steps, as far as they are known.
+    - `inputs`: the graph's inputs, by name. `parameters`: the request's parameters.
+    - `signatures`: the known signatures of the steps' models.
     - `memory`: counts the outputs of steps and the results of transforms, until `close`.
     """
 
@@ -84,24 +85,24 @@ class GraphEvaluation:
         self._signatures = signatures
         self._memory = memory
         self._rows = next((inputs[each.name].shape[0] for each in graph.inputs if is_batch(each.shape)), 1)
-        """The rows of the request, for a step all of whose inputs are constants."""
+        """The number of rows in the request, for a step whose inputs are all constants."""
         self._held: list[int] = []
-        """Sizes that are counted."""
+        """Counted sizes, in bytes."""
         self._is_closed = False
         self._holding = Lock()
-        """Transforms of large tensors run in threads, which go on after the client has left."""
+        """Transforms of large tensors run in threads, which continue after the client has left."""
         self._outputs: dict[str, Mapping[str, Tensor]] = {}
-        """Of each step that was taken, by its name."""
+        """The outputs of each completed step, by its name."""
         self._taken: dict[str, tuple[Tensor, ...]] = {}
-        """The inputs that each step was called with, or would be, where they may be needed again."""
+        """The inputs of each completed or prepared step, if they could be needed again."""
         self._arrays: dict[int, Array] = {}
-        """The transforms that are known, by identity: two outputs may share one."""
+        """The computed transforms, by identity: two outputs can share one."""
         self._users: dict[str, int] | None = None
-        """Of each step how many others still wait for its outputs; None: they are kept in any case."""
+        """For each step, the number of other steps that still wait for its outputs; None: all outputs are kept."""
 
     def hold(self, size: int) -> None:
         """Count `size` bytes of this request. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded); CANCELLED after
-        `close`, since nobody would count them back."""
+        `close`, because the bytes would never be subtracted."""
         if size < MIN_COUNTED:
             return
         with self._holding:
@@ -111,7 +112,7 @@ class GraphEvaluation:
             self._held.append(size)
 
     def close(self) -> None:
-        """Nothing of the request is held any more."""
+        """Release everything that the request holds."""
         with self._holding:
             self._is_closed = True
             if self._held:
@@ -119,7 +120,7 @@ class GraphEvaluation:
                 self._held.clear()
 
     async def run(self, plan: EvaluationPlan) -> None:
-        """Take the steps of a plan.
+        """Run the steps of a plan.
 
         Raises:
             GatewayError: the error of a step; the others are cancelled.
@@ -142,7 +143,7 @@ class GraphEvaluation:
             self._drop_unused(step)
 
     def _drop_unused(self, step: GraphStep) -> None:
-        """Drop the outputs that no step but `step` has waited for."""
+        """Drop the outputs that only `step` still waited for."""
         assert self._users is not None
         for name in step.waits_for:
             self._users[name] -= 1
@@ -154,7 +155,7 @@ class GraphEvaluation:
                     self._memory.free(size)
 
     def _check_promised(self, step: GraphStep, outputs: Iterable[Tensor]) -> None:
-        """Raise GatewayError if an output is not as the model's metadata says."""
+        """Raise GatewayError if an output contradicts the model's metadata."""
         signature = self._signatures.get(step.name)
         promised = {} if signature is None else {each.name: each for each in signature.outputs}
         for each in outputs:
@@ -178,7 +179,8 @@ class GraphEvaluation:
         return condition.holds(element.item() if isinstance(element, np.generic) else element)
 
     async def inputs_of(self, step: GraphStep) -> tuple[Tensor, ...] | None:
-        """The inputs of a step; None if one is missing. Raises GatewayError if a transform does not fit."""
+        """Return the inputs of a step; None if an input is missing. Raise GatewayError if a transform does not
+        match."""
         known = self._taken.get(step.name)
         if known is not None:
             return known
@@ -215,8 +217,8 @@ class GraphEvaluation:
         )
 
     def _fitted(self, step: GraphStep, constant: ConstantTensor, spec: TensorSpec, rows: int) -> Tensor:
-        """A constant as the input `spec` of a step: in its datatype and, if only the input has rows, once for each of
-        `rows`."""
+        """Return a constant as the input `spec` of a step: in its datatype and, if only the input has rows, once for
+        each of `rows`."""
         array = constant.array
         if spec.datatype is not BYTES and array.dtype != spec.datatype.dtype:
             try:
@@ -229,8 +231,8 @@ class GraphEvaluation:
         return make_tensor(spec.name, array, spec.datatype)
 
     def streamed(self, step: GraphStep, response: Response, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
-        """The values, all of which are outputs of `step`, of one response of its stream. Raises GatewayError if one is
-        missing, or not as the model's metadata says."""
+        """Return the values, all of which are outputs of `step`, of one response of its stream. Raise GatewayError if a
+        value is missing, or contradicts the model's metadata."""
         self._check_promised(step, response.outputs)
         self._outputs[step.name] = {each.name: each for each in response.outputs}
         found = self._tensors(values)
@@ -238,7 +240,7 @@ class GraphEvaluation:
         return found
 
     def _is_large(self, values: Iterable[Expression]) -> bool:
-        """Whether the event loop would have to wait while these values are computed."""
+        """Return True if computing these values would block the event loop for long."""
         used = (self._referred(each) for value in values if isinstance(value, Transformed) for each in value.parts)
         return sum(len(each.data) for each in used if each is not None) > LARGE
 
@@ -248,15 +250,15 @@ class GraphEvaluation:
         return present if len(present) == len(found) else None
 
     async def outputs(self, values: Mapping[str, Expression]) -> tuple[Tensor, ...]:
-        """These values, by name. Raises GatewayError if one is missing."""
+        """Return these values, by name. Raise GatewayError if a value is missing."""
         is_large = self._is_large(values.values())
         found = await in_thread(self._tensors, values) if is_large else self._tensors(values)
         if found is None:
-            raise invalid_output(f"an output of model {self.graph.name!r} is missing")  # which `make_graph` rules out
+            raise invalid_output(f"an output of model {self.graph.name!r} is missing")  # `make_graph` rules this out
         return found
 
     def tensor(self, value: Expression, name: str) -> Tensor | None:
-        """A value as a tensor called `name`; None if it is missing."""
+        """Return a value as a tensor called `name`; None if it is missing."""
         if isinstance(value, First):
             return next((one for each in value.arguments if (one := self.tensor(each, name)) is not None), None)
         if isinstance(value, Reference):
@@ -271,7 +273,7 @@ class GraphEvaluation:
         return replace(made, untyped=True) if isinstance(value, ConstantTensor) and made.datatype is not BYTES else made
 
     def array(self, value: Expression) -> Array | None:
-        """A value as an array; None if it is missing."""
+        """Return a value as an array; None if it is missing."""
         match value:
             case Reference():
                 found = self._referred(value)
@@ -288,7 +290,7 @@ class GraphEvaluation:
         return self._arrays[id(value)]
 
     def arguments(self, value: Transformed) -> list[Array] | None:
-        """The arrays that a transform is of; None if one is missing."""
+        """Return the arguments of a transform as arrays; None if an argument is missing."""
         found = [self.array(each) for each in value.arguments]
         arrays = [each for each in found if each is not None]
         if len(arrays) < len(found):
@@ -304,8 +306,8 @@ class GraphEvaluation:
         ]
 
     def _constant(self, value: Transformed, array: Array, other: Array) -> Array:
-        """A constant in the datatype of another argument and, where the transform is elementwise, in its shape, else
-        with its rows."""
+        """Return a constant in the datatype of another argument and, if the transform is elementwise, in its shape,
+        otherwise with its rows."""
         try:
             if array.dtype != other.dtype and "O" not in (array.dtype.kind, other.dtype.kind):
                 array = cast(array, datatype_of(other.dtype), "the constant")
@@ -320,8 +322,8 @@ class GraphEvaluation:
             raise self._error(text, value) from error
 
     def _applied(self, value: Transformed, arrays: list[Array]) -> Array:
-        # Also checked where signatures were not known, or promised other things than came. No result is made before
-        # its bytes are counted: without any element in it, a tensor can have any number of rows.
+        # Also checked if signatures were unknown, or if the outputs contradict them. Bytes are counted before a result
+        # is made: a tensor without elements can have any number of rows.
         specs = [TensorSpec("", datatype_of(each.dtype), each.shape) for each in arrays]
         try:
             result = value.transform.spec(specs)
@@ -332,20 +334,21 @@ class GraphEvaluation:
             raise self._error(f"{value}: {error}", value) from error
 
     def _error(self, text: str, value: Expression) -> GatewayError:
-        """The error for a value that does not fit: the client's if it comes from the request alone."""
+        """Return the error for a value that does not match: the client's fault if the value comes from the request
+        alone."""
         from_steps = any(each.step for each in references(value))
         return (invalid_output if from_steps else invalid_input)(f"model {self.graph.name!r}: {text}")
 
     def chosen(self, value: First) -> Expression | None:
-        """The value that `first` takes; None if there is none."""
+        """Return the value that `first` selects; None if all are missing."""
         return next((each for each in value.arguments if self.array(each) is not None), None)
 
     def was_run(self, step: str) -> bool:
-        """Whether the outputs of a step are known."""
+        """Return True if the outputs of a step are known."""
         return step in self._outputs
 
     def is_taken(self, step: GraphStep) -> bool:
-        """Whether a step is taken: one with a condition must have been run before."""
+        """Return True if a step runs. A step with a condition must have been run before."""
         return step.when is None or step.name in self._outputs
 
     def _referred(self, reference: Reference) -> Tensor | None:
@@ -367,4 +370,4 @@ class GraphEvaluation:
 
 
 _BYTES_ELEMENT = 8
-"""Bytes of the place of a BYTES element in an array; the element itself is not copied."""
+"""Bytes of a BYTES element's reference in an array; the element itself is not copied."""

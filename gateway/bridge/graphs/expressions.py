@@ -1,4 +1,4 @@
-"""The values of a graph: tensors of the request and of steps, constants, and transforms of these.
+"""The values of a graph: tensors of the request and of steps, constants, and transforms of tensors.
 
 | YAML | value |
 |---|---|
@@ -22,14 +22,15 @@ from gateway.core.frozen import frozen
 from gateway.core.types import MAX_RANK
 
 DEEPEST = 32
-"""Transforms within transforms, those behind names of values among them."""
+"""Maximum nesting depth of transforms, including transforms in named values."""
 MOST_VALUES = 1000
-"""Values in one, if all that have a name are written out: each name may stand for several that have names in turn."""
+"""Maximum number of values in one value after all names are expanded: a name can refer to several values that refer to
+other names."""
 
 
 @frozen
 class Reference:
-    """A tensor of the request (`step` is empty), or an output of a step: its only one if `tensor` is empty."""
+    """A tensor of the request (`step` is empty), or an output of a step: its only output if `tensor` is empty."""
 
     step: str
     tensor: str
@@ -40,8 +41,8 @@ class Reference:
 
 @frozen
 class ConstantTensor:
-    """A tensor that is written in the configuration. Its numbers get the datatype of the place where it is used; there
-    it stands for all rows of a batch, if it has one dimension less than the place."""
+    """A tensor in the configuration. Its numbers get the datatype of the tensor that it is used for. If it has one
+    dimension less than that tensor, it applies to all rows of a batch."""
 
     array: "np.ndarray[Any, Any]"
 
@@ -57,8 +58,8 @@ class ConstantTensor:
 
 @frozen
 class Transformed:
-    """A transform, called `name` in YAML, of other values. `options` are its own, as text; `place` leads from the model
-    to it; `parts` are the tensors that it is made of, each once."""
+    """A transform of other values; `name` is its name in YAML. `options` are its own options, as text; `place` leads
+    from the model to it; `parts` are the different tensors in it."""
 
     name: str
     transform: Transform
@@ -77,7 +78,7 @@ class Transformed:
 
 @frozen
 class First:
-    """The first of these values that there is. `place` and `parts` are as in Transformed."""
+    """The first existing value of a list. `place` and `parts` have the same meaning as in Transformed."""
 
     arguments: "tuple[Expression, ...]"
     place: tuple[str | int, ...] = ()
@@ -99,7 +100,7 @@ def _set_parts(value: Transformed | First) -> None:
 
 
 def references(expression: Expression) -> tuple[Reference, ...]:
-    """The tensors that a value is made of, each once."""
+    """Return the different tensors in a value."""
     match expression:
         case Reference():
             return (expression,)
@@ -109,7 +110,7 @@ def references(expression: Expression) -> tuple[Reference, ...]:
 
 
 class Names:
-    """The names that expressions of one graph may use: `inputs`, `steps` that call a model, and `values` (YAML)."""
+    """The names that expressions of one graph can use: `inputs`, `steps` that call a model, and `values` (YAML)."""
 
     def __init__(self, inputs: Iterable[str], steps: Iterable[str], values: Mapping[str, object]) -> None:
         self._inputs = frozenset(inputs)
@@ -117,12 +118,12 @@ class Names:
         self._values = values
         self._read: dict[str, Expression] = {}
         self._extents: dict[int, tuple[int, int]] = {}
-        """Of each value that is a transform its depth, and the number of values in it, by identity."""
+        """For each transform, by identity: its depth, and the number of values in it."""
         self._reading: list[str] = []
         self.used_values: set[str] = set()
 
     def value(self, name: str, depth: int) -> Expression:
-        """The value `name` of `steps`, which stands within `depth` others. Raises GraphError if it needs itself."""
+        """Return the value `name` of `steps`, at nesting depth `depth`. Raise GraphError if it depends on itself."""
         if name not in self._read:
             if name in self._reading:
                 circle = " -> ".join([*self._reading[self._reading.index(name) :], name])
@@ -133,7 +134,7 @@ class Names:
         return self._read[name]
 
     def check_extent(self, value: Transformed | First) -> None:
-        """Raise GraphError if too many values are within `value`, whose arguments were checked before."""
+        """Raise GraphError if `value`, whose arguments were already checked, contains too many values."""
         extents = [self._extents.get(id(each), (0, 1)) for each in value.arguments]
         depth, values = 1 + max(each for each, _ in extents), 1 + sum(each for _, each in extents)
         if depth > DEEPEST:
@@ -143,7 +144,7 @@ class Names:
         self._extents[id(value)] = depth, values
 
     def reference(self, text: str, place: tuple[str | int, ...], depth: int) -> Expression:
-        """The value of `$text`. Raises GraphError for a name that there is not."""
+        """Return the value of `$text`. Raise GraphError for an unknown name."""
         step, _, tensor = text.partition(".")
         if text in self._inputs:
             return Reference("", text)
@@ -161,10 +162,10 @@ class Names:
 
 
 def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 0) -> Expression:
-    """The value that `data` stands for, as YAML has it at `place`.
+    """Return the value of `data`, which is at `place` in the YAML.
 
     Raises:
-        GraphError: it is no value; `place` leads to what is wrong.
+        GraphError: `data` is not a value; `place` leads to the error.
     """
     if depth > DEEPEST:
         raise GraphError(f"more than {DEEPEST} values within one another", *place)
@@ -237,7 +238,7 @@ def _array(data: object, place: tuple[str | int, ...]) -> "np.ndarray[Any, Any]"
 
 
 def _text(written: object) -> str:
-    """A text of a constant as it is meant: `$x` for `$$x`."""
+    """Return the text of a constant: `$x` for `$$x`."""
     text = str(written)
     return text[1:] if text.startswith("$$") else text
 

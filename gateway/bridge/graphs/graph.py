@@ -1,7 +1,7 @@
-"""A model that the gateway makes of others: steps, each of which calls a model, and values between them.
+"""A model that the gateway makes from other models: steps that call models, and values between the steps.
 
-A graph is made of the keys of `models:` in the configuration (GraphKeys). It is checked as far as it can be without
-asking any model: names, circles, what nobody needs, and what may be missing because a step is not taken.
+A graph is made from the keys of `models:` in the configuration (GraphKeys). All checks that need no queries to models
+run first: names, cycles, unused steps, and values that could be missing because a step is not run.
 """
 
 import re
@@ -28,10 +28,10 @@ from gateway.core.spec_text import read_spec
 from gateway.core.types import TensorSpec
 
 MOST_STEPS = 1000
-"""Steps of a graph."""
+"""Maximum number of steps in a graph."""
 
 STEPS_AT_ONCE = 16
-"""Steps of one request that are in flight at once, if a graph does not say."""
+"""Maximum number of steps of one request that run in parallel, by default."""
 
 
 Scalar: TypeAlias = bool | int | float | str
@@ -39,21 +39,21 @@ Scalar: TypeAlias = bool | int | float | str
 
 @frozen
 class WhenKeys:
-    """When a step is taken: if a parameter of the request, or a value, compares so. One that there is not is equal to
-    nothing, and neither above nor below anything."""
+    """The condition of a step: a comparison of a request parameter, or of a value. A missing value fails every
+    comparison except `differs`."""
 
     parameter: str | None = None
     """The name of a parameter of the request."""
     value: object = None
-    """A value of one element, such as `$detector.score`, in place of `parameter`."""
+    """A value with one element, such as `$detector.score`, instead of `parameter`."""
     equals: Scalar | None = None
-    """The step is taken if it is equal to this."""
+    """The step runs if the parameter or value is equal to this."""
     differs: Scalar | None = None
-    """The step is taken if it is not equal to this, or if there is none."""
+    """The step runs if the parameter or value differs from this, or is missing."""
     above: float | None = None
-    """The step is taken if it is a number above this."""
+    """The step runs if the parameter or value is a number above this."""
     below: float | None = None
-    """The step is taken if it is a number below this."""
+    """The step runs if the parameter or value is a number below this."""
 
 
 @frozen
@@ -61,45 +61,48 @@ class StepKeys:
     """A call of a model."""
 
     model: str
-    """The model, as a client would name it: it takes the route that requests from anywhere take."""
+    """The model, by the name that clients use. The call takes a route without conditions on listeners, protocols and
+    paths."""
     version: str = ""
-    """The model's version; without it the request names none."""
+    """The model's version. By default, the request names no version."""
     inputs: Mapping[str, object] = field(default_factory=dict)
     """`{INPUT: VALUE}`: the value of each of the model's inputs, such as `$theta`, `$forward.temperature`, a constant
     or a transform."""
     parameters: Mapping[str, Scalar] = field(default_factory=dict)
     """Parameters of the call."""
     when: WhenKeys | None = None
-    """The step is taken only if this holds. It is never taken if one of its inputs is of a step that is not taken."""
+    """The step runs only if this condition holds. A step never runs if one of its inputs comes from a step that does
+    not run."""
     fallback: tuple[str, ...] = ()
-    """Models that are asked in order if the one before is not found, not ready, overloaded or cannot be reached; after
-    a call that may have run, because it failed or was not answered, only if its route's backends are `safe`."""
+    """Models that the gateway calls in order if the previous model is not found, not ready, overloaded or unreachable.
+    After a call that might have run (it failed, or had no response), it calls the next model only if the route's
+    backends are `safe`."""
 
 
 @frozen
 class GraphKeys:
-    """A model that the gateway makes of others."""
+    """A model that the gateway makes from other models."""
 
     outputs: Mapping[str, object]
     """`{OUTPUT: VALUE}`: the value of each output, in order."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """`{INPUT: DATATYPE SHAPE}`, in order, such as `{theta: "FP64 [-1, 2]"}`. A first -1 before others is the batch."""
     steps: Mapping[str, StepKeys | object] = field(default_factory=dict)
-    """The steps, by name, in any order: each a call of a model, or a value. Those that do not wait for each other run
-    at once."""
+    """The steps, by name, in any order. A step is a call of a model, or a value. Steps that do not depend on each other
+    run in parallel."""
     description: str = ""
-    """What clients that ask for metadata are told."""
+    """Description of the model in its metadata."""
     steps_at_once: int = STEPS_AT_ONCE
-    """Steps of one request that are in flight at once."""
+    """Maximum number of steps of one request that run in parallel."""
     derivatives: Derivatives | None = None
-    """Finite differences for the derivatives that the chain rule does not give: for ApplyHessian of the graph's
-    gradients, if it has these, else of its values. Without it they are not offered."""
+    """Finite differences for the derivatives that the chain rule does not give. For ApplyHessian they are differences
+    of the graph's gradients, if it has gradients, otherwise of its values. By default, these derivatives are not
+    available."""
 
 
 @frozen
 class Condition:
-    """The condition under which a step is taken: `parameter` of the request, or `value` (one element), compared with
-    `to`."""
+    """The condition of a step: `parameter` of the request, or `value` (one element), compared with `to`."""
 
     parameter: str
     value: Expression | None
@@ -107,7 +110,7 @@ class Condition:
     to: Scalar
 
     def holds(self, found: object) -> bool:
-        """Whether it holds for the parameter or the value that was found, None if there is none."""
+        """Return True if the condition holds for the parameter or the value `found`, which is None if it is missing."""
         return _COMPARISONS[self.comparison](found, self.to)
 
 
@@ -131,11 +134,11 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 class GraphStep:
     """One call of a model in a graph, routed like a client's request.
 
-    - `model`, `version`: as a client would name it.
+    - `model`, `version`: the names that a client would use.
     - `inputs`: the value of each of the model's inputs, by name.
-    - `parameters`: those of the call.
-    - `when`: the step is taken if this holds and all of its inputs exist; None: if they exist.
-    - `fallback`: models that are asked in order if the one before cannot answer.
+    - `parameters`: the parameters of the call.
+    - `when`: the step runs if this holds and all of its inputs exist; None: if they exist.
+    - `fallback`: models to call in order if the previous model cannot respond.
     """
 
     name: str
@@ -146,9 +149,9 @@ class GraphStep:
     when: Condition | None = None
     fallback: tuple[str, ...] = ()
     needs: tuple[Reference, ...] = field(init=False)
-    """The tensors that its inputs and its condition are made of, each once."""
+    """The different tensors in its inputs and its condition."""
     waits_for: frozenset[str] = field(init=False)
-    """The steps that these are outputs of."""
+    """The steps with these tensors as outputs."""
     has_transforms: bool = field(init=False)
     has_constants: bool = field(init=False)
 
@@ -165,14 +168,14 @@ class GraphStep:
             object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
-        """As errors call it."""
+        """Return the step's name in errors."""
         return f"step {self.name!r} (model {self.model!r})"
 
 
 @frozen
 class Graph:
-    """A model that calls other models: its steps, each of which calls a model, and the values between the steps.
-    `steps` are in an order in which each comes after those that it needs. `keys`: what it was made of."""
+    """A model that calls other models: its steps, which call models, and the values between the steps. `steps` are in
+    an order in which a step comes after the steps that it needs. `keys`: its configuration."""
 
     name: str
     keys: GraphKeys
@@ -183,7 +186,7 @@ class Graph:
     steps_at_once: int = STEPS_AT_ONCE
 
     def needed(self, expressions: Iterable[Expression]) -> dict[str, GraphStep]:
-        """The steps without which these values are not known, in the order of `steps`."""
+        """Return the steps that are needed for these values, in the order of `steps`."""
         wanted = {each.step for expression in expressions for each in references(expression)}
         for name, step in reversed(list(self.steps.items())):
             if name in wanted:
@@ -191,7 +194,7 @@ class Graph:
         return {name: step for name, step in self.steps.items() if name in wanted}
 
     def waits_for(self, steps: Iterable[str]) -> dict[str, frozenset[str]]:
-        """The steps that each of these needs, by name."""
+        """Return the steps that each of `steps` needs, by name."""
         return {name: self.steps[name].waits_for for name in steps}
 
 
@@ -199,10 +202,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 def make_graph(name: str, keys: GraphKeys) -> Graph:
-    """The graph `name` with these keys.
+    """Return the graph `name` with these keys.
 
     Raises:
-        GraphError: something is wrong; its `place` leads there.
+        GraphError: the configuration is wrong; the error's `place` leads to the mistake.
     """
     inputs = tuple(_spec(each, text) for each, text in keys.inputs.items())
     if len(keys.steps) > MOST_STEPS:
@@ -257,7 +260,8 @@ def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Co
 
 
 def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
-    """The steps, each after those that it needs. Raises GraphError for a circle."""
+    """Return the steps in an order in which a step comes after the steps that it needs. Raise GraphError for a
+    cycle."""
     waits_for = {name: set(step.waits_for) for name, step in steps.items()}
     waiting: dict[str, list[str]] = {}
     for name, others in waits_for.items():
@@ -265,7 +269,7 @@ def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
             waiting.setdefault(other, []).append(name)
     ready = [name for name, others in waits_for.items() if not others]
     ordered: dict[str, GraphStep] = {}
-    for name in ready:  # which grows meanwhile
+    for name in ready:  # grows during the loop
         ordered[name] = steps[name]
         for other in waiting.get(name, ()):
             waits_for[other].discard(name)
@@ -278,7 +282,7 @@ def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
 
 
 def _circle(start: str, waits_for: Mapping[str, set[str]]) -> str:
-    """A circle of steps that wait for each other, found by going on from `start`."""
+    """Return a cycle of steps that wait for each other, found by following the dependencies from `start`."""
     path = [start]
     while (step := min(waits_for[path[-1]])) not in path:
         path.append(step)
@@ -304,7 +308,7 @@ def _check_used(graph: Graph, steps: Mapping[str, object], used_values: set[str]
 
 
 def _check_exist(graph: Graph) -> None:
-    """Raise GraphError if an output may be missing: a step that it needs may not be taken."""
+    """Raise GraphError if an output could be missing because a step that it needs is conditional."""
     certain = _certain(graph, set())
     choices = [[_certain(graph, {each}) for each in choice] for choice in _choices(graph, certain)]
     for name, value in graph.outputs.items():
@@ -316,7 +320,7 @@ def _check_exist(graph: Graph) -> None:
 
 
 def _certain(graph: Graph, taken: set[str]) -> set[str]:
-    """The steps that are always taken, if these are."""
+    """Return the steps that always run, if the steps `taken` run."""
     certain = {"", *taken}
     for name, step in graph.steps.items():
         if step.when is None and _has_inputs(step, certain):
@@ -325,8 +329,8 @@ def _certain(graph: Graph, taken: set[str]) -> set[str]:
 
 
 def _choices(graph: Graph, certain: set[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of steps of which always one is taken: if the same tensor or parameter equals a value, or differs from
-    it."""
+    """Yield pairs of steps of which always exactly one runs: the same tensor or parameter equals a value, or differs
+    from it."""
     seen: dict[object, tuple[str, str]] = {}
     for name, step in graph.steps.items():
         when = step.when

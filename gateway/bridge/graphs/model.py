@@ -1,7 +1,7 @@
-"""GraphModel answers requests for a model that is a graph, as a backend does.
+"""GraphModel handles requests for a model that is a graph, like a backend does.
 
-Its steps are requests of the gateway itself (`calls`): they take routes as a client's requests do, with the permissions
-of the graph, not of its client. They share the client's deadline, and end when it leaves.
+Its steps are requests of the gateway itself (`calls`): they take routes like client requests, with the permissions of
+the graph, not of its client. The steps have the client's deadline, and end when the client leaves.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -42,11 +42,11 @@ GRAPH_TRAITS = Traits(
 )
 
 MemoryOf = Callable[[str], MemoryCounter]
-"""What counts the memory that requests of the client at an address (`host:port`) take."""
+"""Returns the counter for memory that requests of the client at an address (`host:port`) take."""
 
 
 class GraphModel:
-    """Answers for one graph."""
+    """Handles requests for one graph."""
 
     def __init__(self, graph: Graph, calls: StepCalls, memory_of: MemoryOf, clock: Callable[[], float]) -> None:
         self.graph = graph
@@ -55,15 +55,15 @@ class GraphModel:
         self._memory_of = memory_of
         self._specs = {each.name: each for each in graph.inputs}
         self._parameters = {step.when.parameter for step in graph.steps.values() if step.when is not None} - {""}
-        """The parameters of requests that conditions of steps compare."""
+        """The request parameters that conditions of steps compare."""
         self._whole = self._plan(graph.outputs)
 
     async def __call__(self, request: Request) -> Answer:
-        """The answer to a request for the graph, or for the server that it stands for.
+        """Return the answer to a request for the graph, or for the server that the graph acts as.
 
         Raises:
             GatewayError: the error of a step, which it names; INVALID_ARGUMENT, inputs that the graph does not have or
-                in other datatypes and shapes; FAILED_PRECONDITION, models of steps do not fit together.
+                in other datatypes and shapes; FAILED_PRECONDITION, tensors of the steps' models do not match.
         """
         request = self.calls.begun(request)
         match request.operation:
@@ -84,7 +84,7 @@ class GraphModel:
         raise unsupported(f"{request.operation.value} is not supported by model {self.graph.name!r}, which is a graph")
 
     def _plan(self, values: Mapping[str, Expression]) -> EvaluationPlan:
-        """How these values are computed."""
+        """Return the plan for computing these values."""
         kept = frozenset(each.step for value in values.values() for each in references(value) if each.step)
         return EvaluationPlan(self.graph, self.graph.needed(values.values()), kept)
 
@@ -102,17 +102,17 @@ class GraphModel:
             sweep.close()
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """The responses of the last step, if all outputs that are asked for are outputs of one step, the last one;
-        each with these outputs.
+        """Yield the responses of the last step with the requested outputs, if all of these are outputs of one step, the
+        last one.
 
         Raises:
-            GatewayError: UNIMPLEMENTED, an output is of another kind; the error of a step, which it names.
+            GatewayError: UNIMPLEMENTED, an output has another source; the error of a step, which it names.
         """
         request = self.calls.begun(request)
         inputs, values = self._inputs(request), self._wanted(request)
         last = {each.step if isinstance(each, Reference) else "" for each in values.values()}
         if len(last) != 1 or "" in last:
-            raise unsupported(f"model {self.graph.name!r} streams only if all outputs are those of one step")
+            raise unsupported(f"model {self.graph.name!r} streams only if all outputs belong to one step")
         step = self.graph.steps[last.pop()]
         with closing(self._begun(request, inputs, await self.signatures.types(request))) as sweep:
             await sweep.run(EvaluationPlan(self.graph, self.graph.needed(step.inputs.values())))
@@ -120,12 +120,12 @@ class GraphModel:
             assert given is not None, "an output that is needed is not missing"
             async with aclosing(self.calls.stream(request, step, given)) as responses:
                 async for response in responses:
-                    # Triton ends a stream with a response without outputs, if the client asked for that.
+                    # Triton ends a stream with a response without outputs, if the client requested that.
                     outputs = sweep.streamed(step, response, values) if response.outputs else ()
                     yield Response(outputs, self.graph.name)
 
     def _wanted(self, request: Request) -> Mapping[str, Expression]:
-        """The outputs that are asked for, by name."""
+        """Return the requested outputs, by name."""
         if not request.outputs:
             return self.graph.outputs
         for each in request.outputs:
@@ -137,7 +137,7 @@ class GraphModel:
         return {each.name: self.graph.outputs[each.name] for each in request.outputs}
 
     def _inputs(self, request: Request) -> Mapping[str, Tensor]:
-        """The tensors of a request, by name. Raises GatewayError if they are not those that the graph takes."""
+        """Return the tensors of a request, by name. Raise GatewayError if they differ from the graph's inputs."""
         given = {each.name: each for each in request.inputs}
         rows = -1
         for name, spec in self._specs.items():
@@ -161,7 +161,7 @@ class GraphModel:
         return given
 
     def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> GraphEvaluation:
-        """A sweep, which its caller closes."""
+        """Return a sweep. The caller must close it."""
         call, memory = partial(self.calls.call, request), self._memory_of(request.peer)
         return GraphEvaluation(self.graph, inputs, request.parameters, call, types.signatures, memory)
 
@@ -192,8 +192,8 @@ class GraphModel:
         return Response((make_tensor(COMPANION_OUTPUT, found),), self.graph.name)
 
     def _differentiated(self, given: Mapping[str, Tensor], name: str, types: Types) -> str:
-        """The name of the output or input at the position in the index tensor `name`. Raises GatewayError if it has no
-        floats, DecodeError if there is none."""
+        """Return the name of the output or input at the position in the index tensor `name`. Raise GatewayError if it
+        has no floats, DecodeError if it does not exist."""
         if name == "out_wrt":
             role, specs = "output", {each: types.of(value) for each, value in self.graph.outputs.items()}
         else:
@@ -205,14 +205,14 @@ class GraphModel:
         return found
 
     def _rows(self, given: Mapping[str, Tensor]) -> int | None:
-        """The rows of a batch; None if the graph has none."""
+        """Return the number of rows of a batch; None if the graph has no batch."""
         return next((given[each.name].shape[0] for each in self.graph.inputs if is_batch(each.shape)), None)
 
     def _vector(
         self, given: Mapping[str, Tensor], name: str, rows: int | None, of: TensorSpec | Tensor
     ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """The vector `name`, which is as long as a tensor of the type `of`; an empty one if there is none. Raises
-        GatewayError if it is not."""
+        """Return the vector `name`, which has the length of a tensor of the type `of`; an empty vector if it is
+        missing. Raise GatewayError if it has another length."""
         if name not in given:
             return np.zeros(0)
         tensor = given[name]
@@ -226,7 +226,8 @@ class GraphModel:
         return tensor.array.astype(np.float64, copy=False)
 
     async def _is_ready(self, request: Request) -> bool:
-        """Whether the models of all steps are ready; of a step with fallbacks one of them."""
+        """Return True if the models of all steps are ready. For a step with fallbacks, one ready model is
+        sufficient."""
         unready: list[str] = []
 
         async def ask(name: str) -> None:

@@ -1,7 +1,7 @@
 """Pictures of a graph: as text, as DOT (Graphviz) and as SVG.
 
-All are made of one Picture: boxes for the graph's inputs, steps and outputs, in columns from left to right so that a
-box stands behind all that it needs, and an arrow for each tensor that goes from one box to another.
+All of them are made from one Picture: boxes for the graph's inputs, steps and outputs, in columns from left to right,
+and an arrow for each tensor from one box to another. A box is to the right of all boxes that it needs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ Kind = Literal["input", "step", "output"]
 
 @frozen
 class Box:
-    """An input, a step or an output. `about`: the model of a step, else the value or the type, if it is known."""
+    """An input, a step or an output. `about`: the model of a step, otherwise the value or the type, if it is known."""
 
     name: str
     kind: Kind
@@ -33,9 +33,9 @@ class Box:
 
 @frozen
 class Arrow:
-    """A tensor that goes from one box to another, by their names as in `Picture.boxes`. `tensor`: its name there, and
-    its datatype and shape if signatures are known; `into`: the input that it is, or is part of; `by`: the transforms on
-    its way."""
+    """A tensor that goes from one box to another, by their names in `Picture.boxes`. `tensor`: its name at the source,
+    and its datatype and shape if signatures are known; `into`: the input that it becomes or is part of; `by`: the
+    transforms on its way."""
 
     start: str
     end: str
@@ -45,7 +45,7 @@ class Arrow:
 
     @property
     def label(self) -> str:
-        """The text at the arrow."""
+        """Return the text at the arrow."""
         through = f" {self.by}" if self.by else ""
         return f"{self.tensor}{through} → {self.into}" if self.into else f"{self.tensor}{through}"
 
@@ -60,7 +60,7 @@ class Picture:
 
 
 def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> Picture:
-    """The picture of `graph`; with the types of its tensors if the `signatures` of all steps are known."""
+    """Return the picture of `graph`, with the types of its tensors if the `signatures` of all steps are known."""
     types = None if signatures is None else Types(graph, signatures)
     columns = _columns(graph)
     boxes = {f"in:{each.name}": Box(each.name, "input", _type(each), 0) for each in graph.inputs}
@@ -83,7 +83,7 @@ def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> 
 
 
 def _columns(graph: Graph) -> dict[str, int]:
-    """The column of each step: one behind the last that it needs. Steps of one column run at once."""
+    """Return the column of each step: one after the last step that it needs. Steps in one column run in parallel."""
     columns: dict[str, int] = {}
     for name, step in graph.steps.items():
         columns[name] = 1 + max((columns[each.step] for each in step.needs if each.step), default=0)
@@ -137,7 +137,7 @@ def _tensor(reference: Reference, types: Types | None) -> str:
 
 
 def as_text(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> Iterator[str]:
-    """The lines of a text for people: the steps in their order, those with one number at once."""
+    """Yield the lines of a text for people: the steps in their order. Steps with the same number run in parallel."""
     whole = picture(graph, signatures)
     yield f"{graph.name}{f': {graph.description}' if graph.description else ''}"
     yield "inputs"
@@ -165,7 +165,7 @@ def _step_lines(step: GraphStep, box: Box, whole: Picture, key: str) -> Iterator
 
 
 def as_dot(whole: Picture) -> Iterator[str]:
-    """The lines of a graph in DOT, for `dot -Tpng`."""
+    """Yield the lines of a graph in DOT, for `dot -Tpng`."""
     yield f"digraph {_quoted(whole.title)} {{"
     yield "  rankdir=LR; node [shape=box, fontname=sans]; edge [fontname=sans, fontsize=10];"
     for key, box in whole.boxes.items():
@@ -178,7 +178,7 @@ def as_dot(whole: Picture) -> Iterator[str]:
 
 
 def box_lines(box: Box) -> Iterator[str]:
-    """The lines of text in a box, its name first."""
+    """Yield the lines of text in a box, its name first."""
     yield box.name
     yield box.about
     if box.conditions:
@@ -196,9 +196,10 @@ def _quoted(text: str) -> str:
 
 
 WIDTH, _LINE, _GAP_X, _GAP_Y, _MARGIN = 190, 16, 170, 26, 14
-"""Of the SVG, in pixels: a box's width, a line of text, and the room between columns, between boxes and around."""
+"""Sizes of the SVG in pixels: a box's width, the height of a line of text, the gaps between columns and between boxes,
+and the margin."""
 _MOST_LETTERS = 28
-"""Letters of a line in a box; what is longer is cut, and whole in its title."""
+"""Maximum number of letters of a line in a box; a longer text is cut there, and complete in the title."""
 
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #1b1f24 }
@@ -216,7 +217,7 @@ path { fill: none; stroke: #59636e }
 
 
 def as_svg(whole: Picture) -> str:
-    """The picture as one SVG document, for light and dark pages."""
+    """Return the picture as one SVG document, for light and dark pages."""
     layout = PictureLayout(whole)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {layout.width} {layout.height}" width="{layout.width}" '
@@ -231,14 +232,15 @@ def as_svg(whole: Picture) -> str:
 
 
 class PictureLayout:
-    """Where everything stands. An arrow over several columns has a lane in each between, below their boxes."""
+    """The positions of all boxes and arrows. An arrow over several columns has a lane in each column between, below
+    their boxes."""
 
     def __init__(self, whole: Picture) -> None:
         self._arrows = whole.arrows
         self._columns = {key: box.column for key, box in whole.boxes.items()}
         self._below: dict[int, int] = {}
         self.places: dict[str, tuple[int, int, int]] = {}
-        """For each box its left and upper edge, and its height."""
+        """The left and upper edge of each box, and its height."""
         for key, box in whole.boxes.items():
             tall = _LINE * len(list(box_lines(box))) + 12
             self.places[key] = self._left(box.column), self._free(box.column, tall), tall
@@ -256,20 +258,21 @@ class PictureLayout:
         return _MARGIN + column * (WIDTH + _GAP_X)
 
     def _free(self, column: int, tall: int) -> int:
-        """The upper edge of the next free place in a column, which is taken."""
+        """Reserve the next free space in a column, and return its upper edge."""
         top = self._below.get(column, _MARGIN)
         self._below[column] = top + tall + _GAP_Y
         return top
 
     def _end(self, key: str, *, leaves: bool) -> int:
-        """The height at which the next arrow leaves a box, or comes to it: they are spread over its side."""
+        """Return the height at which the next arrow leaves a box, or arrives at it: arrows are spread over its side."""
         _, y, tall = self.places[key]
         count = sum((each.start if leaves else each.end) == key for each in self._arrows)
         at = self._beside[key, leaves] = self._beside.get((key, leaves), 0) + 1
         return y + tall * at // (count + 1)
 
     def points(self, at: int) -> list[tuple[int, int]]:
-        """Where arrow number `at` begins, passes the columns between, on their left and their right, and ends."""
+        """Return the points of arrow number `at`: its start, its way past the columns between (left and right), and its
+        end."""
         arrow, (begin, end) = self._arrows[at], self._ends[at]
         first, last = self._columns[arrow.start], self._columns[arrow.end]
         points = [(self._left(first) + WIDTH, begin)]
@@ -285,7 +288,7 @@ def _svg_arrow(arrow: Arrow, points: list[tuple[int, int]]) -> str:
         bend = (x + to_x) // 2
         line += f" C{bend} {y} {bend} {to_y} {to_x} {to_y}"
     title = f"<title>{escape(arrow.label)}</title>"
-    # The label stands in the first lane, where no other line crosses it, if the arrow has one.
+    # If the arrow has a lane, the label is in the first lane, where no other line crosses it.
     (x, y), (to_x, to_y) = points[1:3] if len(points) > 2 else points
     place = f'x="{(x + to_x) // 2}" y="{(y + to_y) // 2 - 4}" text-anchor="middle"'
     text = f'<text class="small" {place}>{escape(_cut(arrow.label))}{title}</text>'

@@ -1,4 +1,4 @@
-"""Runs work that waits for other work, as much of it at once as can be."""
+"""Runs tasks that depend on each other, with the maximum possible parallelism."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Set
@@ -10,12 +10,12 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Order(Generic[K]):
-    """The order of work by key. `waits_for` has the keys that each waits for; others than its own keys are done. There
-    are no circles."""
+    """The order of tasks by key. `waits_for` has the keys that each task depends on; keys that are not in `waits_for`
+    count as done. There must be no cycles."""
 
     def __init__(self, waits_for: Mapping[K, Set[K]]) -> None:
         self._missing = {name: len(others & waits_for.keys()) for name, others in waits_for.items()}
-        """How many each waits for."""
+        """The number of unfinished dependencies of each task."""
         self._waiting: dict[K, list[K]] = {}
         for name, others in waits_for.items():
             for other in others:
@@ -24,7 +24,7 @@ class Order(Generic[K]):
         self._chain = self._only_order()
 
     def _only_order(self) -> tuple[K, ...] | None:
-        """The keys one after the other, if no two can be done at once."""
+        """Return the keys in their only possible order, or None if two tasks can run in parallel."""
         missing, ready, found = dict(self._missing), list(self._first), []
         while len(ready) == 1:
             [name] = ready
@@ -33,7 +33,7 @@ class Order(Generic[K]):
         return None if ready else tuple(found)
 
     def _freed(self, done: K, missing: dict[K, int]) -> list[K]:
-        """The keys that wait for nothing any more."""
+        """Return the keys whose last dependency was `done`."""
         found = []
         for name in self._waiting.get(done, ()):
             missing[name] -= 1
@@ -42,11 +42,11 @@ class Order(Generic[K]):
         return found
 
     async def run(self, work: Callable[[K], Awaitable[None]], most: int) -> None:
-        """Run `work` for each key, at most `most` at once.
+        """Run `work` for each key, at most `most` in parallel.
 
-        The first error is raised after all that runs was cancelled; so it is if the caller is cancelled.
+        The first error is raised after all running tasks were cancelled. The same happens if the caller is cancelled.
         """
-        if self._chain is not None:  # needs no tasks
+        if self._chain is not None:  # a chain needs no tasks
             for name in self._chain:
                 await work(name)
             return
@@ -59,7 +59,7 @@ class Order(Generic[K]):
                     running[spawn(_run(work, name))] = name
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 ended = [running.pop(each) for each in done]
-                # All are asked, so that none is reported as an error that nobody has seen.
+                # All exceptions are retrieved, so asyncio does not report one as never retrieved.
                 errors = [error for each in done if (error := each.exception()) is not None]
                 if errors:
                     raise errors[0]
@@ -70,7 +70,7 @@ class Order(Generic[K]):
 
 
 async def run_at_once(keys: Mapping[K, object], work: Callable[[K], Awaitable[None]], most: int) -> None:
-    """Run `work` for each of `keys`, none of which waits for another; as `Order.run`."""
+    """Run `work` for each of `keys`, which do not depend on each other, like `Order.run`."""
     await Order(dict.fromkeys(keys, frozenset[K]())).run(work, most)
 
 
@@ -79,7 +79,7 @@ async def _run(work: Callable[[K], Awaitable[None]], name: K) -> None:
 
 
 async def _cancelled(running: Mapping["asyncio.Task[None]", object]) -> None:
-    """Cancel what runs and wait until it has ended. Its errors came too late to be told."""
+    """Cancel the running tasks and wait until they have ended. Their errors are too late to be reported."""
     for task in running:
         task.cancel()
     if running:

@@ -1,4 +1,5 @@
-"""The signatures of the models of a graph's steps, asked for as the steps are, and kept for a while."""
+"""The signatures of the models of a graph's steps, queried in the same way as the steps are called, and stored for some
+time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -21,48 +22,50 @@ from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Request, Signature
 
 OPERATIONS = "operations"
-"""The part of a model's metadata that has its operations: only derivatives need it."""
+"""The part of a model's metadata with its operations: only derivatives need it."""
 
 SECONDS_UNSURE = 1.0
-"""How long it is kept that tensors do not fit, or that a model cannot be asked: its own call tells why."""
+"""Seconds for which a mismatch of tensors, or a failed query of a model, is stored: the model's own call reports the
+cause."""
 
 Outcome: TypeAlias = Types | GatewayError
 Ask: TypeAlias = Callable[[Request], Coroutine[Any, Any, None]]
-"""Asks the models of all steps, in a request."""
+"""Queries the models of all steps, in a request."""
 
 
 class StepSignatures:
-    """Tells the types of one graph. Kept ones are asked for again after SECONDS_KEPT, or after `forget`. Requests that
-    come while they are asked for wait for the same answers; the first one's leaving does not end the questions."""
+    """Returns the types of one graph. Stored types are queried again after SECONDS_KEPT, or after `forget`. Requests
+    that arrive during the queries wait for the same responses; the queries continue if the first request is
+    cancelled."""
 
     def __init__(self, graph: Graph, calls: StepCalls, clock: Callable[[], float]) -> None:
         self._graph = graph
         self._calls = calls
         self._clock = clock
         self._until = 0.0
-        """0 if nothing was asked yet, or was forgotten."""
+        """0 if there was no query, or after `forget`."""
         self._kept: Outcome = Types(graph, {})
         self._claimed_until = 0.0
         self._claimed: Mapping[str, Signature] = {}
         """The signatures with operations."""
         self._asking: dict[Ask, asyncio.Task[None]] = {}
-        """The questions that wait for answers."""
+        """The queries in flight."""
 
     def forget(self) -> None:
-        """Ask again: a server has recovered, and may have other models."""
+        """Query again: a server has recovered, and might have other models."""
         self._until = self._claimed_until = 0.0
         self._asking.clear()
 
     async def types(self, request: Request) -> Types:
-        """The types for a call of the graph, asked for in `request`. Models that cannot be asked are left out: the call
-        itself says what is wrong with them.
+        """Return the types for a call of the graph; queries are made in `request`. Models that cannot be queried are
+        left out: their own calls report the cause.
 
         Raises:
-            GatewayError: FAILED_PRECONDITION, a tensor does not fit its place.
+            GatewayError: FAILED_PRECONDITION, a tensor does not match its place.
         """
         if self._clock() >= self._until:
             if self._until:
-                # The requests beside this one go on with what is kept, and do not ask as well.
+                # Parallel requests continue with the stored types, and make no queries of their own.
                 self._until = self._clock() + SECONDS_UNSURE
             await self._asked_for_all(self._ask_for_tensors, request)
         if isinstance(self._kept, GatewayError):
@@ -70,11 +73,11 @@ class StepSignatures:
         return self._kept
 
     async def _asked_for_all(self, ask: Ask, request: Request) -> None:
-        """Ask, for all requests that come meanwhile. Raises GatewayError: what asking does; DEADLINE_EXCEEDED, that of
-        this request is over."""
+        """Make the query, for all requests that arrive during it. Raises GatewayError: the errors of the query;
+        DEADLINE_EXCEEDED, the deadline of this request has passed."""
         asking = self._asking.get(ask)
         if asking is None:
-            # Others wait for the answers beyond the end of this request.
+            # Other requests wait for the responses after the end of this request.
             question = replace_struct(request, deadline=None, record=UNRECORDED, span=None)
             asking = self._asking[ask] = spawn(ask(question))
             asking.add_done_callback(partial(self._were_asked, ask))
@@ -88,11 +91,11 @@ class StepSignatures:
             del self._asking[ask]
 
     def _is_current(self, ask: Ask, asking: "asyncio.Task[None] | None") -> bool:
-        """Whether nothing was forgotten since a question was asked."""
+        """Return True if nothing was forgotten since a query started."""
         return asking is not None and self._asking.get(ask) is asking
 
     def _too_late(self) -> GatewayError:
-        text = f"model {self._graph.name!r}: the models of its steps have not told their tensors before the deadline"
+        text = f"model {self._graph.name!r}: the models of its steps did not report their tensors before the deadline"
         return refusal(Reason.TIMEOUT, text)
 
     async def _ask_for_tensors(self, request: Request) -> None:
@@ -111,7 +114,7 @@ class StepSignatures:
         await self._of_all(ask)
         is_current = self._is_current(self._ask_for_tensors, asyncio.current_task())
         if self._until and not is_current:
-            return  # newer answers are known
+            return  # newer responses are stored
         types = Types(self._graph, found)
         try:
             self.check(types)
@@ -123,10 +126,10 @@ class StepSignatures:
             self._until = self._clock() + (SECONDS_UNSURE if unsure else SECONDS_KEPT)
 
     async def described(self, request: Request) -> Types:
-        """The types with the operations of all models.
+        """Return the types with the operations of all models.
 
         Raises:
-            GatewayError: the error of a step's model that cannot be asked; FAILED_PRECONDITION as `types`.
+            GatewayError: the error of a step's model that cannot be queried; FAILED_PRECONDITION like `types`.
         """
         if self._clock() >= self._claimed_until:
             await self._asked_for_all(self._ask_for_operations, request)
@@ -155,7 +158,7 @@ class StepSignatures:
         await run_at_once(self._graph.steps, ask, self._graph.steps_at_once)
 
     async def _tensors(self, request: Request, step: GraphStep) -> Signature:
-        """The inputs and outputs of a step's model; none if it has no metadata. Raises GatewayError."""
+        """Return the inputs and outputs of a step's model; empty if it has no metadata. Raises GatewayError."""
         try:
             return await self._of_step(request, step, "")
         except GatewayError as error:
@@ -164,7 +167,7 @@ class StepSignatures:
             raise
 
     async def _of_step(self, request: Request, step: GraphStep, part: str) -> Signature:
-        """A part of the metadata of a step's model, or of the first of its fallbacks that can be asked."""
+        """Return a part of the metadata of a step's model, or of its first fallback that can be queried."""
         models = (step.model, *step.fallback)
         for at, model in enumerate(models):
             try:
@@ -178,14 +181,14 @@ class StepSignatures:
         raise AssertionError("a step has one model at least")
 
     def check(self, types: Types) -> None:
-        """Raise GatewayError: FAILED_PRECONDITION, a tensor does not fit its place."""
+        """Raise GatewayError: FAILED_PRECONDITION, if a tensor does not match its place."""
         try:
             types.check()
         except GraphError as error:
             raise misfit(self._graph, error) from error
 
     def signature(self, types: Types) -> Signature:
-        """The graph's own signature. Raises GatewayError: FAILED_PRECONDITION, an output's type is not told."""
+        """Return the graph's own signature. Raise GatewayError: FAILED_PRECONDITION, if an output's type is unknown."""
         try:
             return types.signature()
         except GraphError as error:
@@ -193,6 +196,6 @@ class StepSignatures:
 
 
 def misfit(graph: Graph, error: GraphError) -> GatewayError:
-    """The error for a client, with the place in the graph that `error` is about."""
+    """Return the error for a client, with the place in the graph that `error` is about."""
     place = ".".join(map(str, error.place))
     return refusal(Reason.FAILED_PRECONDITION, f"model {graph.name!r}: {place}: {error.message}")

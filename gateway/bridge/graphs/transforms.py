@@ -2,8 +2,8 @@
 
     {sum: [$prior.log, $likelihood.log]}      {slice: $image.boxes, axis: 1, from: 0, to: 4}
 
-Each takes one tensor or a list, and options. All that have a derivative are linear: their Jacobian applied to tangents
-is the function itself, and `pull` is its transpose. `{first: [...]}` is no function of tensors and stands in
+A transform takes one tensor or a list, and options. All transforms with a derivative are linear: their Jacobian applied
+to tangents is the function itself, and `pull` is its transpose. `{first: [...]}` is not a function of tensors; it is in
 `expressions`.
 """
 
@@ -24,7 +24,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class GraphError(ValueError):
-    """A description of a graph that is wrong. `place` leads from the model to the value that `message` is about."""
+    """A mistake in the description of a graph. `place` leads from the model to the value that `message` is about."""
 
     def __init__(self, message: str, *place: str | int) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class GraphError(ValueError):
 
     @property
     def in_its_step(self) -> str:
-        """The text, with the step that it is about: for where the line alone says it."""
+        """Return the text with the name of the step, for messages that do not show the place."""
         return f"step {self.place[1]!r}: {self.message}" if self.place[:1] == ("steps",) else self.message
 
 
@@ -44,12 +44,12 @@ class Transform(ABC):
     takes: ClassVar[int | None] = None
     has_derivative: ClassVar[bool] = True
     is_elementwise: ClassVar[bool] = False
-    """Each element of the result depends on the same element of the tensors, so that `pull` needs no arrays and takes
-    vectors in any shape."""
+    """True if each element of the result depends only on the same element of the tensors. `pull` then needs no arrays
+    and takes vectors in any shape."""
 
     @abstractmethod
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
-        """The result's datatype and shape; -1 is a dimension that only the values tell.
+        """Return the result's datatype and shape; -1 is a dimension that depends on the values.
 
         Raises:
             GraphError: tensors of these datatypes and shapes have no result.
@@ -57,22 +57,24 @@ class Transform(ABC):
 
     @abstractmethod
     def apply(self, arrays: Sequence[Array]) -> Array:
-        """The result, of arrays whose datatypes and shapes `spec` accepts.
+        """Return the result for arrays whose datatypes and shapes `spec` accepts.
 
         Raises:
             GraphError, DecodeError: a number is out of the range of the result's datatype.
         """
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
-        """For each of `arrays` the product of `sens` (of the result's shape) with the Jacobian, in its own shape."""
+        """Return, for each of `arrays`, the product of `sens` (of the result's shape) with the Jacobian, in the array's
+        shape."""
         raise NotImplementedError
 
     def push(self, tangents: Sequence[Array]) -> Array:
-        """The product of the Jacobian with `tangents`, one of each tensor's shape: the function is linear."""
+        """Return the product of the Jacobian with `tangents`, which have the tensors' shapes: the function is
+        linear."""
         return self.apply(tangents)
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
-        """Whether each row of a batch is computed from the same row alone, so that derivatives can be taken row by
+        """Return True if each row of a batch is computed from the same row alone, so derivatives can be taken row by
         row."""
         return True
 
@@ -108,7 +110,8 @@ def _common(one: int, other: int) -> int:
 
 
 def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
-    """The shape of all tensors, apart from the axis `but`; sizes that some leave open are those of the others."""
+    """Return the shape of all tensors, except for the axis `but`; sizes that some tensors leave open come from the
+    others."""
     shape = list(specs[0].shape)
     for each in specs[1:]:
         fits = len(each.shape) == len(shape) and all(
@@ -123,7 +126,7 @@ def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
 
 @frozen
 class Reshape(Transform):
-    """The same elements in another shape, of which one size may be -1: as many as are left."""
+    """The same elements in another shape. One size can be -1: it follows from the number of elements."""
 
     takes = 1
     shape: tuple[int, ...]
@@ -150,7 +153,7 @@ class Reshape(Transform):
 
 @frozen
 class Cast(Transform):
-    """The same numbers in another datatype. Numbers that it does not have are refused."""
+    """The same numbers in another datatype. Numbers that it cannot hold are an error."""
 
     takes = 1
     is_elementwise = True
@@ -178,13 +181,13 @@ class Cast(Transform):
 
 
 def _is_float(array: Array) -> bool:
-    # The kind of ml_dtypes' bfloat16 is V.
+    # The `kind` of ml_dtypes' bfloat16 is V.
     return array.dtype.kind in "fV"
 
 
 @frozen
 class Concat(Transform):
-    """The tensors one behind the other along an axis that they have."""
+    """The tensors one after the other along an existing axis."""
 
     axis: int = 0
 
@@ -208,7 +211,7 @@ class Concat(Transform):
 
 @frozen
 class Stack(Transform):
-    """The tensors one behind the other along a new axis."""
+    """The tensors one after the other along a new axis."""
 
     axis: int = 0
 
@@ -231,7 +234,7 @@ class Stack(Transform):
 
 @frozen
 class Slice(Transform):
-    """A range of an axis: from `begin` up to `end`, which is not in it; negative ones count from the end."""
+    """A range of an axis: from `begin` up to, but without, `end`; negative numbers count from the end."""
 
     takes = 1
     axis: int = 0
@@ -297,7 +300,7 @@ class EqualPart(Transform):
 
 @frozen
 class Sum(Transform):
-    """The sum of tensors of one shape, element by element, each perhaps with a weight."""
+    """The sum of tensors of one shape, element by element, with optional weights."""
 
     is_elementwise = True
     weights: tuple[float, ...] = ()
@@ -312,7 +315,7 @@ class Sum(Transform):
         return TensorSpec("", datatype, _same_shape(specs))
 
     def _divisor(self, count: int) -> float:
-        """The number that the sum of `count` tensors is divided by."""
+        """Return the divisor for the sum of `count` tensors."""
         return 1
 
     def apply(self, arrays: Sequence[Array]) -> Array:
@@ -331,7 +334,7 @@ class Sum(Transform):
 
 @frozen
 class Mean(Sum):
-    """The mean of tensors of one shape, element by element, each perhaps with a weight."""
+    """The mean of tensors of one shape, element by element, with optional weights."""
 
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
         found = Sum.spec(self, specs)
@@ -344,12 +347,12 @@ class Mean(Sum):
 
 
 def _wide(array: Array) -> Array:
-    """Numbers of two bytes, FP16 and BF16, as FP32: so that a sum is rounded once."""
+    """Return numbers of two bytes, FP16 and BF16, as FP32: a sum is then rounded once."""
     return array.astype(np.float32) if _is_float(array) and array.dtype.itemsize == 2 else array
 
 
 def _added(one: Array, other: Array) -> Array:
-    """The sum. Raises GraphError if it is out of the range of an integer datatype."""
+    """Return the sum. Raise GraphError if it is out of the range of an integer datatype."""
     result: Array = one + other
     if result.dtype.kind == "i":
         wrapped = ((one ^ result) & (other ^ result)) < 0
@@ -375,7 +378,7 @@ class SumOver(Transform):
         return replace(specs[0], shape=specs[0].shape[:axis] + specs[0].shape[axis + 1 :])
 
     def _divisor(self, count: int) -> int:
-        """The number that the sum of `count` elements is divided by."""
+        """Return the divisor for the sum of `count` elements."""
         return 1
 
     def apply(self, arrays: Sequence[Array]) -> Array:
@@ -409,9 +412,10 @@ class MeanOver(SumOver):
 
 
 def _total(array: Array, axis: int) -> Array:
-    """The sum of integers over an axis. Raises GraphError if it is out of the range of their datatype."""
+    """Return the sum of integers over an axis. Raise GraphError if it is out of the range of their datatype."""
     wide = np.int64 if array.dtype.kind == "i" else np.uint64
-    # Python's integers are exact, and slow: they add those that doubles show to be near the bounds.
+    # Python's integers are exact, and slow: they only compute sums that, by a calculation with doubles, are near the
+    # bounds.
     if np.abs(array.astype(np.float64)).sum(axis).max(initial=0) < _EXACT_IN_64_BITS:
         total = np.asarray(array.sum(axis, wide))
     else:
@@ -423,12 +427,12 @@ def _total(array: Array, axis: int) -> Array:
 
 
 _EXACT_IN_64_BITS = 2.0**62
-"""Sums of integers below this need no more than 64 bits, with or without a sign, however a double rounds."""
+"""Sums of integers below this need at most 64 bits, signed or unsigned, for any rounding of a double."""
 
 
 @frozen
 class Vote(Transform):
-    """The value that most of the tensors have, element by element; of several such the one that comes first."""
+    """The value that most of the tensors have, element by element. In a tie it is the value that comes first."""
 
     has_derivative = False
     is_elementwise = True
@@ -495,7 +499,8 @@ def _factors(value: object, name: str) -> tuple[float, ...]:
 
 
 def _made(kind: type[Transform], **read: Callable[[object, str], Any]) -> Callable[[Mapping[str, object]], Transform]:
-    """Makes a transform of its options: for each a function that reads it, by the name in YAML."""
+    """Return a function that makes a transform from its options. `read` has a parser for each option, by its name in
+    YAML."""
 
     def make(options: Mapping[str, object]) -> Transform:
         for name in options:
@@ -532,5 +537,4 @@ TRANSFORMS: Mapping[str, Callable[[Mapping[str, object]], Transform]] = {
     "vote": _made(Vote),
     "argmax": _made(Argmax, axis=_integer),
 }
-"""By their names in YAML: what makes a transform of its options. Raises GraphError for options that it does not
-have."""
+"""Functions that make a transform from its options, by its name in YAML. They raise GraphError for unknown options."""

@@ -1,4 +1,4 @@
-"""The datatypes and shapes of a graph's values, and the signature of the model that it makes."""
+"""The datatypes and shapes of a graph's values, and the signature of the resulting model."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,12 +15,12 @@ from gateway.core.types import Signature, TensorSpec, datatype_of
 
 
 class UnknownSignatureError(GraphError):
-    """Nobody tells a type: a step's model has no metadata, and its route no `signature`."""
+    """A type is unknown: a step's model has no metadata, and its route no `signature`."""
 
 
 class Types:
-    """The types of a graph whose steps call models with these signatures, by step. A step is missing there if nobody
-    tells its model's inputs and outputs; what is said of it cannot be checked."""
+    """The types of a graph whose steps call models with these signatures, by step. A step is missing if its model's
+    inputs and outputs are unknown; its tensors cannot be checked."""
 
     def __init__(self, graph: Graph, signatures: Mapping[str, Signature]) -> None:
         self.graph = graph
@@ -28,11 +28,11 @@ class Types:
         self._moving = moving_steps(graph, (each.name for each in graph.inputs if _is_float(each)))
 
     def of(self, expression: Expression, place: tuple[str | int, ...] = ()) -> TensorSpec:
-        """The datatype and shape of a value.
+        """Return the datatype and shape of a value.
 
         Raises:
-            GraphError: a model has no such output, or the tensors of a transform do not fit.
-            UnknownSignatureError: it depends on the type of an output that nobody tells.
+            GraphError: a model has no such output, or the tensors of a transform do not match.
+            UnknownSignatureError: the type depends on an output of unknown type.
         """
         match expression:
             case Reference(step="", tensor=name):
@@ -82,8 +82,8 @@ class Types:
             raise GraphError(f"{expression.name!r}: {error.message}", *expression.place, *error.place) from error
 
     def arguments(self, expression: Transformed) -> list[TensorSpec]:
-        """The datatypes and shapes of a transform's arguments. Constants have the datatype of the other arguments and,
-        where the transform is elementwise, their shape, else their rows."""
+        """Return the datatypes and shapes of a transform's arguments. Constants have the datatype of the other
+        arguments and, if the transform is elementwise, their shape, otherwise their rows."""
         specs = [self.of(each, expression.place) for each in expression.arguments]
         pairs = list(zip(specs, expression.arguments, strict=True))
         others = [spec for spec, each in pairs if not isinstance(each, ConstantTensor)]
@@ -97,8 +97,8 @@ class Types:
         ]
 
     def check(self) -> None:
-        """Raise GraphError if a tensor does not fit its place, or if rows of a batch are mixed and `derivatives` of the
-        graph must not be."""
+        """Raise GraphError if a tensor does not match its place, or if rows of a batch are mixed and the graph's
+        `derivatives` do not allow that."""
         for step in self.graph.steps.values():
             self._check_step(step)
         for name, value in self.graph.outputs.items():
@@ -107,8 +107,8 @@ class Types:
             self._check_rows()
 
     def _check_rows(self) -> None:
-        """Raise GraphError if the value of a row depends on other rows, as far as types are told: finite differences
-        have their points as rows of one batch."""
+        """Raise GraphError if the value of a row depends on other rows, as far as types are known: finite differences
+        put their points in the rows of one batch."""
         for step in self.graph.steps.values():
             self._check_rows_of(step)
             for value in step.inputs.values():
@@ -142,7 +142,7 @@ class Types:
                 raise GraphError(text, *expression.place, expression.name)
 
     def _known(self, value: Expression, place: tuple[str | int, ...]) -> TensorSpec | None:
-        """The type of a value; None if nobody tells it. Raises GraphError as `of`."""
+        """Return the type of a value; None if it is unknown. Raise GraphError like `of`."""
         try:
             return self.of(value, place)
         except UnknownSignatureError:
@@ -173,11 +173,11 @@ class Types:
             raise GraphError(f"a condition compares one element, and {value} is {spec}", *place)
 
     def signature(self) -> Signature:
-        """The graph's own signature, with the derivatives that it has.
+        """Return the graph's own signature, with its derivatives.
 
         Raises:
-            GraphError, UnknownSignatureError: as `of`. UnknownSignatureError also if nobody tells whether rows of a
-                batch are mixed, and `derivatives` of the graph must know.
+            GraphError, UnknownSignatureError: like `of`. UnknownSignatureError also if it is unknown whether rows of a
+                batch are mixed, and the graph's `derivatives` depend on it.
         """
         if self.graph.keys.derivatives is not None:
             self._check_told()
@@ -197,8 +197,8 @@ class Types:
                 raise UnknownSignatureError(_untold(step), "steps", name)
 
     def _has(self, operation: Operation) -> bool:
-        """Whether the derivative is known wherever an output of floats depends on an input of floats: each row of a
-        batch by itself, if there are rows."""
+        """Return True if the derivative is known for every output of floats that depends on an input of floats: row by
+        row, if there are rows."""
         inputs = [each for each in self.graph.inputs if _is_float(each)]
         outputs = [each for each in self.graph.outputs.values() if _is_float(self.of(each))]
         has_rows = any(is_batch(each.shape) for each in self.graph.inputs)
@@ -215,7 +215,8 @@ class Types:
         )
 
     def _has_derivative(self, step: GraphStep, operation: Operation, has_rows: bool) -> bool:
-        """Whether a step whose outputs depend on the graph's inputs has what the graph's derivative takes."""
+        """Return True if a step whose outputs depend on the graph's inputs has the derivatives that the graph's
+        derivative needs."""
         signature = self.signatures.get(step.name)
         return (
             signature is not None
@@ -225,7 +226,7 @@ class Types:
         )
 
     def _is_differentiable(self, expression: Expression, has_rows: bool) -> bool:
-        """Whether a value is a differentiable function of the tensors in it; with `has_rows` row by row."""
+        """Return True if a value is a differentiable function of the tensors in it; with `has_rows`, row by row."""
         match expression:
             case Transformed() if self._depends(expression):
                 specs = self.arguments(expression)
@@ -242,7 +243,7 @@ class Types:
         return True
 
     def _depends(self, expression: Expression) -> bool:
-        """Whether a value depends on an input of floats."""
+        """Return True if a value depends on an input of floats."""
         return any(
             each.step in self._moving if each.step else _is_float(self.of(each)) for each in references(expression)
         )
@@ -252,7 +253,7 @@ _ROWS_APART = "`derivatives` of the graph need each row of a batch by itself"
 
 
 def _untold(step: GraphStep) -> str:
-    text = f"nobody tells the inputs and outputs of model {step.model!r} of step {step.name!r}"
+    text = f"the inputs and outputs of model {step.model!r} of step {step.name!r} are unknown"
     return f"{text}; `signature` on its route declares them"
 
 
@@ -265,7 +266,8 @@ def _all_have_rows(specs: Iterable[TensorSpec], has_rows: bool) -> bool:
 
 
 def moving_steps(graph: Graph, inputs: Iterable[str]) -> frozenset[str]:
-    """The steps whose outputs depend on these inputs of the graph by their own inputs (and not by `when` alone)."""
+    """Return the steps whose outputs depend on these inputs of the graph through their own inputs (and not only through
+    `when`)."""
     moving: set[str] = set()
     moved = frozenset(inputs)
     for name, step in graph.steps.items():
@@ -280,11 +282,11 @@ _NEEDED = {
     Operation.APPLY_JACOBIAN: {Operation.APPLY_JACOBIAN},
     Operation.APPLY_HESSIAN: {Operation.GRADIENT, Operation.APPLY_JACOBIAN, Operation.APPLY_HESSIAN},
 }
-"""The derivatives of its steps that a derivative of a graph takes."""
+"""The derivatives of its steps that a derivative of a graph needs."""
 
 
 def _constant(constant: ConstantTensor, other: TensorSpec, *, in_its_shape: bool) -> TensorSpec:
-    """The type of a constant beside an argument of the type `other`."""
+    """Return the type of a constant next to an argument of the type `other`."""
     shape = constant.array.shape
     datatype = other.datatype if _may_be(constant, other.datatype) else datatype_of(constant.array.dtype)
     behind = other.shape[len(other.shape) - len(shape) :] if len(shape) <= len(other.shape) else None
@@ -300,7 +302,7 @@ def _constant(constant: ConstantTensor, other: TensorSpec, *, in_its_shape: bool
 
 
 def _may_be(constant: ConstantTensor, datatype: Datatype) -> bool:
-    """Whether a constant has a value in this datatype."""
+    """Return True if a constant has a value in this datatype."""
     own = datatype_of(constant.array.dtype)
     if own is datatype or {own.kind, datatype.kind} & {Kind.BYTES, Kind.BOOL}:
         return own is datatype

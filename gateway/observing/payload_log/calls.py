@@ -1,4 +1,5 @@
-"""Takes a share of the calls for the payload log: the request and its replies, when they are written or have failed."""
+"""Selects a share of the calls for the payload log, and logs the request and its responses when they have been sent or
+have failed."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -19,7 +20,7 @@ from gateway.observing.payload_log.fitted import KnownTensors, fitted_reply, fit
 from gateway.observing.payload_log.queue import EntryQueue
 
 SECONDS_FOR_TENSORS = 5.0
-"""How long the tensors of a model may take to find."""
+"""Time limit for finding the tensors of a model, in seconds."""
 
 MAY_QUOTE = "the text is not shown: it may quote a value that is hidden"
 NO_REPLY = "no reply was written: the client has left, or its connection was closed"
@@ -30,8 +31,8 @@ FindTensors: TypeAlias = Callable[[Request], Awaitable[KnownTensors]]
 
 @frozen
 class TensorNames:
-    """The tensors of a route's calls: `inputs` and `outputs` give the backend's name of the client's; `find` finds the
-    model's tensors, for wire forms that do not say everything of theirs."""
+    """The tensors of a route's calls: `inputs` and `outputs` return the backend's name for the client's name; `find`
+    finds the model's tensors, for protocols that do not send all metadata of their tensors."""
 
     inputs: OtherNames = same_name
     outputs: OtherNames = same_name
@@ -45,12 +46,12 @@ class PayloadLog:
         self.queue = queue
         self.bounds = bounds
         self.share = share
-        """That of the calls for which `logged` is to be asked."""
+        """The share of the calls for which `logged` is called."""
         self._fitting: set[asyncio.Task[None]] = set()
-        """Those that find a model's tensors, before their entries are queued."""
+        """The tasks that find a model's tensors before their entries are queued."""
 
     def logged(self, request: Request, destination: Destination, names: TensorNames) -> Destination:
-        """The destination of a request whose call is logged when its record ends."""
+        """Return the destination of a request whose call is logged when its record ends."""
         call = _Call(self, request, names)
         request.record.observe_also(call.ended)
         handler, stream = destination.handler, destination.stream
@@ -61,13 +62,13 @@ class PayloadLog:
         )
 
     def fitting(self, adding: Coroutine[None, None, None]) -> None:
-        """Run what finds a model's tensors, and queues entries then."""
+        """Run a task that finds a model's tensors and then queues entries."""
         task = spawn(adding)
         self._fitting.add(task)
         task.add_done_callback(self._fitting.discard)
 
     async def stop(self, seconds: float) -> None:
-        """Hand what is left to the sink, which has so many seconds to take it, and close that."""
+        """Pass the remaining entries to the sink, which has `seconds` to write them, and close the sink."""
         until = monotonic() + seconds
         if self._fitting:
             await asyncio.wait(self._fitting, timeout=seconds)
@@ -75,8 +76,8 @@ class PayloadLog:
 
 
 class _Call:
-    """A call that is logged. Its request and its answer are kept until the record ends, as long as the exchange keeps
-    them in any case; only then they are copied, after the client has its reply."""
+    """A call that is logged. Its request and its response are kept until the record ends, as long as the exchange keeps
+    them in any case; only then are they copied, after the client has its response."""
 
     def __init__(self, log: PayloadLog, request: Request, names: TensorNames) -> None:
         self._log = log
@@ -84,15 +85,15 @@ class _Call:
         self._request: Request | None = request
         self._response: Response | None = None
         self._numbered = 0
-        """The replies of a stream that were told of."""
+        """The number of responses of a stream so far."""
         self._is_given_up = False
-        """There was no room for the request: its replies are not logged either."""
+        """The queue had no capacity for the request: its responses are not logged either."""
         self._hides = False
-        """The request has values that are not to be shown."""
+        """The request has values that must not be shown."""
         self._facts: CallFacts | None = None
 
     async def answer(self, handler: Callable[[Request], Awaitable[Answer]], request: Request) -> Answer:
-        """The answer of `handler`."""
+        """Return the response of `handler`."""
         answer = await handler(request)
         if isinstance(answer, Response):
             self._response = answer
@@ -101,7 +102,8 @@ class _Call:
     async def responses(
         self, stream: Callable[[Request], AsyncGenerator[Response, None]], request: Request
     ) -> AsyncGenerator[Response, None]:
-        """The responses of `stream`, each of which is logged before the client has it: it may be the last for long."""
+        """Yield the responses of `stream`. Each one is logged before the client has it, because the next one could take
+        long."""
         async with aclosing(stream(request)) as responses:
             async for response in responses:
                 self._numbered += 1
@@ -137,11 +139,12 @@ class _Call:
         self._add(facts, [error])
 
     def _known_facts(self, record: Record) -> CallFacts:
-        """The facts of the call, which its events share. A stream's events all name the backend of the first."""
+        """Return the known facts of the call, which its events share. A stream's events all name the backend of the
+        first."""
         if self._facts is None:
             request = self._request
             assert request is not None
-            # Clients choose these as long as a message.
+            # Clients choose these, and they can have the length of a message.
             id, model, version = ((each or "")[:LONGEST_MODEL] for each in (request.id, request.model, request.version))
             self._facts = CallFacts(
                 record.id, id, model, version, request.operation.value, record.route, record.backend,
@@ -150,7 +153,7 @@ class _Call:
         return self._facts
 
     def _add(self, facts: CallFacts, replies: list[LoggedReply]) -> None:
-        """Queue the replies, the first of them with the request: both, or neither."""
+        """Queue the responses, the first of them together with the request: both, or neither."""
         if self._is_given_up:
             return
         request, self._request = self._request, None
@@ -166,19 +169,20 @@ class _Call:
             self._is_given_up = request is not None
             self._log.queue.drop(len(entries))
         elif request is not None and says_less(message):
-            # Without what holds the memory of the request's tensors.
+            # Without a reference to the memory of the request's tensors.
             self._log.fitting(self._add_fitted(replace(request, inputs=(), origin=None), entries))
         else:
             self._log.queue.add(entries)
 
     async def _add_fitted(self, request: Request, entries: list[Entry]) -> None:
-        """Queue a request whose wire form says less than V2, with its reply, in the form of the model's tensors."""
+        """Queue a request whose protocol has less metadata than V2, with its response, in the form of the model's
+        tensors."""
         known, names, bounds = KnownTensors(), self._names, self._log.bounds
         if names.find is not None:
             try:
                 async with asyncio.timeout(SECONDS_FOR_TENSORS):
                     known = await names.find(request)
-            except Exception:  # nobody knows them, for whatever reason
+            except Exception:  # the tensors are unknown, for any reason
                 known = KnownTensors()
         try:
             self._log.queue.add([_fitted(each, known, bounds, names.inputs) for each in entries])
@@ -194,10 +198,10 @@ def _fitted(entry: Entry, known: KnownTensors, bounds: CopyBounds, others: Other
 
 
 def is_error(entry: Entry) -> TypeGuard[LoggedReply]:
-    """Whether an entry is an error in place of a reply."""
+    """Return True if an entry is an error instead of a response."""
     return isinstance(entry, LoggedReply) and entry.message is None
 
 
 def _unix(seconds: float) -> float:
-    """The Unix time of a moment on the clock of records."""
+    """Return the Unix time of a moment on the clock of records."""
     return time() - monotonic() + seconds

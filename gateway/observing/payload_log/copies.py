@@ -1,7 +1,8 @@
-"""Copies of what a request or a reply says, for the time after it: at most so many bytes, and nothing that is hidden.
+"""Copies of the content of a request or a response, for use after its end: with a size limit, and without hidden
+values.
 
-A tensor's data may be a view of a large message. So data that is kept is copied, and a tensor that has no room is left
-out whole, with its name, datatype and shape.
+A tensor's data can be a view of a large message. Therefore the data is copied, and a tensor above the limit is left out
+completely; its name, datatype and shape are kept.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,30 +16,30 @@ from gateway.core.frozen import field, frozen
 from gateway.core.types import Parameters, ParameterValue, RequestedOutput, Shape, Tensor
 
 MOST_HEADS = 64 * 2**10
-"""Bytes of the names, shapes and parameters' names that are kept of one message. What is beyond is counted."""
+"""Maximum bytes of names, shapes and parameters' names to keep of one message. The rest is counted."""
 _HEAD = 32
-"""Bytes that a tensor or a parameter takes beside its name, its shape and its data."""
+"""Bytes of a tensor or a parameter in addition to its name, its shape and its data."""
 
 HIDDEN, TOO_LARGE, NAME_UNKNOWN = "hidden", "too large", "hidden, its name is unknown"
-"""Why a value was left out."""
+"""The reasons for leaving out a value."""
 
 
 @frozen
 class CopyBounds:
     """The limits of one copy: at most `max_bytes` of data and parameters, and no tensor or parameter with a name that
-    one of the globs in `hide` fits."""
+    matches one of the globs in `hide`."""
 
     max_bytes: int
     hide: tuple[str, ...] = ()
 
     def hides(self, *names: str) -> bool:
-        """Whether the tensor or parameter with these names, its own and its others, is not to be shown."""
+        """Return True if the tensor or parameter with these names (its own and alternative ones) must not be shown."""
         return any(fnmatchcase(name, glob) for glob in self.hide for name in names)
 
 
 class CopiedTensor(Struct, frozen=True):
-    """A tensor's head, and its `data` unless it was left out for the reason `left_out`. `size`: bytes of its data.
-    `untyped`: as in Tensor."""
+    """A tensor's metadata, and its `data` unless it was left out for the reason `left_out`. `size`: bytes of its data.
+    `untyped`: same as in Tensor."""
 
     name: str
     datatype: Datatype
@@ -51,11 +52,12 @@ class CopiedTensor(Struct, frozen=True):
 
 
 class CopiedMessage(Struct, frozen=True):
-    """A request or a reply.
+    """A request or a response.
 
-    - `left_out`: the parameters, those of tensors included, that were left out, with the reason for each.
-    - `uncounted`: how many tensors, parameters and requested outputs are not there at all, beyond MOST_HEADS.
-    - `held`: the bytes that the copy holds, about.
+    - `left_out`: the parameters, including parameters of tensors, that were left out, with the reasons.
+    - `uncounted`: number of tensors, parameters and requested outputs that are completely missing because of
+      MOST_HEADS.
+    - `held`: the approximate size of the copy, in bytes.
     """
 
     tensors: tuple[CopiedTensor, ...] = ()
@@ -67,21 +69,21 @@ class CopiedMessage(Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing was left out."""
+        """True if nothing was left out."""
         return not self.left_out and not self.uncounted and not any(each.left_out for each in self.tensors)
 
     @property
     def hides(self) -> bool:
-        """Whether anything was left out because it is hidden."""
+        """True if anything was left out because it is hidden."""
         return HIDDEN in self.left_out.values() or any(each.left_out == HIDDEN for each in self.tensors)
 
 
 OtherNames: TypeAlias = Callable[[str], str]
-"""The backend's name of a tensor, by the client's."""
+"""Returns the backend's name of a tensor, for the client's name."""
 
 
 def same_name(name: str) -> str:
-    """The OtherNames of a route that renames nothing."""
+    """The OtherNames of a route without renaming."""
     return name
 
 
@@ -92,7 +94,7 @@ def copied(
     requested: Iterable[RequestedOutput] = (),
     others: OtherNames = same_name,
 ) -> CopiedMessage:
-    """A copy of a message with these tensors, parameters and requested outputs."""
+    """Return a copy of a message with these tensors, parameters and requested outputs."""
     copying = _Copying(bounds, others)
     kept_parameters = copying.parameters(parameters, "")
     kept = tuple([each for tensor in tensors if (each := copying.tensor(tensor)) is not None])
@@ -101,7 +103,7 @@ def copied(
 
 
 class _Copying:
-    """The copy of one message under way."""
+    """The copy of one message in progress."""
 
     def __init__(self, bounds: CopyBounds, others: OtherNames) -> None:
         self._bounds = bounds
@@ -113,11 +115,11 @@ class _Copying:
 
     @property
     def held(self) -> int:
-        """The bytes of what is kept."""
+        """The bytes of the copied data."""
         return MOST_HEADS - self._heads + self._bounds.max_bytes - self._data
 
     def has_room_for_head(self, name: str, rank: int = 0) -> bool:
-        """Take the room of a head; if there is none, the head is counted in its place."""
+        """Reserve the bytes of a tensor's or a parameter's metadata; if the limit is reached, count it instead."""
         size = _HEAD + len(name) + 8 * rank
         if size > self._heads:
             self.uncounted += 1
@@ -126,7 +128,7 @@ class _Copying:
         return True
 
     def tensor(self, tensor: Tensor) -> CopiedTensor | None:
-        """The copy of a tensor; None if there is no room for its head."""
+        """Return the copy of a tensor; None if the limit does not allow its metadata."""
         name, data = tensor.name, tensor.data
         if not self.has_room_for_head(name, len(tensor.shape)):
             return None
@@ -142,7 +144,7 @@ class _Copying:
         return CopiedTensor(name, tensor.datatype, tensor.shape, kept, size, why, parameters, tensor.untyped)
 
     def parameters(self, given: Parameters, above: str) -> Parameters:
-        """The parameters that are neither hidden nor too large. `above`: stands before their names in `left_out`."""
+        """Return the parameters that are not hidden and not too large. `above`: prefix of their names in `left_out`."""
         kept: dict[str, ParameterValue] = {}
         for name, value in given.items():
             if not self.has_room_for_head(name):

@@ -1,4 +1,4 @@
-"""Entries of the payload log: what became of one call, and the events that are made of it. Pure."""
+"""Entries of the payload log: the data of one call, and its events. No I/O."""
 
 from typing import TypeAlias
 
@@ -11,14 +11,14 @@ from gateway.observing.payload_log.copies import CopiedMessage
 from gateway.observing.payload_log.events import HEADER_LENGTH, JSON, OCTETS, REPLY_TYPE, REQUEST_TYPE, Event, moment
 
 ENTRY_SIZE = 1024
-"""Bytes that an entry takes beside its message, about."""
+"""Approximate bytes of an entry in addition to its message."""
 COMPONENT = "predictor"
-"""What KServe calls the part of an InferenceService that runs the model."""
+"""KServe's name for the part of an InferenceService that runs the model."""
 
 
 class CallFacts(Struct, frozen=True):
-    """A call: what both its events tell. `id` is that of the request in logs and headers, `message_id` that which the
-    client wrote into the message, if it did. Times are Unix times in seconds."""
+    """The facts of a call for both of its events. `id` is the request's id in logs and headers, `message_id` the id
+    that the client wrote into the message, if any. Times are Unix times in seconds."""
 
     id: str
     message_id: str
@@ -32,20 +32,20 @@ class CallFacts(Struct, frozen=True):
 
 
 class LoggedRequest(Struct, frozen=True):
-    """A request, as its client sent it."""
+    """A request in the client's form."""
 
     call: CallFacts
     message: CopiedMessage
 
     @property
     def held(self) -> int:
-        """The bytes that it holds, about."""
+        """The approximate size of the entry, in bytes."""
         return ENTRY_SIZE + self.message.held
 
 
 class LoggedReply(Struct, frozen=True):
-    """A reply, or the error in its place: then there is no `message`. `number`: which of the replies of a stream it is,
-    from 1 on; 0 for the only one."""
+    """A response, or an error instead of it (without a `message`). `number`: the number of the response in a stream,
+    from 1; 0 for the only one."""
 
     call: CallFacts
     message: CopiedMessage | None
@@ -58,7 +58,7 @@ class LoggedReply(Struct, frozen=True):
 
     @property
     def held(self) -> int:
-        """The bytes that it holds, about."""
+        """The approximate size of the entry, in bytes."""
         return ENTRY_SIZE + (len(self.text) if self.message is None else self.message.held)
 
 
@@ -67,8 +67,8 @@ Entry: TypeAlias = LoggedRequest | LoggedReply
 
 @frozen
 class EventForm:
-    """How entries are written. `is_binary`: the data of tensors stands behind the JSON. `source`, `namespace`: the
-    attributes of these names."""
+    """The format of entries. `is_binary`: the data of tensors follows the JSON. `source`, `namespace`: the attributes
+    of these names."""
 
     source: str
     namespace: str = ""
@@ -76,7 +76,7 @@ class EventForm:
 
 
 def event(entry: Entry, form: EventForm) -> Event:
-    """The event of an entry."""
+    """Return the event of an entry."""
     message = entry.message
     attributes = _of_call(entry.call, form)
     if isinstance(entry, LoggedRequest):
@@ -113,9 +113,9 @@ def _id_in_message(call: CallFacts) -> str:
 
 
 def _of_call(call: CallFacts, form: EventForm) -> dict[str, str | bool | int]:
-    """The attributes of both events of a call: first those of KServe's logger."""
+    """Return the attributes of both events of a call: first the attributes of KServe's logger."""
     found: dict[str, str | bool | int] = {"id": call.id, "source": form.source, "inferenceservicename": call.model}
     found |= {"namespace": form.namespace, "component": COMPONENT, "endpoint": call.backend, "metadata": "{}"}
     found |= {"modelversion": call.version, "operation": call.operation, "route": call.route, "protocol": call.protocol}
-    # CloudEvents: the value of an attribute is no empty text
+    # CloudEvents: the value of an attribute must not be empty
     return {name: each for name, each in found.items() if each != ""}

@@ -1,6 +1,6 @@
-"""CloudEvents 1.0 with requests and replies, as KServe's logger sends them, and their HTTP content modes. Pure.
+"""CloudEvents 1.0 with requests and responses, in the form of KServe's logger, and their HTTP content modes. No I/O.
 
-KServe gives the request and the reply of one call the same `id`, and tells them apart by their `type`.
+KServe gives the request and the response of one call the same `id`, and distinguishes them by their `type`.
 """
 
 import re
@@ -24,13 +24,14 @@ HEADER_LENGTH = "headerlength"
 """The attribute with the length of the JSON before the tensors' data, for events whose data is OCTETS."""
 
 _PLAIN = re.compile(r"[!#-$&-~]*")
-"""Characters that the value of an attribute has as they are in a header: CloudEvents' HTTP Protocol Binding, section
+"""Characters that are not escaped in an attribute's value in a header: CloudEvents' HTTP Protocol Binding, section
 3.1.3.2."""
 
 
 @frozen
 class Event:
-    """An event: its attributes, but `specversion` and `datacontenttype`, and its `data` of the media type `content`."""
+    """An event: its attributes, except `specversion` and `datacontenttype`, and its `data` of the media type
+    `content`."""
 
     attributes: Mapping[str, str | bool | int]
     content: str
@@ -38,22 +39,22 @@ class Event:
 
 
 def moment(seconds: float) -> str:
-    """A Unix time as the attribute `time`: RFC 3339 in UTC."""
+    """Return a Unix time as the attribute `time`: RFC 3339 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def structured(event: Event) -> bytes:
-    """The event in the JSON Event Format."""
+    """Return the event in the JSON Event Format."""
     return b"".join(json.write_message(_document(event)))
 
 
 def batch(events: Iterable[Event]) -> bytes:
-    """Events in the JSON Batch Format."""
+    """Return events in the JSON Batch Format."""
     return b"".join(json.write_message([_document(each) for each in events]))
 
 
 def headers(event: Event) -> list[tuple[bytes, bytes]]:
-    """The attributes in the headers of a request, whose body is `data`: the binary content mode."""
+    """Return the attributes in the headers of a request, whose body is `data`: the binary content mode."""
     attributes = {"specversion": "1.0", **event.attributes}
     return [(f"ce-{name}".encode(), _escaped(_text(value))) for name, value in attributes.items()]
 
@@ -76,5 +77,5 @@ def _text(value: str | bool | int) -> str:
 def _escaped(text: str) -> bytes:
     if _PLAIN.fullmatch(text):
         return text.encode()
-    # Everything but what _PLAIN has is percent-encoded, as UTF-8.
+    # Everything except characters of _PLAIN is percent-encoded, as UTF-8.
     return quote(readable(text), safe="!#$&'()*+,/:;=?@[]^`{|}<>\\").encode()

@@ -37,7 +37,6 @@ class PayloadFile:
         self._file.reopen()
 
     async def close(self) -> None:
-        """Close the file, unless a thread that nobody waits for any more still writes to it: its number could be that
-        of another file soon."""
+        """Close the file, unless an abandoned thread still writes to it: another file could get its number soon."""
         if not self._is_writing:
             self._file.close()

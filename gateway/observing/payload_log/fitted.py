@@ -1,8 +1,8 @@
-"""Copies in the names, datatypes and shapes of a model, for wire forms that do not say them: UM-Bridge and V1 have
-numbers without a datatype, UM-Bridge, GraphPipe and MIP inputs without names, UM-Bridge rows without a batch. Pure.
+"""Copies with the names, datatypes and shapes of a model, for protocols that do not send them: UM-Bridge and V1 have
+numbers without a datatype, UM-Bridge, GraphPipe and MIP inputs without names, UM-Bridge rows without a batch. No I/O.
 
-Receivers then get the same form of a model's tensors, whatever its clients speak. What the model is not known for, or
-what does not fit, is left as it came.
+Receivers then get a model's tensors in the same form, for every client protocol. If the model's tensors are unknown, or
+do not match, the copy stays unchanged.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ from gateway.observing.payload_log.copies import (
 
 @frozen
 class KnownTensors:
-    """A model's tensors under the names that clients have for them; empty where nobody knows them. `positions`: the
-    names of inputs without a name, in their order, those that came with one included."""
+    """A model's tensors with the clients' names; empty if they are unknown. `positions`: the names of unnamed inputs,
+    in their order, including inputs that came with a name."""
 
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
@@ -35,29 +35,30 @@ class KnownTensors:
 
 
 def says_less(message: CopiedMessage) -> bool:
-    """Whether the wire form of a message did not say the name or the datatype of each tensor."""
+    """Return True if the protocol of a message did not send the name or the datatype of each tensor."""
     return any(not each.name or each.untyped for each in message.tensors)
 
 
 def fitted_request(
     message: CopiedMessage, known: KnownTensors, bounds: CopyBounds, others: OtherNames
 ) -> CopiedMessage:
-    """A request of a wire form that says less than V2."""
+    """Return a request whose protocol has less metadata than V2, with the model's names, datatypes and shapes."""
     given = {each.name for each in message.tensors}
     message = named(message, [name for name in known.positions if name not in given], "input", bounds, others)
     return _fitted(message, known.inputs)
 
 
 def fitted_reply(message: CopiedMessage, known: KnownTensors) -> CopiedMessage:
-    """A reply to such a request."""
+    """Return a response to this kind of request, with the model's names, datatypes and shapes."""
     return _fitted(message, known.outputs)
 
 
 def named(
     message: CopiedMessage, names: Sequence[str], prefix: str, bounds: CopyBounds, others: OtherNames
 ) -> CopiedMessage:
-    """`message` with a name for each tensor without one: those of `names` by position, if there are as many; else
-    `prefix` and its number. Where anything is hidden, tensors whose names are not known are hidden too."""
+    """Return `message` with a name for each unnamed tensor: the names in `names` by position, if their number is equal;
+    otherwise `prefix` and the number of the tensor. If anything is hidden, tensors with unknown names are hidden as
+    well."""
     unnamed = sum(not each.name for each in message.tensors)
     is_known = len(names) == unnamed and not message.uncounted
     found = iter(names if is_known else ())

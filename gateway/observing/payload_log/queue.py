@@ -1,4 +1,5 @@
-"""Entries on their way to a sink: at most so many bytes of them wait; what has no room is dropped and counted."""
+"""Entries on their way to a sink. The queue limits the bytes of waiting entries; entries above the limit are dropped
+and counted."""
 
 import asyncio
 import logging
@@ -13,18 +14,18 @@ from gateway.observing.payload_log.entries import Entry
 log = logging.getLogger(__name__)
 
 SECONDS = 0.5
-"""How long entries are collected, if they are fewer than MOST_AT_ONCE. The thread that writes a batch takes as much of
-the interpreter's time to start as ten entries do."""
+"""Seconds for which entries are collected, if they are fewer than MOST_AT_ONCE. Starting the thread that writes a batch
+takes as much of the interpreter's time as ten entries."""
 MOST_AT_ONCE = 2**20
-"""Bytes of entries that the sink gets at once, but for one entry at least. As JSON they take up to six times as
-many."""
+"""Maximum bytes of entries in a batch for the sink, except for a single larger entry. As JSON they take up to six times
+as many."""
 
 
 class Sink(typing.Protocol):
-    """Where entries go. One batch at a time."""
+    """The destination of entries, which gets one batch at a time."""
 
     async def send(self, batch: Sequence[Entry]) -> tuple[int, str]:
-        """Send entries. Returns how many were not taken, and why; may take as long as it likes."""
+        """Send entries. Return the number of entries that were not accepted, and why. The call can take any time."""
 
     def reopen(self) -> None:
         """Open the file again, if it is one."""
@@ -34,39 +35,39 @@ class Sink(typing.Protocol):
 
 
 class PayloadLogCounts:
-    """How many requests and replies were `sent`, so that the sink took them, and `dropped`."""
+    """The number of requests and responses that were `sent`, so the sink accepted them, and `dropped`."""
 
     def __init__(self) -> None:
         self.sent = self.dropped = 0
 
 
 class EntryQueue:
-    """The entries that wait for `sink`: at most `max_bytes` of memory, those being sent included."""
+    """The entries that wait for `sink`: at most `max_bytes` of memory, including the entries being sent."""
 
     def __init__(self, sink: Sink, max_bytes: int, counts: PayloadLogCounts) -> None:
         self.counts = counts
         self.held = 0
-        """The bytes of all entries, and those that are reserved."""
+        """The bytes of all entries, and the reserved bytes."""
         self._sink = sink
         self._most_bytes = max_bytes
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
         self._news, self._enough = asyncio.Event(), asyncio.Event()
-        """Whether anything waits, and whether that is a whole batch."""
+        """Set while an entry waits, and while a complete batch waits."""
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self._lines = LogLimit(log, lines=1)
 
     def reserve(self, size: int) -> bool:
-        """Take the room of an entry of `size` bytes, which `add` is to follow; whether there is any."""
+        """Reserve `size` bytes for an entry that `add` will add. Return False if the limit is reached."""
         if self.held + size > self._most_bytes:
             return False
         self.held += size
         return True
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Send entries whose room is reserved."""
+        """Send entries with reserved bytes."""
         self._waiting.extend(entries)
         self._waiting_bytes += sum([each.held for each in entries])
         self._news.set()
@@ -74,18 +75,18 @@ class EntryQueue:
             self._enough.set()
 
     def give_up(self, entries: Sequence[Entry]) -> None:
-        """Forget entries whose room is reserved, and count them as dropped."""
+        """Drop entries with reserved bytes, and count them as dropped."""
         self.held -= sum([each.held for each in entries])
         self.counts.dropped += len(entries)
 
     def drop(self, entries: int) -> None:
-        """Count entries that had no room."""
+        """Count entries for which there was no capacity."""
         self.counts.dropped += entries
         text = "payload log: requests and replies are dropped: more than %d bytes of them wait (log.payloads.memory)"
         self._lines.write("room", logging.WARNING, text, self._most_bytes)
 
     def start(self) -> None:
-        """Send what is added, in a task of its own."""
+        """Send added entries, in a separate task."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def reopen(self) -> None:
@@ -93,11 +94,11 @@ class EntryQueue:
         self._sink.reopen()
 
     async def stop(self, seconds: float) -> None:
-        """Send what waits once more, for at most `seconds`, and close the sink. If it is cancelled, it can be called
-        again."""
+        """Send the waiting entries once more, for at most `seconds`, and close the sink. If it is cancelled, it can be
+        called again."""
         try:
             async with asyncio.timeout(seconds):
-                await self.flush()  # after what the task is sending
+                await self.flush()  # after the entries that the task is sending
         except TimeoutError:
             log.warning("payload log: the last requests and replies were not taken within %g s", seconds)
         task, self._task = self._task, None
@@ -120,7 +121,7 @@ class EntryQueue:
             await self.flush()
 
     async def flush(self) -> None:
-        """Send what waits now, and return when the sink has taken it, or will not."""
+        """Send the waiting entries now, and return when the sink has accepted or refused them."""
         async with self._sending:
             self._news.clear()
             self._enough.clear()

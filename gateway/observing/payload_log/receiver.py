@@ -1,4 +1,4 @@
-"""The payload log by HTTP: events are sent to a receiver of CloudEvents, such as KServe's loggers have."""
+"""The payload log by HTTP: events are sent to a receiver of CloudEvents, like the receivers of KServe's loggers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ from gateway.observing.payload_log.entries import Entry, EventForm, event
 from gateway.observing.payload_log.events import HEADER_LENGTH, Event
 
 ContentMode: TypeAlias = Literal["binary", "structured", "batch"]
-"""How events stand in requests: CloudEvents' HTTP Protocol Binding, sections 3.1 to 3.3."""
+"""The form of events in requests: CloudEvents' HTTP Protocol Binding, sections 3.1 to 3.3."""
 
 AT_ONCE = 8
-"""Requests to the receiver that are on their way together."""
+"""Maximum number of parallel requests to the receiver."""
 _TRY_AGAIN = frozenset({429, 503})
-"""The statuses with which a receiver says that it has not taken an event, but may later."""
+"""The statuses of a receiver that has not accepted an event, but might accept it later."""
 _FIRST_PAUSE = 0.2
-"""Seconds before the second try; twice as long before each further one."""
+"""Seconds before the second attempt; the delay doubles before each additional attempt."""
 
 _STRUCTURED, _BATCH = b"application/cloudevents+json", b"application/cloudevents-batch+json"
 _HEADER_LENGTH = b"inference-header-content-length"
@@ -33,8 +33,8 @@ _HEADER_LENGTH = b"inference-header-content-length"
 
 @frozen
 class EventReceiver:
-    """Where events are sent, and how. `headers`: those of each request. `timeout`: seconds that a request may take,
-    with all its tries."""
+    """The destination and form of events. `headers`: the headers of each request. `timeout`: time limit of a request
+    with all its attempts, in seconds."""
 
     url: str
     headers: Mapping[str, str]
@@ -56,15 +56,15 @@ class PayloadReceiver:
         """The headers that many requests share, by their content type."""
 
     def reopen(self) -> None:
-        """Do nothing: there is no file."""
+        """Do nothing, because a receiver has no file."""
 
     async def close(self) -> None:
         """Close all connections."""
         await self._connector.close()
 
     async def send(self, batch: Sequence[Entry]) -> tuple[int, str]:
-        """Send the events of `batch`. When the receiver cannot be reached or does not answer in time, the rest of the
-        batch is given up: what waits is newer."""
+        """Send the events of `batch`. If the receiver is unreachable or does not respond in time, drop the rest of the
+        batch, because waiting entries are newer."""
         messages = await in_own_thread("payload-log", partial(self._messages, batch))
         sending = _Sending(self, messages)
         await asyncio.gather(*[sending.run() for _ in range(min(AT_ONCE, len(messages)))])
@@ -72,7 +72,7 @@ class PayloadReceiver:
         return lost, sending.why
 
     def _messages(self, batch: Sequence[Entry]) -> list[tuple[Message, int]]:
-        """Requests, each with the number of its events."""
+        """Return requests with the number of their events."""
         found = [event(each, self._form) for each in batch]
         match self._receiver.mode:
             case "binary":
@@ -95,8 +95,8 @@ class PayloadReceiver:
         return Message("POST", self._path, headers, (body,), query=self._query, further=further)
 
     async def sent(self, message: Message) -> tuple[str, bool]:
-        """Send a request, again if the receiver cannot be reached or says so. Returns why it was not taken, empty if it
-        was, and whether there is an answer."""
+        """Send a request, with more attempts if the receiver is unreachable or asks for it. Return why it was not
+        accepted, or an empty text, and whether there was a response."""
         until, pause = monotonic() + self._receiver.timeout, _FIRST_PAUSE
         while True:
             why, status, is_sent = await self._try(message, until - monotonic())
@@ -107,8 +107,8 @@ class PayloadReceiver:
             pause *= 2
 
     async def _try(self, message: Message, seconds: float) -> tuple[str, int, bool]:
-        """Why the request was not taken, empty if it was; the status of the answer, 0 without one; and whether anything
-        was sent: an event that was is not sent again."""
+        """Return why the request was not accepted, or an empty text; the status of the response, 0 without one; and
+        whether anything was sent: an event that was sent is not sent again."""
         try:
             async with asyncio.timeout(seconds):
                 reply = await self._connector.exchange(message)
@@ -121,7 +121,7 @@ class PayloadReceiver:
 
 
 class _Sending:
-    """The requests of one batch on their way. `rest`: those that were not sent."""
+    """The requests of one batch on their way. `rest`: the unsent requests."""
 
     def __init__(self, receiver: PayloadReceiver, messages: Sequence[tuple[Message, int]]) -> None:
         self.rest = list(reversed(messages))
@@ -131,7 +131,7 @@ class _Sending:
         self._has_answers = True
 
     async def run(self) -> None:
-        """Send one request after the other, while the receiver answers."""
+        """Send one request after the other, while the receiver responds."""
         while self.rest and self._has_answers:
             message, number = self.rest.pop()
             why, has_answer = await self._receiver.sent(message)

@@ -1,8 +1,8 @@
-"""Copies of requests and replies as messages of V2 REST (KServe's "Open Inference Protocol", section "Inference"): as
-JSON, or as JSON with the tensors' data behind it (Triton's binary tensor data extension). Pure.
+"""Copies of requests and responses as messages of V2 REST (KServe's "Open Inference Protocol", section "Inference"): as
+JSON, or as JSON followed by the tensors' data (Triton's binary tensor data extension). No I/O.
 
-A tensor without data was left out: its parameter LEFT_OUT says why. NaN and infinities are texts in JSON, as numpy
-reads them; BYTES that are not UTF-8 are in base64, which the parameter `content_type` says.
+A tensor without data was left out: its parameter LEFT_OUT has the reason. NaN and infinities are texts in JSON, in
+numpy's spelling; BYTES that are not UTF-8 are in base64, which the parameter `content_type` shows.
 """
 
 from base64 import b64encode
@@ -18,36 +18,37 @@ from gateway.core.types import Parameters
 from gateway.observing.payload_log.copies import CopiedMessage, CopiedTensor
 
 LEFT_OUT, NOT_SHOWN = "log.left_out", "log.not_shown"
-"""Parameters of what is left out: why, and how many tensors, parameters and requested outputs are not even named."""
+"""Parameters for left out values: the reason, and the number of tensors, parameters and requested outputs without a
+name."""
 
 
 def request_json(id: str, message: CopiedMessage) -> bytes:
-    """A request as JSON: `$inference_request`."""
+    """Return a request as JSON: `$inference_request`."""
     return _joined(_request(id, message, [_with_data(each) for each in message.tensors]))
 
 
 def reply_json(id: str, model: str, version: str, message: CopiedMessage) -> bytes:
-    """A reply as JSON: `$inference_response`."""
+    """Return a response as JSON: `$inference_response`."""
     return _joined(_reply(id, model, version, message, [_with_data(each) for each in message.tensors]))
 
 
 def request_binary(id: str, message: CopiedMessage) -> tuple[int, bytes]:
-    """A request with its data behind the JSON, and the length of the JSON."""
+    """Return a request as JSON followed by its data, and the length of the JSON."""
     return _with_raw(_request(id, message, [_with_size(each) for each in message.tensors]), message)
 
 
 def reply_binary(id: str, model: str, version: str, message: CopiedMessage) -> tuple[int, bytes]:
-    """A reply with its data behind the JSON, and the length of the JSON."""
+    """Return a response as JSON followed by its data, and the length of the JSON."""
     return _with_raw(_reply(id, model, version, message, [_with_size(each) for each in message.tensors]), message)
 
 
 def error_json(id: str, text: str) -> bytes:
-    """An error in place of a reply: `$inference_error_response`, with the request's id."""
+    """Return an error instead of a response: `$inference_error_response`, with the request's id."""
     return _joined({"id": readable(id), "error": readable(text)})
 
 
 def readable(text: str) -> str:
-    """`text`, in which half of a surrogate pair, which UTF-8 cannot carry, is an escape."""
+    """Return `text` with an escape for half of a surrogate pair, which UTF-8 cannot represent."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -75,7 +76,7 @@ def _of_message(message: CopiedMessage) -> dict[str, Any]:
 
 
 def _plain(parameters: Parameters) -> dict[str, Any]:
-    """Parameters as JSON has them."""
+    """Return parameters in JSON's types."""
     return {readable(name): _value(value) for name, value in parameters.items()}
 
 

@@ -1,1 +1,1 @@
-"""Compares the responses of two servers to the same request, within tolerances."""
+"""Comparison of the responses of two servers to the same request, within tolerances."""

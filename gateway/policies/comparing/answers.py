@@ -1,4 +1,4 @@
-"""Compares two answers to one request: which outputs differ, and how."""
+"""Comparison of two responses to one request: the differing outputs, and how they differ."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -11,7 +11,7 @@ from gateway.policies.comparing.elements import Elements, compare_elements
 from gateway.policies.comparing.tolerance import EXACT, Tolerance
 
 Outcome: TypeAlias = Response | GatewayError
-"""How a server answered."""
+"""The response or the error of a server."""
 
 NO_ANSWER = frozenset(
     {
@@ -19,16 +19,16 @@ NO_ANSWER = frozenset(
         Status.UNAUTHENTICATED, Status.PERMISSION_DENIED,
     }
 )  # fmt: skip
-"""Errors that say nothing about the model: the call did not run, or nobody knows how it ended."""
+"""Errors that do not depend on the model: the call did not run, or its result is unknown."""
 
 MOST_OUTPUTS = 16
-"""Differing outputs that a Difference has."""
+"""Maximum number of differing outputs in a Difference."""
 LONGEST_NAME = 100
-"""Characters of an output's name that are shown."""
+"""Maximum number of characters to show of an output's name."""
 
 
 class DifferenceKind(StrEnum):
-    """The part of two answers that differs. The words are used in metrics and logs."""
+    """The differing part of two responses. Metrics and logs use these words."""
 
     STATUS = "status"
     MISSING = "missing output"
@@ -41,7 +41,7 @@ class DifferenceKind(StrEnum):
 @frozen
 class OutputDifference:
     """How one output differs. `expected` and `actual` are datatypes or shapes as text, empty for an output that is
-    missing on one side; `elements` is there if the values differ."""
+    missing on one side; `elements` is set if the values differ."""
 
     output: str
     kind: DifferenceKind
@@ -80,12 +80,12 @@ class Difference:
 def compare(
     expected: Outcome, actual: Outcome, tolerance: Tolerance = EXACT, *, by_position: bool = False, shown: int = 1
 ) -> Difference | None:
-    """How `actual` differs from `expected`; None if it does not.
+    """Return the difference of `actual` from `expected`, or None if they are equal.
 
-    Errors are equal if their statuses are: texts are each server's own. Outputs are paired by name; by position if
-    `by_position`, or if a side does not name all of its outputs or names two alike. Of each pair the datatypes are
-    compared, then the shapes, then the elements; the values of the first `shown` differing elements are told. Model
-    names, versions, ids and parameters are not compared.
+    Errors are equal if their statuses are equal: each server has its own texts. Outputs are paired by name. The
+    positions are used instead if `by_position` is set, or if a side has unnamed outputs or two outputs with the same
+    name. For each pair, the datatypes are compared, then the shapes, then the elements; the result has the values of
+    the first `shown` differing elements. Model names, versions, ids and parameters are not compared.
     """
     if isinstance(expected, Response) and isinstance(actual, Response):
         return _compared(expected.outputs, actual.outputs, tolerance, shown, by_position=by_position)
@@ -116,7 +116,7 @@ def _compared(
 def _pairs(
     expected: Sequence[Tensor], actual: Sequence[Tensor], *, by_position: bool
 ) -> Iterator[tuple[str, Tensor | None, Tensor | None]]:
-    """The outputs that belong together, with their name, or their position if they have none."""
+    """Yield the pairs of outputs, with their name, or their position if they have no name."""
     if by_position or not (_have_names(expected) and _have_names(actual)):
         for at in range(max(len(expected), len(actual))):
             old = expected[at] if at < len(expected) else None

@@ -1,5 +1,5 @@
-"""Compares the elements of two tensors of one datatype and shape. The tensors are read in pieces, so that comparing
-takes little memory beside them, whatever their size."""
+"""Comparison of the elements of two tensors with the same datatype and shape. It reads the tensors in pieces, so it
+needs little additional memory for tensors of any size."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -16,14 +16,14 @@ from gateway.policies.comparing.tolerance import Tolerance
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
 PIECE = 2**16
-"""Elements that are compared at once."""
+"""Number of elements that are compared in one step."""
 LONGEST_VALUE = 64
-"""Characters of a value that are shown."""
+"""Maximum number of characters to show of a value."""
 
 
 @frozen
 class Largest:
-    """The largest distance of one kind, and the element where it is."""
+    """The largest distance of one kind, and the element that has it."""
 
     value: float
     index: Shape
@@ -31,7 +31,7 @@ class Largest:
 
 @frozen
 class Differing:
-    """One element that differs, with the expected and the actual value as text."""
+    """One differing element, with the expected and the actual value as text."""
 
     index: Shape
     expected: str
@@ -42,11 +42,11 @@ class Differing:
 class Elements:
     """How the elements of two tensors differ.
 
-    - `count`: those that are further apart than the tolerance; `of`: all.
-    - `first`: the first of these, in row-major order.
-    - `absolute`, `relative` (to the expected value), `ulp`: the largest distances of all elements, those within the
-      tolerance included; None if all are 0, and for datatypes without such distances. Elements of which one is NaN or
-      infinite have no distances, and no distance is relative to 0.
+    - `count`: number of elements whose distance exceeds the tolerance; `of`: number of all elements.
+    - `first`: the first of these elements, in row-major order.
+    - `absolute`, `relative` (to the expected value), `ulp`: the largest distances of all elements, including elements
+      within the tolerance. None if all distances are 0, and for datatypes without such distances. An element that is
+      NaN or infinite on a side has no distance, and no distance is relative to 0.
     """
 
     count: int
@@ -58,8 +58,8 @@ class Elements:
 
 
 def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, shown: int = 1) -> Elements:
-    """How the elements of `actual` differ from those of `expected`, which has the same datatype and shape. The values
-    of the first `shown` differing elements are in the result."""
+    """Return how the elements of `actual` differ from the elements of `expected`, which has the same datatype and
+    shape. The result has the values of the first `shown` differing elements."""
     found = _Found(expected.shape, shown)
     if expected.datatype is Datatype.BYTES:
         _compare_bytes(expected.data, actual.data, found)
@@ -72,7 +72,7 @@ def compare_elements(expected: Tensor, actual: Tensor, tolerance: Tolerance, sho
 
 
 class _Found:
-    """The differences found so far."""
+    """The differences found until now."""
 
     def __init__(self, shape: Shape, shown: int) -> None:
         self._shape = shape
@@ -82,7 +82,7 @@ class _Found:
         self._largest: dict[str, Largest] = {}
 
     def differ(self, places: Array, expected: Array, actual: Array) -> None:
-        """Elements that differ: their places in row-major order, and their values."""
+        """Add differing elements: their positions in row-major order, and their values."""
         self._count += len(places)
         for at in range(min(self._shown - len(self._first), len(places))):
             self.show(int(places[at]), _text(expected[at]), _text(actual[at]))
@@ -96,7 +96,7 @@ class _Found:
             self.show(place, _text(expected), _text(actual))
 
     def distances(self, name: str, values: Array, places: Array) -> None:
-        """Distances of the elements at these places. What has no finite distance is left out."""
+        """Add distances of the elements at these positions. Elements without a finite distance are left out."""
         is_finite = np.isfinite(values)
         values, places = values[is_finite], places[is_finite]
         if not len(values):
@@ -133,7 +133,7 @@ def _compare_piece(
         found.differ(places[is_apart], expected[is_apart], actual[is_apart])
         return
     if datatype is not Datatype.BOOL:
-        # The difference of the larger and the smaller one always fits into the unsigned type of the same size.
+        # The unsigned type of the same size can hold the difference of the larger and the smaller value.
         distance = (np.maximum(expected, actual).view(bits) - np.minimum(expected, actual).view(bits)).astype("<u8")
         found.distances("absolute", distance, places)
         with np.errstate(divide="ignore"):
@@ -147,7 +147,7 @@ def _compare_piece(
 def _are_floats_apart(
     expected: Array, actual: Array, places: Array, tolerance: Tolerance, datatype: Datatype, found: _Found
 ) -> Array:
-    """Which of these elements, whose bits differ or which are NaN, are further apart than the tolerance."""
+    """Return which of these elements, whose bits differ or which are NaN, differ by more than the tolerance."""
     old, new = expected.astype(np.float64), actual.astype(np.float64)
     is_finite = np.isfinite(old) & np.isfinite(new)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
@@ -167,14 +167,14 @@ def _are_floats_apart(
 
 
 def _steps(expected: Array, actual: Array, datatype: Datatype) -> Array:
-    """How many steps there are from one float to the other, as UINT64."""
+    """Return the number of steps from one float to the other, as UINT64."""
     old, new = _ranks(expected, datatype), _ranks(actual, datatype)
     return np.maximum(old, new) - np.minimum(old, new)
 
 
 def _ranks(floats: Array, datatype: Datatype) -> Array:
-    """The place of each float among all floats of its datatype, in ascending order, as UINT64; 0 and -0 have one
-    place."""
+    """Return the position of each float among all floats of its datatype, in ascending order, as UINT64; 0 and -0 have
+    the same position."""
     bits = floats.view(f"<u{datatype.size}").astype(np.uint64)
     middle = np.uint64(1 << (datatype.size * 8 - 1))
     magnitude = bits & (middle - np.uint64(1))
@@ -194,6 +194,6 @@ def _in_order(data: Buffer) -> Iterator[bytes]:
 
 
 def _text(value: Any) -> str:
-    """A value as it is shown."""
+    """Return a value as text."""
     text = repr(value[:LONGEST_VALUE]) if isinstance(value, bytes) else str(value)
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

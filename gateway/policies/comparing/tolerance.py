@@ -9,18 +9,17 @@ from gateway.core.frozen import frozen
 class Tolerance:
     """The maximum distance of two floats that count as equal.
 
-    An element is equal to the expected one if one of the limits holds: their distance is at most
-    `atol + rtol * |expected|`, or there are at most `ulp` steps from one to the other. All limits 0 means that values
-    must be equal.
+    An element is equal to the expected element if one of the limits holds: their distance is at most `atol + rtol *
+    |expected|`, or there are at most `ulp` steps between them. If all limits are 0, values must be equal.
 
-    It is for floats. Integers, BOOL and BYTES must be equal, and so must infinities. `nan`: whether NaN is `equal` to
-    NaN or `different` from everything. 0 and -0 are equal.
+    The tolerance applies to floats. Integers, BOOL and BYTES must be equal, and infinities as well. `nan`: NaN is
+    `equal` to NaN or `different` from everything. 0 and -0 are equal.
     """
 
     rtol: float = 0.0
     atol: float = 0.0
     ulp: int = 0
-    """Units in the last place: how many steps from a float to the next one of its datatype."""
+    """Units in the last place: number of steps from a float to the next float of its datatype."""
     nan: Literal["equal", "different"] = "equal"
 
 

@@ -1,5 +1,5 @@
-"""The application of the admin port. It is imported by a gateway that has the port: FastAPI and all that stands on it
-take a third of the time that a gateway needs to start."""
+"""The application of the admin port. Only a gateway with the port imports this module: FastAPI and its dependencies
+take a third of the gateway's startup time."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -30,8 +30,8 @@ def application(
     find_warnings: FindWarnings,
     clock: Callable[[], float],
 ) -> FastAPI:
-    """The status API, the console and the OpenAPI documents of `gateway`. Servers register at `registrations`, by the
-    name of the backend; the other arguments are those of Ports."""
+    """Return the status API, the console and the OpenAPI documents of `gateway`. Servers register at `registrations`,
+    by the name of the backend; the other arguments are the same as in Ports."""
     made = status.application(gateway.status, reload_file, lambda: effective(gateway.config))
     register.add_routes(made, registrations)
     add_clearing(made, gateway.clear_caches)

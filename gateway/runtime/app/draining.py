@@ -19,9 +19,10 @@ from gateway.routing.placement.slots import placed
 log = logging.getLogger("gateway.app")
 
 LOOKS = 2
-"""How often in a row no call is seen until an endpoint is drained: one may be on its way between two processes."""
+"""Number of consecutive checks without calls after which an endpoint is drained: a call could be on its way between two
+processes."""
 INTERVAL = 0.1
-"""Seconds between two looks at the calls of an endpoint that is draining."""
+"""Seconds between two checks of the calls of a draining endpoint."""
 
 
 class Draining:
@@ -31,15 +32,15 @@ class Draining:
         self._backends = backends
         self._part = part
         self._tasks: dict[Drain, asyncio.Task[None]] = {}
-        """Those that wait for the end of calls: a task leaves when it is done."""
+        """The tasks that wait for the end of calls; a task is removed when it is done."""
 
     async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
-        """Drain an endpoint: when this returns it gets no new calls, unless its models are moved first. Its sequences
-        may go on for so many seconds, and models have as long to be loaded elsewhere. One that is drained already stays
-        as it is.
+        """Drain an endpoint: when this returns, it gets no new calls, unless its models are moved first. Its sequences
+        can continue for `seconds`, and its models have the same time to be loaded on other servers. An endpoint that is
+        already drained is unchanged.
 
         Raises:
-            UnknownEndpointError: there is none at this address.
+            UnknownEndpointError: the backend has no endpoint at this address.
             UndrainableError: the gateway starts the servers of the backend.
         """
         found = self._backends().get(backend)
@@ -62,10 +63,10 @@ class Draining:
         return endpoint_status(self._backends()[backend], endpoint)
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:
-        """Let an endpoint serve again; nothing happens if it does.
+        """End the drain of an endpoint; without effect if it is not drained.
 
         Raises:
-            UnknownEndpointError: there is none at this address.
+            UnknownEndpointError: the backend has no endpoint at this address.
         """
         endpoint = self._find(backend, address)
         if (drain := endpoint.drain) is not None:
@@ -78,7 +79,7 @@ class Draining:
         return endpoint_status(self._backends()[backend], endpoint)
 
     def stop(self) -> None:
-        """Note no more ends of calls."""
+        """Stop waiting for the ends of calls."""
         for task in self._tasks.values():
             task.cancel()
 
@@ -93,17 +94,18 @@ class Draining:
         return endpoints[address]
 
     def _drained_by(self, drain: Drain) -> set[Endpoint]:
-        """The endpoints that are drained so: after a reload the same address may be another Endpoint."""
+        """Return the endpoints with this drain: after a reload, the same address can be another Endpoint."""
         found = (each for backend in self._backends().values() for each in backend.endpoints)
         return {each for each in found if each.drain is drain}
 
     def _loaders(self, endpoint: Endpoint) -> list[OperatedLoader]:
-        """The Loaders of its backends that load models on demand: they load the models of an endpoint elsewhere."""
+        """Return the Loaders of its backends that load models on demand: they load the models of an endpoint on other
+        servers."""
         found = [each for each in placed(self._backends()).values() if endpoint in each.local.endpoints]
         return [each.loader for each in found if each.loader and each.is_on_demand]
 
     async def _move_models(self, endpoint: Endpoint, drain: Drain) -> None:
-        """Have the models that only `endpoint` holds loaded elsewhere, in the time of the drain."""
+        """Load the models that only `endpoint` holds on other servers, in the time of the drain."""
         failed: list[str] = []
         try:
             async with asyncio.timeout(drain.seconds_left):
@@ -120,7 +122,7 @@ class Draining:
         await self._tell()
 
     async def _tell(self) -> None:
-        """Have the other processes send no more calls to endpoints that are drained."""
+        """Make the other processes send no more calls to drained endpoints."""
         if self._part.tell_drained is not None:
             await self._part.tell_drained()
 
@@ -137,13 +139,13 @@ class Draining:
             while free < LOOKS:
                 await asyncio.sleep(INTERVAL)
                 if not self._drained_by(drain):
-                    return  # it has left the configuration
+                    return  # it was removed from the configuration
                 free = 0 if await self._is_busy(endpoint, drain) else free + 1
             drain.state = DrainState.DRAINED
             log.info("endpoint %s of backend %r is drained: it has no calls", endpoint.address, backend)
 
     async def _is_busy(self, endpoint: Endpoint, drain: Drain) -> bool:
-        """Whether it has calls in any process, or sequences that may go on there."""
+        """Return True if it has calls in any process, or sequences that can continue there."""
         if not endpoint.is_idle:
             return True
         backends = [each for each in self._backends().values() if endpoint in each.endpoints]

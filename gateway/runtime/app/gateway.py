@@ -1,4 +1,4 @@
-"""A running gateway: starts what a Config says, changes to another one while it runs, drains and stops."""
+"""A running gateway: starts with a Config, changes to another one while it runs, drains and stops."""
 
 import asyncio
 import logging
@@ -63,9 +63,9 @@ class Gateway:
     """A running gateway. Call `start`, then `reload` any number of times, then `drain`; a Gateway cannot be started
     again.
 
-    `reload_file` is what `POST /reload` of the status API calls; without it there is no such call. `find_warnings` has
-    the warnings that the console shows about a configuration. `tap` sees the requests and replies of all listeners.
-    `part` says what this process does where a gateway has several.
+    `reload_file` is called by `POST /reload` of the status API; if it is None, the API does not have this path.
+    `find_warnings` returns the warnings that the console shows about a configuration. `tap` sees the requests and
+    responses of all listeners. `part` is the part of this process in a gateway with several processes.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Gateway:
         self.loaded_at = datetime.now(UTC)
         self.reloads = 0
         self.last_reload_error: status.LoadError | None = None
-        """Why the last attempt to read the configuration again failed; None if it did not."""
+        """The cause of a failure of the last reload; None if it succeeded."""
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
         self._endpoints = SharedEndpoints()
         self._fleets = Fleets(self._clock)
@@ -101,7 +101,7 @@ class Gateway:
         )  # fmt: skip
         self._assembly = self._assemble(config)
         self.steps_of_workers: dict[tuple[str, str], Counter[str]] = {}
-        """What workers have counted, as `graph_steps`."""
+        """The counts of workers, in the form of `graph_steps`."""
         self._reloading = asyncio.Lock()
         self._replacements = Replacements(lambda: self.observing.close_logs(kept=self.config.log))
         self._limits = ProcessLimits()
@@ -113,15 +113,15 @@ class Gateway:
         """Drains endpoints for maintenance."""
 
     def _assemble(self, config: Config, previous: Assembly | None = None) -> Assembly:
-        """The Assembly of `config`; one that follows another has no routes yet."""
+        """Return the Assembly of `config`; if it follows another Assembly, it has no routes yet."""
         assembly = Assembly(config, self._environment, previous, in_steps=previous is not None)
         if self._part.prepare is not None:
             self._part.prepare(assembly)
         return assembly
 
     def _own_addresses(self) -> list[str]:
-        """The addresses that are bound for clients and operators, or soon will be. The reference servers are model
-        servers like any other."""
+        """The addresses that are or will be bound for clients and operators. Sample servers are excluded, because they
+        are model servers."""
         bound = [each.address for each in (*self.listeners.values(), *self.ports.values())]
         return [*bound, *map(str, (*(one.bind for one in self.config.listeners), *binds(self.config).values()))]
 
@@ -136,11 +136,11 @@ class Gateway:
         return connect_over_tls
 
     async def start(self) -> None:
-        """Bind every address and accept connections. What has begun when it is cancelled is for `drain` to end.
+        """Bind every address and accept connections. If it is cancelled, call `drain` to end the started parts.
 
         Raises:
             BindError: an address cannot be bound; the text names it and the reason. Nothing stays bound.
-            ValueError: a reference model cannot be served.
+            ValueError: a sample model cannot be served.
         """
         try:
             await self._start()
@@ -176,7 +176,7 @@ class Gateway:
             self._ports.all[name] = await self._ports.open(name, config, self._assembly)
 
     def _served(self, config: Config) -> tuple[ListenerConfig, ...]:
-        """The listeners that this process binds."""
+        """Return the listeners that this process binds."""
         return config.listeners if self._part.serves else ()
 
     def _take_over(self, assembly: Assembly) -> None:
@@ -184,16 +184,17 @@ class Gateway:
         self._ports.take_over(assembly)
 
     def reopen_logs(self) -> None:
-        """Open the files of the access log and the payload log again, which a program that rotates logs may have
-        renamed."""
+        """Open the files of the access log and the payload log again, because a program that rotates logs might have
+        renamed them."""
         self.observing.reopen_logs()
 
     async def reload(self, config: Config) -> tuple[str, ...]:
-        """Change to `config`, which has been checked. New addresses are bound first; then, in one step, every request
-        that begins is answered by `config`. Requests in flight end as they began. Listeners and endpoints that stay
-        keep their connections; those that go are closed after their last request (listeners within `drain.timeout`).
+        """Change to `config`, which has been checked. New addresses are bound first. Then, in one step, `config`
+        applies to every request that begins. Requests in flight keep their configuration. Listeners and endpoints that
+        stay keep their connections; removed ones are closed after their last request (listeners within
+        `drain.timeout`).
 
-        Returns what changed, one text for each thing; empty if nothing did.
+        Return the changes, one text for each; empty if nothing changed.
 
         Raises:
             BindError: an address cannot be bound. Nothing has changed.
@@ -244,7 +245,7 @@ class Gateway:
             await assembly.close()
             await assembly.close_unused_connectors()
             raise
-        # From here to the end of `_switch` nothing waits: no request can begin in between.
+        # From here to the end of `_switch` there is no `await`: no request can begin in between.
         replaced = self._switch(config, assembly, stays, opened, rows)
         await self._replacements.end(replaced, assembly, config.drain.timeout)
 
@@ -256,7 +257,7 @@ class Gateway:
         opened: OpenedAddresses,
         rows: Mapping[str, Sequence[Row]],
     ) -> Replaced:
-        """Answer every request that begins from now on by `assembly`."""
+        """Use `assembly` for every request that begins from now on."""
         old = self._assembly
         gone_ports = self._ports.change(config, opened.ports)
         self.config, self._assembly = config, assembly
@@ -275,16 +276,17 @@ class Gateway:
         return Replaced(old, gone, gone_ports, running)
 
     def announce_end(self) -> None:
-        """Stop being ready, and announce to clients that their connections will close. Requests are still answered."""
+        """Become not ready, and announce to clients that their connections will close. The gateway still handles
+        requests."""
         self.ready = False
         for listener in (*self.listeners.values(), *self.references):
             listener.announce_end()
 
     async def drain(self, seconds: float) -> int:
-        """Stop being ready, accept no more connections, wait at most `seconds` for requests in flight, then close
+        """Become not ready, accept no more connections, wait at most `seconds` for requests in flight, then close
         everything.
 
-        Returns the number of requests that were cancelled. It may itself be cancelled and called again with less time.
+        Return the number of cancelled requests. This call can itself be cancelled and repeated with less time.
         """
         self.announce_end()
         ends_at = self._clock() + seconds
@@ -297,7 +299,7 @@ class Gateway:
         await self._assembly.placed.close()
         await self._fleets.close()
         await self._endpoints.close()
-        # The reference servers come last, since requests of the listeners above may have been in flight to them.
+        # The sample servers come last, because requests of the listeners above might have been in flight to them.
         left = max(0.0, ends_at - self._clock())
         given_up += await all_surviving("draining a reference server", (each.drain(left) for each in self.references))
         await self._ports.stop()
@@ -313,13 +315,13 @@ class Gateway:
         return await self.is_ready(self.config.ready)
 
     async def is_ready(self, rule: ReadyRule) -> bool:
-        """Whether the gateway is ready by `rule`, the setting `ready` of the health port or of the configuration (which
-        gRPC's health service uses)."""
+        """Return True if the gateway is ready by `rule`, the setting `ready` of the health port or of the configuration
+        (which gRPC's health service uses)."""
         return self.ready and not await self._assembly.readiness.why_not(rule)
 
     @property
     def listeners(self) -> dict[str, Listener]:
-        """The listeners by name; where workers serve them, those that the supervisor has set."""
+        """The listeners by name; if workers serve them, the objects that the supervisor has set."""
         return self._listeners.all
 
     @listeners.setter
@@ -328,7 +330,7 @@ class Gateway:
 
     @property
     def ports(self) -> Mapping[str, PortServer]:
-        """The servers of the ports beside the listeners, by name."""
+        """The servers of the ports that are not listeners, by name."""
         return self._ports.all
 
     @property
@@ -342,7 +344,7 @@ class Gateway:
         return self._assembly.backends
 
     def switch(self, listener: str, *, is_online: bool) -> None:
-        """Take a listener online or offline, as another process of this gateway did."""
+        """Take a listener online or offline, like another process of this gateway did."""
         self._assembly.listener_readiness.switch(listener, is_online=is_online)
 
     @property
@@ -352,17 +354,17 @@ class Gateway:
 
     @property
     def backend_sides(self) -> Mapping[str, BackendSide]:
-        """The backends of the configuration in use, as bridges call them."""
+        """The backends of the configuration in use, from the bridges' side."""
         return self._assembly.backend_sides
 
     @property
     def guards(self) -> Mapping[str, ListenerAuthentication]:
-        """The Guards of the listeners that ask for credentials, by name."""
+        """The authentication of the listeners that require credentials, by name."""
         return self._assembly.authentication.guards
 
     @property
     def access(self) -> Access:
-        """Who may do what by the configuration in use."""
+        """The permissions of the configuration in use."""
         return self._assembly.authentication.access
 
     @property
@@ -371,12 +373,12 @@ class Gateway:
         return self._assembly.router.select
 
     def rows(self, listener: ListenerConfig) -> Sequence[tuple[Protocol, str]]:
-        """The protocols of a listener of the configuration in use, each with its path prefix."""
+        """Return the protocols of a listener of the configuration in use, with their path prefixes."""
         return self._listeners.rows_of(listener, self.config)
 
     @property
     def counters(self) -> Counters:
-        """The counters of requests, with all that have ended."""
+        """The counters of requests, including all completed requests."""
         self.observing.flush()
         return self.observing.counters
 
@@ -387,13 +389,12 @@ class Gateway:
 
     @property
     def recent_requests(self) -> RecentRequests:
-        """The last requests, with all that have ended."""
+        """The last requests, including all completed requests."""
         self.observing.flush()
         return self.observing.recent
 
     async def clear_caches(self, place: str) -> list[str]:
-        """Let the policies `cache` at this place forget their answers, in all processes; all of them if it is empty.
-        Returns the places."""
+        """Clear the policies `cache` at this place, in all processes; all of them if it is empty. Return the places."""
         found = [(at, each) for at, each in self._assembly.policing.caches if place in ("", at)]
         for _, each in found:
             each.clear()
@@ -411,7 +412,7 @@ class Gateway:
 
     @property
     def graphs(self) -> Mapping[str, GraphModel]:
-        """The models of the configuration in use that are made of others, by name."""
+        """The model graphs of the configuration in use, by name."""
         return self._assembly.graphs.models
 
     @property
@@ -425,37 +426,37 @@ class Gateway:
 
     @property
     def shedding(self) -> Shedding | None:
-        """Refuses work while the gateway is overloaded; None if nothing does."""
+        """Refuses work while the gateway is overloaded; None without load shedding."""
         return self._limits.shedding if self._part.shedding is None else self._part.shedding()
 
     @property
     def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, name and state of each policy that keeps one."""
+        """Place, name and state of each policy with a state."""
         if self._part.policies is not None:
             return self._part.policies()
         return [(place, name, state.status()) for place, name, state in self._assembly.policing.states]
 
     def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, policy, and what it keeps about one principal."""
+        """Return place, policy, and the policy's state of one principal."""
         if self._part.principal_states is not None:
             return self._part.principal_states(name)
         return states_of_principal(self._assembly.policing.states, name)
 
     @property
     def traces(self) -> TraceCounts:
-        """How many sampled requests were sent to the collector, and how many dropped."""
+        """The numbers of sampled requests that were sent to the collector, and dropped."""
         return self.observing.traces
 
     @property
     def payload_log(self) -> PayloadLogCounts:
-        """How many requests and replies the payload log has sent, and how many dropped."""
+        """The numbers of requests and responses that the payload log has sent, and dropped."""
         return self.observing.payload_logs.counts
 
     @property
     def has_reload_failed(self) -> bool:
-        """Whether the last attempt to read the configuration again failed."""
+        """True if the last reload failed."""
         return self.last_reload_error is not None
 
     def status(self) -> status.GatewayStatus:
-        """The current state, for the status API."""
+        """Return the current state, for the status API."""
         return status_of(self, self._certificates.materials)

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from gateway.runtime.app.gateway import Gateway
 
 INTERVAL = 1.0
-"""Seconds between two looks at the loads."""
+"""Seconds between two readings of the loads."""
 
 
 async def keep_history(gateway: "Gateway", interval: float = INTERVAL, step: float = STEP) -> NoReturn:
-    """Keep the history while the gateway has an admin port: without one no requests are counted."""
+    """Keep the history while the gateway has an admin port: without the port, requests are not counted."""
     began = monotonic()
     while True:
         await asyncio.sleep(interval)
@@ -31,7 +31,7 @@ async def keep_history(gateway: "Gateway", interval: float = INTERVAL, step: flo
 
 
 def loads(gateway: "Gateway") -> Mapping[Part, PartLoad]:
-    """The loads of the whole gateway, its listeners and its backends now."""
+    """Return the current loads of the complete gateway, its listeners and its backends."""
     found = {("listener", name): PartLoad(each.unanswered_requests, 0) for name, each in gateway.listeners.items()}
     in_flight = sum(each.in_flight for each in found.values())
     for name, backend in gateway.backends.items():

@@ -25,9 +25,9 @@ Opened: TypeAlias = tuple[Listener, Serving]
 
 
 class Listeners:
-    """The listeners by name (`all`), each with what it serves. `protocols`: the installed ones, without the forms of
-    configurations. `ready`: whether the gateway is ready for clients.
-    `addresses`: those of all endpoints, which brief errors do not name. `tap` sees requests and replies."""
+    """The listeners by name (`all`), with the objects that they serve. `protocols`: the installed protocols, without
+    the forms of configurations. `ready`: whether the gateway is ready for clients. `addresses`: the addresses of all
+    endpoints, which brief errors do not name. `tap` sees requests and responses."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Listeners:
         self._tap = tap
 
     def rows(self, config: Config) -> dict[str, tuple[Row, ...]]:
-        """The protocols of each listener, each with its path prefix."""
+        """Return the protocols of each listener, with their path prefixes."""
         found, brief_errors = {}, ErrorRedaction(config, self._addresses)
         spoken = with_forms(self._protocols, config)
         for each in config.listeners:
@@ -59,11 +59,11 @@ class Listeners:
         return found
 
     def rows_of(self, listener: ListenerConfig, config: Config) -> tuple[Row, ...]:
-        """The rows of one listener, with errors in full."""
+        """Return the rows of one listener, with complete errors."""
         return paths.rows(listener, config.routes, config.backends, with_forms(self._protocols, config))
 
     async def open(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> Opened:
-        """Bind a listener, which is not yet one of `all`.
+        """Bind a listener, which is not yet in `all`.
 
         Raises:
             BindError: its address cannot be bound.
@@ -77,13 +77,14 @@ class Listeners:
         return listener, serving
 
     def add(self, name: str, opened: Opened) -> None:
-        """Have an opened listener among `all`."""
+        """Add an opened listener to `all`."""
         self.all[name], self._serving[name] = opened
 
     def change(
         self, served: Iterable[ListenerConfig], stays: Mapping[str, str], started: Mapping[str, Opened]
     ) -> list[Listener]:
-        """Have those `served`: each was `started`, or stays under its new name. Returns those that are gone."""
+        """Set `all` to the listeners `served`: a listener was `started`, or stays under its new name. Return the
+        removed ones."""
         before, serving = self.all, self._serving
         self.all, self._serving = {}, {}
         for name in (each.name for each in served):
@@ -92,7 +93,7 @@ class Listeners:
         return [each for each in before.values() if id(each) not in remaining]
 
     def renew(self, config: ListenerConfig, rows: Sequence[Row], assembly: Assembly) -> list["asyncio.Task[None]"]:
-        """Answer every request that begins from now on by `assembly`. Returns the tasks of those in flight."""
+        """Use `assembly` for every request that begins from now on. Return the tasks of requests in flight."""
         serving, settings = self._serving[config.name], self._settings(config, rows)
         log_calls = self._observing.log_calls(assembly.config)
         serving.renew(settings, assembly, explains=config.allow_explain, log_calls=log_calls)

@@ -22,7 +22,7 @@ from gateway.observing.recording import OnStart, Recording
 from gateway.observing.tracing import TraceCounts, Tracing
 
 SECONDS_FOR_LAST_SPANS = 5.0
-"""How long the collector has for the spans that are left when tracing ends."""
+"""Time limit of the collector for the remaining spans when tracing ends, in seconds."""
 
 
 class Observing:
@@ -30,18 +30,18 @@ class Observing:
 
     def __init__(self, certificates: Certificates) -> None:
         self.observers: list[Observer] = []
-        """They are told of each request at the moment when it ends. A listener uses those that are here when it
-        starts, or is renewed by a reload."""
+        """Functions that are called for each request when it ends. A listener uses the observers that are in the list
+        when it starts, or when a reload renews it."""
         self._finished = FinishedRecords()
-        """Hands over the records of the newest configuration's requests."""
+        """Passes on the records of requests that began under the newest configuration."""
         self._all_finished = WeakSet((self._finished,))
-        """Also those of configurations whose requests have not all ended."""
+        """This object, and the ones of earlier configurations with requests in flight."""
         self.counters = Counters()
-        """The counts of requests that the status API tells."""
+        """The counts of requests for the status API."""
         self.history = History()
-        """The last hour, as the console shows it."""
+        """The last hour, for the console."""
         self.recent = RecentRequests()
-        """The last requests, as the console shows them."""
+        """The last requests, for the console."""
         self.traces = TraceCounts()
         """Counts of sampled requests, over all settings of `tracing`."""
         self.tracing: Tracing | None = None
@@ -52,7 +52,7 @@ class Observing:
         """The requests and replies of a share of calls."""
 
     def renew(self, config: Config, metrics: Reader | None) -> None:
-        """Collect the records of requests that begin from now on for those who read them under `config`."""
+        """From now on, collect the records of new requests for the readers in `config`."""
         access = self._access_logs.get(config.log)
         self._finished = FinishedRecords()
         if metrics is not None:
@@ -64,12 +64,12 @@ class Observing:
         self._all_finished.add(self._finished)
 
     def flush(self) -> None:
-        """Hand over all records of requests that have ended."""
+        """Pass on all records of completed requests."""
         for each in list(self._all_finished):
             each.flush()
 
     def recording(self, listener: ListenerConfig, config: Config) -> StartRecord | None:
-        """Makes the records of a listener's requests; None if nobody wants them."""
+        """Return the maker of records for a listener's requests; None if nothing observes them."""
         observers = [*self.observers, self._finished.add] if self._finished.readers else self.observers
         starts: list[OnStart] = [on_start(needed_to_explain(listener))] if listener.allow_explain else []
         traces = None if self.tracing is None else self.tracing.of_listener(has_tls=listener.tls is not None)
@@ -83,7 +83,7 @@ class Observing:
         ):
             return None
         ids = config.request_ids
-        if ids is None:  # what is observed changes no message but those that report an error
+        if ids is None:  # observing changes no messages except error responses
             telling = RecordDisclosure(route=listener.reply_headers, id_of_errors=True)
         else:
             telling = RecordDisclosure(ids.reply, listener.reply_headers, ids.forward)
@@ -91,12 +91,13 @@ class Observing:
         return Recording(listener.name, observers, telling, accepts_ids=accepts, traces=traces, starts=starts).start
 
     def log_calls(self, config: Config) -> LogCalls | None:
-        """Has a share of the calls under `config` in the payload log; None if there is none."""
+        """Return a function that logs a share of the calls under `config` in the payload log; None if the log is
+        disabled."""
         log = self.payload_logs.get(config.log.payloads)
         return None if log is None else partial(log_calls, log, config)
 
     def open_logs(self, config: LogConfig, refused: type[Exception]) -> None:
-        """Open the access log and the payload log before requests need them. Raises `refused` if a file cannot be
+        """Open the access log and the payload log before requests need them. Raise `refused` if a file cannot be
         opened."""
         try:
             self._access_logs.get(config)
@@ -109,21 +110,21 @@ class Observing:
             raise refused(f"log.payloads.to {config.payloads.to!r} cannot be opened: {error.strerror}") from None
 
     def reopen_logs(self) -> None:
-        """Open the files of the access log and the payload log again, which a program that rotates logs may have
-        renamed."""
+        """Open the files of the access log and the payload log again, because a program that rotates logs might have
+        renamed them."""
         self._access_logs.reopen()
         self.payload_logs.reopen()
 
     async def close_logs(self, kept: LogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
-        """Close all access logs and payload logs but those with the settings `kept`. What waits for the payload log has
-        so many seconds to be taken."""
+        """Close all access logs and payload logs except the logs with the settings `kept`. Waiting entries of the
+        payload log have `seconds` to be written."""
         self.flush()
         await self._access_logs.close(kept)
         await self.payload_logs.close(None if kept is None else kept.payloads, seconds)
 
     def trace(self, config: TracingConfig | None) -> bool:
-        """Trace requests with these settings from now on. What traced them before sends its last spans in the
-        background. Returns False if the settings are the same as before, so that nothing changes."""
+        """Trace requests with these settings from now on. The previous tracing sends its last spans in the background.
+        Return False if the settings are unchanged."""
         if config == self._tracing:
             return False
         before, self._tracing, self.tracing = self.tracing, config, None
@@ -140,7 +141,7 @@ class Observing:
         return True
 
     async def stop(self, seconds: float) -> None:
-        """Send the last spans, for at most `seconds`, and close the logs, for as long again."""
+        """Send the last spans, for at most `seconds`, and close the logs, for at most the same time."""
         if self.tracing is not None:
             await self.tracing.stop(min(SECONDS_FOR_LAST_SPANS, seconds))
             self.tracing = None

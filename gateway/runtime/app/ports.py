@@ -1,4 +1,4 @@
-"""The ports beside the listeners: health, status API and scaler."""
+"""The ports that are not listeners: health, status API and scaler."""
 
 import asyncio
 import logging
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("gateway.app")
 
 NAMES = ("health", "admin", "scaler")
-"""The ports beside the listeners, named as their keys."""
+"""The names of the ports, same as their keys."""
 PortConfig: TypeAlias = HealthConfig | AdminConfig | ScalerConfig | None
 
 
 class Ports:
-    """The servers of the ports by name (`all`), for a `gateway` that is told of. `reload_file` is what `POST /reload`
-    calls, and `find_warnings` has the warnings that the console shows."""
+    """The servers of the ports by name (`all`), which report about `gateway`. `reload_file` is called by `POST
+    /reload`, and `find_warnings` returns the warnings that the console shows."""
 
     def __init__(
         self,
@@ -56,19 +56,20 @@ class Ports:
         self._reload_file = reload_file
         self._find_warnings = find_warnings
         self._tls: dict[str, ListenerTlsConfig | None] = {}
-        """TLS for the connections that they accept next."""
+        """TLS settings for new connections."""
         self._registrations: dict[str, Registrations] = {}
-        """Where servers register now, by the name of the backend."""
+        """The current registrations of servers, by the name of the backend."""
 
     def opening(self, config: Config, before: Config | None = None) -> list[str]:
-        """The ports that `config` has, without those that have the same address in the configuration `before`."""
+        """Return the ports that `config` has, without ports that have the same address in the configuration
+        `before`."""
         if not self._part.has_ports:
             return []
         bound = {} if before is None else binds(before)
         return [name for name, bind in binds(config).items() if bind != bound.get(name)]
 
     async def open(self, name: str, config: Config, assembly: Assembly) -> PortServer:
-        """Bind a port, which is not yet one of `all`.
+        """Bind a port, which is not yet in `all`.
 
         Raises:
             BindError: its address cannot be bound.
@@ -102,7 +103,7 @@ class Ports:
         return AdminServer(check, check, tls)
 
     def change(self, config: Config, opened: Mapping[str, PortServer]) -> list[PortServer]:
-        """Have those that stay, and those that were opened. Returns those that are gone."""
+        """Set `all` to the ports that stay, and the opened ones. Return the removed ones."""
         bound = binds(config)
         gone = [port for name, port in self.all.items() if name in opened or name not in bound]
         self.all = {name: port for name, port in self.all.items() if port not in gone} | dict(opened)
@@ -115,7 +116,7 @@ class Ports:
         self._registrations.update(assembly.discovery.registrations)
 
     def renew(self, config: Config, assembly: Assembly) -> None:
-        """Tell of `config` and `assembly` from now on."""
+        """Report about `config` and `assembly` from now on."""
         health = self.all.get("health")
         if isinstance(health, HealthServer):
             health.backends_ready, health.metrics = self._backends_ready(config), self._gateway.metrics.page(config)
@@ -131,7 +132,7 @@ class Ports:
             scaler.renew(assembly.backends, assembly.activities)
 
     async def stop(self) -> None:
-        """Close all."""
+        """Close all ports."""
         for each in self.all.values():
             await each.stop()
 
@@ -139,7 +140,7 @@ class Ports:
         return self._gateway.ready and self._part.is_ready()
 
     def _backends_ready(self, config: Config) -> Ready | None:
-        """Whether the backends are ready, as `/readyz` asks; None if it asks nothing of them."""
+        """Return the check of the backends for `/readyz`; None if readiness does not depend on them."""
         rule = "none" if config.health is None else config.health.ready
         return None if rule == "none" else partial(self._gateway.is_ready, rule)
 
@@ -149,7 +150,7 @@ class Ports:
 
 
 def binds(config: Config) -> dict[str, Address]:
-    """The addresses of the ports that there are, by name."""
+    """Return the addresses of the configured ports, by name."""
     found: dict[str, PortConfig] = {name: getattr(config, name) for name in NAMES}
     return {name: each.bind for name, each in found.items() if each is not None}
 

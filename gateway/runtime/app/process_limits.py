@@ -1,4 +1,4 @@
-"""The limits of the whole process (`limits` at the top of a configuration): connections, memory, load shedding."""
+"""The limits of the complete process (`limits` at the top of a configuration): connections, memory, load shedding."""
 
 from gateway.config.keys import ProcessLimitsConfig, ShedConfig
 from gateway.transports import listener_connections, memory
@@ -10,7 +10,7 @@ class ProcessLimits:
 
     def __init__(self) -> None:
         self.shedding: Shedding | None = None
-        """Refuses work while the gateway is overloaded; None if nothing does."""
+        """Refuses work while the gateway is overloaded; None without load shedding."""
         self._shed: ShedConfig | None = None
         """The settings of `shedding`."""
 
@@ -22,7 +22,7 @@ class ProcessLimits:
         connections.clients.limit = limits.connections_per_client
         memory.PROCESS_MEMORY.limit = limits.memory or memory.default_limit()
         memory.PROCESS_MEMORY.per_client = limits.memory_per_client
-        if limits.shed != self._shed:  # else it goes on, also while the gateway is overloaded
+        if limits.shed != self._shed:  # otherwise it continues, also during an overload
             self._shed = limits.shed
             self.stop()
             self.shedding = None if limits.shed is None else Shedding(limits.shed.lag, limits.shed.memory)
@@ -31,6 +31,6 @@ class ProcessLimits:
         connections.shedding = self.shedding
 
     def stop(self) -> None:
-        """Measure no more whether the gateway is overloaded."""
+        """Stop measuring whether the gateway is overloaded."""
         if self.shedding is not None:
             self.shedding.stop()

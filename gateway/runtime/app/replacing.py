@@ -1,4 +1,4 @@
-"""Parts of a reload: which listeners keep their sockets, and the end of what a reload has replaced."""
+"""Parts of a reload: the listeners that keep their sockets, and the end of replaced parts."""
 
 import asyncio
 import gc
@@ -24,7 +24,7 @@ log = logging.getLogger("gateway.app")
 
 
 PortServer: TypeAlias = "AdminServer | HealthServer | ScalerServer"
-"""The server of a port beside the listeners."""
+"""The server of a port that is not a listener."""
 
 
 class ReloadError(Exception):
@@ -32,11 +32,11 @@ class ReloadError(Exception):
 
 
 def staying(running: Config, config: Config, protocols: Mapping[str, Protocol]) -> dict[str, str]:
-    """The listeners that keep their sockets: each new name with the name before. A listener at the address of
-    another one that is gone is that one with another name.
+    """Return the listeners that keep their sockets: each new name with its previous name. A new listener with the
+    address of a removed one is the same listener with another name.
 
     Raises:
-        ReloadError: one has the address of another transport's listener.
+        ReloadError: a listener has the address of a listener with another transport.
     """
     places = {each.name: _place(each) for each in running.listeners}
     found = {each.name: each.name for each in config.listeners if places.get(each.name) == _place(each)}
@@ -74,14 +74,14 @@ class OpenedAddresses:
         self.ports: dict[str, PortServer] = {}
 
     async def give_up(self) -> None:
-        """Close all, since the reload has failed."""
+        """Close all, because the reload has failed."""
         await all_surviving("closing a listener", (listener.drain(0) for listener, _ in self.listeners.values()))
         await all_surviving("closing a port", (port.stop() for port in self.ports.values()))
 
 
 @frozen
 class Replaced:
-    """The parts that a reload has replaced, which have to end."""
+    """The parts that a reload has replaced, and that must end."""
 
     assembly: Assembly
     listeners: Sequence[Listener]
@@ -92,7 +92,7 @@ class Replaced:
 
 class Replacements:
     """The parts that reloads have replaced and that have not ended yet. `close_logs` closes the access logs that no
-    configuration uses any more."""
+    configuration uses."""
 
     def __init__(self, close_logs: Callable[[], Awaitable[None]]) -> None:
         self.listeners: set[Listener] = set()
@@ -101,8 +101,8 @@ class Replacements:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def end(self, replaced: Replaced, new: Assembly, seconds: float) -> None:
-        """Free the addresses of what is gone; let the requests in flight end in the background, those of removed
-        listeners within `seconds`."""
+        """Free the addresses of removed parts. Let the requests in flight end in the background; requests of removed
+        listeners have `seconds`."""
         self.listeners.update(replaced.listeners)
         try:
             for listener in replaced.listeners:
@@ -128,14 +128,14 @@ class Replacements:
             await replaced.assembly.streams.all_ended()
             await replaced.assembly.close()
             await self._close_logs()
-            if earlier:  # their requests may use the Connectors that this reload replaced
+            if earlier:  # their requests might use the Connectors that this reload replaced
                 await asyncio.wait(earlier)
         finally:
             await new.close_unused_connectors()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Collect the garbage of what has ended. By itself the interpreter does so after millions of new objects, which
-        are dozens of configurations."""
+        """Collect the garbage of ended parts. By itself, the interpreter does so only after millions of new objects,
+        which are dozens of configurations."""
         self._ending.discard(task)
         if not task.cancelled():
             gc.collect()

@@ -1,5 +1,5 @@
-"""Answers the requests of a listener by the Routers of the current Assembly. A reload changes it for all requests that
-begin later, also for those on streams that are open."""
+"""Handles the requests of a listener with the Routers of the current Assembly. A reload changes the Assembly for all
+requests that begin later, including requests on open streams."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -16,14 +16,13 @@ from gateway.core.transport import Exchange, Exchanges, Ready, Select, StartReco
 from gateway.core.types import Message
 
 Tap: TypeAlias = Callable[[ListenerSettings, Select], Exchange]
-"""Makes what a listener calls in place of `answer`: it answers in the same way, and sees requests and replies. Clients
-have proved who they are before; streams do not come by."""
+"""Makes the function that a listener calls instead of `answer`. This function has the same result, and sees requests
+and responses. Clients are authenticated first; streams do not use it."""
 
 
 class Serving:
-    """The settings of one listener, and the Assembly that its requests go to. `explains`: clients may
-    ask for explanations. `log_calls`: has calls in the payload log; None if there is none. `tap`: sees requests and
-    replies; None if nothing does."""
+    """The settings of one listener, and the Assembly that its requests go to. `explains`: clients can request
+    explanations. `log_calls`: logs calls in the payload log, or None. `tap`: sees requests and responses, or None."""
 
     def __init__(
         self,
@@ -45,14 +44,14 @@ class Serving:
         explains: bool = False,
         log_calls: LogCalls | None = None,
     ) -> None:
-        """Answer every request of a stream with these from now on. Others follow with the Exchanges made next."""
+        """Use these for every request of a stream from now on. Other requests follow with the Exchanges made next."""
         self._settings, self._assembly = replace(settings, relays=assembly.router.relays), assembly
         self._explains = explains
         self._select = self._selecting(log_calls)
         self._select_passthrough = self._explained(assembly.passthrough.select, is_passthrough=True)
 
     def _selecting(self, log_calls: LogCalls | None) -> Select:
-        """Finds the Destination of a request."""
+        """Return the function that finds the Destination of a request."""
         select = self._explained(self._assembly.router.select, is_passthrough=False)
         return select if log_calls is None else log_calls(select, self._assembly)
 
@@ -60,7 +59,7 @@ class Serving:
         return explaining_select(select, self._assembly, passthrough=is_passthrough) if self._explains else select
 
     def exchanges(self, ready: Ready, record: StartRecord | None = None) -> Exchanges:
-        """The Exchanges of the listener. `record` is None if nobody observes requests."""
+        """Return the Exchanges of the listener. `record` is None if nothing observes requests."""
         settings, select = self._settings, self._select
         tapped = None if self._tap is None else self._tap(settings, select)
         exchanges = Exchanges(
@@ -74,7 +73,7 @@ class Serving:
         return exchanges if guard is None else guard.exchanges(exchanges)
 
     async def _stream(self, messages: AsyncIterator[Message], protocol: Protocol) -> AsyncGenerator[Message, None]:
-        """As `answer_stream`, by the Assembly that is the current one when a message arrives."""
+        """Like `answer_stream`, with the Assembly that is current when a message arrives."""
         async for message in messages:
             assembly = self._assembly
             select = self._select_passthrough if protocol.http.is_passthrough else self._select

@@ -1,4 +1,4 @@
-"""The state of a running gateway, as the status API tells it."""
+"""The state of a running gateway, for the status API."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def status_of(gateway: "Gateway", materials: Iterable[Material]) -> status.GatewayStatus:
-    """The current state; `materials` are the certificates in use."""
+    """Return the current state; `materials` are the certificates in use."""
     gateway.observing.flush()
     counters, shedding = gateway.observing.counters, gateway.shedding
     return status.GatewayStatus(

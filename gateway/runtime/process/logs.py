@@ -15,27 +15,27 @@ _PLAIN = "\x1b[0m"
 
 
 class _TextFormatter(logging.Formatter):
-    """`colours`: the level of warnings and errors is coloured, for a terminal."""
+    """`colours`: the level of warnings and errors is colored, for a terminal."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__("%(asctime)s %(shown)s %(name)s: %(message)s")
         self._colours = _COLOURS if colours else {}
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and the traceback if there is one."""
+        """Return the line, and the traceback if the record has one."""
         colour = self._colours.get(record.levelno)
         record.shown = f"{colour}{record.levelname}{_PLAIN}" if colour else record.levelname
         return super().format(record)
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
-        """The time in UTC as RFC 3339, with milliseconds."""
+        """Return the time in UTC as RFC 3339, with milliseconds."""
         return _time(record)
 
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        """A JSON object with `time`, `level`, `log` (the part of the gateway) and `message`; `id`, the request's, and
-        `error`, a traceback, where there is one."""
+        """Return a JSON object with `time`, `level`, `log` (the part of the gateway) and `message`; and, if present,
+        `id` (the request's) and `error` (a traceback)."""
         members = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -55,7 +55,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def log_to_stderr(config: LogConfig = LogConfig()) -> None:  # noqa: B008 - it is frozen
-    """Send the log to standard error: lines of the gateway from `config.level`, lines of libraries from `warning`. May
+    """Send the log to standard error: the gateway's lines from `config.level`, the libraries' lines from `warning`. Can
     be called again with another `config`."""
     root = logging.getLogger()
     handler = next((each for each in root.handlers if each.get_name() == __name__), None)

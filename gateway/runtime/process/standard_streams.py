@@ -1,5 +1,6 @@
-"""Lines that commands that serve write to standard output and standard error themselves, beside the log. They go on if
-a line cannot be written: because a disk is full, the reader has gone, or the stream was closed."""
+"""Lines that serving commands write to standard output and standard error directly, in addition to the log. The
+commands continue if a line cannot be written, because a disk is full, the reader has ended, or the stream was
+closed."""
 
 import logging
 import os
@@ -11,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def say(text: object) -> None:
-    """Print a text on standard output. If that fails, the log says so."""
+    """Print a text on standard output. If that fails, log the reason."""
     why = _written(sys.stdout, text)
     if why:
         log.warning("standard output cannot be written (%s): what would be printed there is lost", why)
@@ -23,7 +24,7 @@ def warn(text: object) -> None:
 
 
 def _written(stream: TextIO | None, text: object) -> str:
-    """Why `text` could not be written; empty if it was. Python has None for a stream that was closed."""
+    """Return why `text` could not be written, or an empty text. Python has None for a stream that was closed."""
     if stream is None:
         return "it is closed"
     try:
@@ -35,8 +36,8 @@ def _written(stream: TextIO | None, text: object) -> str:
 
 def end_process() -> NoReturn:
     """End the process with status 0 without waiting for threads. A normal exit would wait for threads that decode a
-    large message or compute a model, which cannot be stopped. Sockets are closed by now; only output may still be
-    buffered."""
+    large message or compute a model, which cannot be stopped. The sockets are already closed; only output might still
+    be buffered."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

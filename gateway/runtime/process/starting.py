@@ -1,8 +1,8 @@
 """The first steps of a process: it handles signals, and makes sure that it has standard streams.
 
-The imports of a command that serves take half a second or more. Until something handles SIGTERM, the kernel drops it if
-the process is the first one of a container (PID 1), and the container is killed at the end of its grace period. So this
-is the first thing that a process does, and the module imports nothing that takes time.
+The imports of a serving command take half a second or more. Until a handler for SIGTERM is set, the kernel drops the
+signal if the process is the first one of a container (PID 1), and the container is killed at the end of its grace
+period. Therefore the handler is the first step of a process, and this module imports nothing that takes time.
 """
 
 import gc
@@ -21,9 +21,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_on_signals(command: str) -> None:
-    """Until `command` handles signals itself, SIGTERM and SIGINT end one that serves, with status 0 as after the start,
-    and SIGHUP is ignored, since the configuration is about to be read. Other commands end as any program does, also if
-    they are PID 1."""
+    """Until `command` handles signals itself, SIGTERM and SIGINT end a serving command, with status 0 like after the
+    start, and SIGHUP is ignored, because the configuration is about to be read. Other commands end like any program,
+    also if they are PID 1."""
     if command in SERVING:
         signal.signal(signal.SIGTERM, _end_start)
         signal.signal(signal.SIGINT, _end_start)
@@ -33,37 +33,38 @@ def end_on_signals(command: str) -> None:
 
 
 def refuse_on_windows(command: list[str]) -> None:
-    """End a command that Windows has no means for, and say what to do instead. Everything runs on Linux and macOS."""
+    """End a command that does not run on Windows, and print the alternatives. Everything runs on Linux and macOS."""
     if sys.platform == "win32" and command and command[0] in WITHOUT_WINDOWS:
         others = "the client (gateway.client) and commands that ask or check run here"
         sys.exit(f"gateway {command[0]} does not run on Windows: run it in WSL or a container; {others}")
 
 
 def leave_signals_to_the_parent() -> None:
-    """Ignore what service managers send to all processes: the parent passes on what it means."""
+    """Ignore the signals that service managers send to all processes: the parent passes on the signals for this
+    process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def fill_standard_streams() -> None:
-    """Have something at the numbers of standard streams that were closed: else the next file or connection would get
-    them, and what is written to standard output would go there."""
+    """Open /dev/null at the numbers of closed standard streams: otherwise the next file or connection would get them,
+    and would receive the writes to standard output."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
 def collect_rarely() -> None:
-    """Have garbage collected only after many objects. A start makes some 200,000, which stay; at Python's 700, looking
-    through them again and again is a tenth of the work of a start."""
+    """Collect garbage only after many objects. A start makes some 200,000, which stay; with Python's 700, scanning them
+    repeatedly is a tenth of the work of a start."""
     gc.set_threshold(200_000, *gc.get_threshold()[1:])
 
 
 def end_with_the_parent() -> None:
-    """Have the kernel kill this process when its parent ends, also while it is stopped or does not respond. Linux only:
-    elsewhere it has to notice by itself."""
+    """Make the kernel kill this process when its parent ends, also while it is stopped or does not respond. Linux only:
+    on other systems, the process must notice by itself."""
     if sys.platform == "linux":
         from ctypes import CDLL  # takes a moment, and few processes need it
 

@@ -7,6 +7,6 @@ from gateway.runtime.process.starting import end_with_the_parent, leave_signals_
 end_with_the_parent()
 leave_signals_to_the_parent()
 
-from gateway.runtime.workers.worker import main  # noqa: E402 - takes a while, in which signals may come
+from gateway.runtime.workers.worker import main  # noqa: E402 - takes a while, in which signals can arrive
 
 main(int(sys.argv[1]))

@@ -1,4 +1,5 @@
-"""The addresses that workers share: each is reserved by the supervisor, and bound by every worker with SO_REUSEPORT."""
+"""The addresses that workers share: the supervisor reserves each address, and every worker binds it with
+SO_REUSEPORT."""
 
 import socket
 
@@ -9,19 +10,20 @@ from gateway.core.frozen import replace
 
 
 class Addresses:
-    """The addresses of a configuration's listeners and reference servers.
+    """The addresses of a configuration's listeners and sample servers.
 
-    A reserved address has a socket that is bound and does not listen: it gets no connections, chooses the port where
-    the configuration says 0, and keeps the address while no worker runs. SO_REUSEPORT alone would let a second gateway
-    bind the same addresses and take half of the connections: that nobody else has an address is tried without it.
+    A reserved address has a socket that is bound and does not listen: it gets no connections, selects the port if the
+    configuration has port 0, and keeps the address while no worker runs. With SO_REUSEPORT alone, a second gateway
+    could bind the same addresses and take half of the connections. Therefore the supervisor first binds an address
+    without it, which fails if another process has the address.
     """
 
     def __init__(self) -> None:
         self._reserved: dict[tuple[Address, str], tuple[Address, list[socket.socket]]] = {}
-        """By the configured address; with port 0 also by what has it, which keeps its port."""
+        """By the configured address; with port 0 also by its owner, which keeps its port."""
 
     def shared(self, config: Config) -> Config:
-        """`config` for workers: with addresses that are reserved, and without port 0.
+        """Return `config` for workers: with reserved addresses, and without port 0.
 
         Raises:
             BindError: an address cannot be bound.
@@ -37,7 +39,7 @@ class Addresses:
         return config.model_copy(update={"listeners": listeners, "reference": references})
 
     def release_unused(self, config: Config) -> None:
-        """Release the addresses that `config`, one for workers, does not have."""
+        """Release the addresses that `config`, a configuration for workers, does not have."""
         used = {each.bind for each in config.listeners} | {each.bind for each in config.reference}
         for key, (bound, sockets) in list(self._reserved.items()):
             if bound not in used:
@@ -46,7 +48,7 @@ class Addresses:
                     each.close()
 
     def release(self) -> None:
-        """Release all."""
+        """Release all addresses."""
         for _, sockets in self._reserved.values():
             for each in sockets:
                 each.close()
@@ -80,7 +82,7 @@ def _reserved(address: Address) -> tuple[Address, list[socket.socket]]:
 
 
 def _socket(family: int, host: str, port: int, *, reuse: bool = False) -> socket.socket:
-    """A socket bound to this address."""
+    """Return a socket bound to this address."""
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

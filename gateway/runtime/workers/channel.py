@@ -1,8 +1,8 @@
 """Messages between the supervisor and one worker, over a pair of sockets.
 
-A frame is four bytes with the length, big-endian, and as many bytes in Python's `marshal` form: the list
-`[kind, number, values]`. `number` is 0 for what is only told. Else the other side replies with the kind REPLY or ERROR
-and the same number. Both ends are processes of one gateway, which run the same code: nothing is checked beyond that.
+A frame is four bytes with the length, big-endian, and as many bytes in Python's `marshal` form: the list `[kind,
+number, values]`. `number` is 0 for a message without a reply. Otherwise the other side replies with the kind REPLY or
+ERROR and the same number. Both ends are processes of one gateway and run the same code, so nothing else is checked.
 """
 
 import asyncio
@@ -20,17 +20,18 @@ from gateway.core.tasks import spawn
 log = logging.getLogger(__name__)
 
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
-"""What is called for each kind of message, with its values. The result, or that of an awaitable, is the reply."""
+"""The functions to call for each kind of message, with its values. The result, or the result of an awaitable, is the
+reply."""
 
 REPLY, ERROR, CANCEL = "reply", "error", "cancel"
 
 
 class ChannelClosedError(ConnectionError):
-    """The other process has gone, or is going."""
+    """The other process has ended, or is ending."""
 
 
 class Channel(asyncio.Protocol):
-    """One end. `lost` is called when the other end has closed."""
+    """One end of the connection. `lost` is called when the other end has closed."""
 
     def __init__(self, handlers: Handlers, lost: Callable[[], None]) -> None:
         self._handlers = handlers
@@ -40,24 +41,24 @@ class Channel(asyncio.Protocol):
         self._number = 0
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None] | None]] = {}
         self._running: dict[int, asyncio.Task[Any]] = {}
-        """What the other side waits for, by its numbers."""
+        """The tasks that the other side waits for, by its numbers."""
         self._closed = False
 
     @property
     def unanswered(self) -> int:
-        """The number of messages of this end that wait for a reply, including those whose future was cancelled."""
+        """Number of messages from this end that wait for a reply, including messages whose future was cancelled."""
         return len(self._asked)
 
     def tell(self, kind: str, *values: object) -> None:
-        """Send a message that has no reply; nothing happens if the channel is closed."""
+        """Send a message without a reply; do nothing if the channel is closed."""
         self._send(kind, 0, values)
 
     def ask(self, kind: str, *values: object, unclaimed: Callable[[Any], None] | None = None) -> "asyncio.Future[Any]":
-        """Send a message; the future has its reply. If the future is cancelled, the other side is told, and
-        `unclaimed` is called with a reply that comes all the same.
+        """Send a message and return a future with its reply. If the future is cancelled, the other side is notified,
+        and `unclaimed` is called with a reply that arrives nevertheless.
 
         The future raises:
-            GatewayError: that of the other side's handler.
+            GatewayError: the error of the other side's handler.
             ChannelClosedError: the channel is or gets closed.
         """
         self._number = number = self._number + 1
@@ -76,23 +77,23 @@ class Channel(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """As in asyncio."""
+        """Same as in asyncio."""
         self._transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, error: Exception | None) -> None:
-        """As in asyncio."""
+        """Same as in asyncio."""
         self._closed = True
         for task in list(self._running.values()):
             task.cancel()
         for future, _ in self._asked.values():
             if not future.done():
                 future.set_exception(ChannelClosedError())
-                future.exception()  # seen: whoever waits for it gets it all the same
+                future.exception()  # marks it as retrieved: the waiting caller gets it nevertheless
         self._asked.clear()
         self._lost()
 
     def data_received(self, data: bytes) -> None:
-        """As in asyncio."""
+        """Same as in asyncio."""
         received = self._received
         received += data
         at = 0
@@ -104,7 +105,7 @@ class Channel(asyncio.Protocol):
             at = end
             try:
                 self._handle(kind, number, values)
-            except Exception as error:  # the messages behind this one are read all the same
+            except Exception as error:  # the following messages must still be read
                 log_survived("a message between the supervisor and a worker", error)
         del received[:at]
 
@@ -166,7 +167,7 @@ class Channel(asyncio.Protocol):
 
 
 def written_error(error: Exception) -> tuple[object, ...]:
-    """The values of an error in a message."""
+    """Return the values of an error in a message."""
     if not isinstance(error, GatewayError):
         return Status.INTERNAL.value, Reason.INTERNAL.value, "the gateway failed; its log says why", None, None
     sent = error.sent if isinstance(error, TransportError) else None
@@ -174,7 +175,7 @@ def written_error(error: Exception) -> tuple[object, ...]:
 
 
 def read_error(values: tuple[Any, ...]) -> GatewayError:
-    """The error with these values."""
+    """Return the error with these values."""
     status, reason, message, retry_after, sent = values
     if sent is not None:
         return TransportError(Status(status), _REASONS[reason], message, sent=sent, retry_after=retry_after)

@@ -10,11 +10,11 @@ from gateway.config.keys import Config
 from gateway.transports import memory
 
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
-"""The limit of CPU time of a container, in version 2 of cgroups."""
+"""The CPU limit of a container, in version 2 of cgroups."""
 
 
 def number_of_workers(config: Config) -> int:
-    """How many processes serve clients."""
+    """Return the number of processes that serve clients."""
     if config.workers != "auto":
         return config.workers
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -22,22 +22,22 @@ def number_of_workers(config: Config) -> int:
 
 
 def _quota(path: Path) -> float:
-    """The cores that the process' cgroup may use on average, as a container with a limit has it."""
+    """Return the number of cores that the process' cgroup can use on average, like in a container with a limit."""
     try:
         quota, period = path.read_text("ascii").split()
         return math.ceil(int(quota) / int(period))
-    except (OSError, ValueError):  # there is none, or `max`
+    except (OSError, ValueError):  # the file is missing, or has `max`
         return math.inf
 
 
 def placed_backends(config: Config) -> frozenset[str]:
-    """The names of the backends whose servers have different models."""
+    """Return the names of the backends whose servers have different models."""
     return frozenset(name for name, each in config.backends.items() if each.placement is not None)
 
 
 def limited_backends(config: Config) -> frozenset[str]:
-    """The names of the backends whose slots one process gives for all: those whose slots are limited or whose servers
-    have different models, and those that share an endpoint with one."""
+    """Return the names of the backends whose slots the supervisor controls for all workers: backends with limited slots
+    or with different models on their servers, and backends that share an endpoint with one of these."""
     protocols = spoken(config)
     places = {}
     limited = set()
@@ -53,7 +53,7 @@ def limited_backends(config: Config) -> frozenset[str]:
 
 
 def share(config: Config, workers: int) -> Config:
-    """`config` for one of several workers: with its share of the limits of the process."""
+    """Return `config` for one of several workers: with its share of the limits of the process."""
     limits = config.limits
     shares = {
         "connections": max(1, -(-limits.connections // workers)),

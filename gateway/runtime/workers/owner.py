@@ -1,12 +1,12 @@
-"""Backends whose state holds for all workers: the supervisor's side.
+"""Backends whose state applies to all workers: the supervisor's side.
 
-The supervisor's Backends send no calls. Their Slots choose endpoints, count slots, keep queues, and know which servers
-have which models, as they do in a gateway of one process; a slot is taken when a worker gets it, and given back when
-the worker says so or ends.
+The supervisor's Backends send no calls. Their Slots choose endpoints, count slots, keep queues, and know the models of
+the servers, like in a gateway with one process. A slot is taken when a worker gets it, and returned when the worker
+reports that or ends.
 
-A worker changes to another configuration a moment after the supervisor, and its requests in flight end as they began.
-So each call names the generation of the configuration that it began with, and the supervisor keeps the Backends of a
-generation until the last worker has left it.
+A worker changes to another configuration a moment after the supervisor, and its requests in flight keep their
+configuration. Therefore each call names the generation of the configuration that it began with, and the supervisor
+keeps the Backends of a generation until the last worker has left it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,30 +43,30 @@ class HeldSlots:
     def __init__(self) -> None:
         self._generations: dict[int, Generation] = {}
         self._held: dict[int, Ended] = {}
-        """What is called at the end of a call, by the number of its slot."""
+        """The functions to call at the end of a call, by the number of its slot."""
         self._last = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
     def join(self, generation: Generation) -> None:
-        """The worker is about to use a generation."""
+        """Note that the worker will use a generation."""
         if generation.number not in self._generations:
             self._generations[generation.number] = generation
             generation.users.began()
 
     def leave(self, number: int) -> None:
-        """The worker has no more requests of this generation; nothing happens if it has left already."""
+        """Note that the worker has no more requests of this generation; without effect if it has left already."""
         if (left := self._generations.pop(number, None)) is not None:
             left.users.ended()
 
     def take(self, generation: int, name: str, asked: Told, tried: Sequence[str], is_kept: bool) -> Any:
-        """The slot for a request of a generation, or an awaitable of it: its number, the address of the endpoint, and
-        the place in the queue that the request had (0 if it did not wait). The number is 0 if only the endpoint was
-        asked for: the request takes no slot, or without `is_kept`, where it is given back at once.
+        """Return the slot for a request of a generation, or an awaitable of it: its number, the address of the
+        endpoint, and the request's place in the queue (0 if it did not wait). The number is 0 if the request takes no
+        slot, or if `is_kept` is False, in which case the slot is returned immediately.
 
         Raises:
-            GatewayError: as `Slots.free` and `Slots.wait`.
+            GatewayError: like `Slots.free` and `Slots.wait`.
         """
         backend, request = self._generations[generation].backends[name], request_told(asked)
         endpoints = _endpoints(backend, tried)
@@ -83,8 +83,8 @@ class HeldSlots:
     async def again(
         self, generation: int, name: str, asked: Told, failed: tuple[Any, ...], tried: Sequence[str], rounds: int
     ) -> tuple[bool, list[str] | None] | None:
-        """Whether a request that failed is sent again, as `Slots.again`: None if it is not; else whether to any
-        endpoint, and the addresses of those to avoid."""
+        """Return whether a failed request is sent again, like `Slots.again`: None if it is not; otherwise whether any
+        endpoint is possible, and the addresses to avoid."""
         backend, request = self._generations[generation].backends[name], request_told(asked)
         try:
             again = await backend.slots.again(request, error_told(failed), _endpoints(backend, tried), rounds)
@@ -95,20 +95,20 @@ class HeldSlots:
         return True, list(again.tries.avoided)
 
     async def answer(self, generation: int, name: str, asked: bytes) -> bytes:
-        """The answer to a request that is not simply sent to one endpoint.
+        """Return the answer to a request that is not simply sent to one endpoint.
 
         Raises:
-            GatewayError: as that of `Slots.answers`.
+            GatewayError: like `Slots.answers`.
         """
         request, slots = unpacked(asked), self._generations[generation].backends[name].slots
         return packed_answer(await slots.answers[request.operation](request))
 
     def give_back(self, slot: int, answered: bool) -> None:
-        """Give a slot back. `answered`: the call was answered."""
+        """Return a slot. `answered`: the call got a response."""
         self._held.pop(slot)(answered)
 
     def end(self) -> None:
-        """Give back all slots, and leave all generations: the worker has ended."""
+        """Return all slots, and leave all generations: the worker has ended."""
         held, self._held = self._held, {}
         for ended in held.values():
             with log_and_continue("giving back the slots of a worker that has ended"):
@@ -117,9 +117,9 @@ class HeldSlots:
             self.leave(number)
 
     async def _wait(self, backend: Backend, request: Request, tried: Sequence[Endpoint]) -> tuple[int, str, int]:
-        # A slot may have become free before this task began: then nobody would hand it over.
+        # A slot could have become free before this task began: then nothing would pass it on.
         endpoint = backend.slots.free(request, tried) or await backend.slots.wait(request, tried)
-        waited = queue_wait.get()  # this runs in a task of its own, which waits for nothing else
+        waited = queue_wait.get()  # this runs in its own task, which waits for nothing else
         place = 0 if waited is None else waited.place
         if request.operation not in backend.local.with_slot:
             return 0, endpoint.address, place
@@ -132,12 +132,12 @@ class HeldSlots:
 
 
 def _endpoints(backend: Backend, addresses: Sequence[str]) -> tuple[Endpoint, ...]:
-    """The endpoints of a backend with these addresses."""
+    """Return the endpoints of a backend with these addresses."""
     return tuple(each for each in backend.endpoints if each.address in addresses)
 
 
 def endpoint_of(gateway: "Gateway", backend: str, address: str) -> RelayedEndpoint | None:
-    """The endpoint of a backend with this address; None if there is none (any more)."""
+    """Return the endpoint of a backend with this address; None if it does not exist."""
     found = gateway.backends.get(backend)
     each = None if found is None else next((each for each in found.endpoints if each.address == address), None)
     return each if isinstance(each, RelayedEndpoint) else None

@@ -1,4 +1,4 @@
-"""Reports of workers' counts, and the totals that the supervisor makes of them."""
+"""Reports of workers' counts, and the totals that the supervisor makes from them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
 
 @frozen
 class WorkerReport:
-    """The report of one worker. What only grows (`grown`, `counters`, `counted`) is what came since the report before,
-    and the `recent` requests are those since then.
+    """The report of one worker. Values that only grow (`grown`, `counters`, `counted`) are the increase since the
+    previous report, and the `recent` requests are the requests since then.
 
-    `grown`: refused and unrecognised connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
-    `unlogged` messages of the payload log, and counts of steps of graphs.
-    `key_uses`: when API keys were used last, by their ids, if that was since the report before.
-    `connections`, `requests`: those that each listener has open now. `calls`: those in flight now by backend and
-    address of the endpoint.
+    `grown`: refused and unrecognized connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
+    `unlogged` messages of the payload log, and counts of steps of graphs. `key_uses`: the last use of API keys, by
+    their ids, if it was since the previous report. `connections`, `requests`: the open connections and requests of each
+    listener. `calls`: the calls in flight by backend and address of the endpoint.
     """
 
     grown: Mapping[tuple[str, str], int]
@@ -54,8 +53,8 @@ class WorkerReport:
 
 
 _STEP = "step "
-"""Before what is counted of the steps of graphs, in `grown`; its second name is that of the graph, a line end, and that
-of the step."""
+"""Prefix of the counts of steps of graphs, in `grown`; the second name is the name of the graph, a line end, and the
+name of the step."""
 
 
 class Reporter:
@@ -67,7 +66,7 @@ class Reporter:
         self._told_uses: dict[str, float] = {}
 
     def report(self) -> WorkerReport:
-        """The report now."""
+        """Return the current report."""
         gateway = self._gateway
         counters, listeners, shedding = gateway.counters, list(gateway.listeners.items()), gateway.shedding
         now = Counter({("refused", name): each.refused_connections for name, each in listeners})
@@ -99,7 +98,7 @@ class Reporter:
 
 
 class ListenerOfWorkers:
-    """A listener as the supervisor knows it: all workers have bound it, and the counts are those of all of them."""
+    """A listener from the supervisor's side: all workers have bound it, and the counts are totals of all workers."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -107,26 +106,26 @@ class ListenerOfWorkers:
         self.open_connections = self.unanswered_requests = 0
 
     async def start(self, address: Address) -> None:
-        """Do nothing, as all of the following: the workers are told."""
+        """Do nothing, same as the following methods, because the workers get the messages instead."""
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """As in every Listener."""
+        """Same as in every Listener."""
         return ""
 
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> "list[asyncio.Task[None]]":
-        """As in every Listener."""
+        """Same as in every Listener."""
         return []
 
     async def stop_accepting(self) -> None:
-        """As in every Listener."""
+        """Same as in every Listener."""
 
     def announce_end(self) -> None:
-        """As in every Listener."""
+        """Same as in every Listener."""
 
     async def drain(self, seconds: float) -> int:
-        """As in every Listener."""
+        """Same as in every Listener."""
         return 0
 
 
@@ -146,13 +145,13 @@ class Totals:
         self._gateway = gateway
         self._is_limited = is_limited
         self._last: dict[int, WorkerReport] = {}
-        """The last report of each worker that runs, by its number."""
+        """The last report of each running worker, by its number."""
         self._shedding = SheddingOfAll()
         self._ended: Numbers = {}
-        """What policies of ended workers had counted."""
+        """The counts of the policies of ended workers."""
 
     def add(self, worker: int, report: WorkerReport) -> None:
-        """Take the report of a worker."""
+        """Add the report of a worker."""
         gateway = self._gateway()
         gateway.observing.counters.add(report.counters)
         gateway.observing.recent.add(report.recent)
@@ -182,7 +181,7 @@ class Totals:
         self._add_up()
 
     def forget(self, worker: int) -> None:
-        """Count nothing as open or in flight in a worker that has ended. What its policies have counted stays."""
+        """Count nothing as open or in flight in a worker that has ended. The counts of its policies stay."""
         last = self._last.pop(worker, None)
         if last is not None:
             for name, counts in numbers(last.policies, _counters()).items():
@@ -190,7 +189,7 @@ class Totals:
             self._add_up()
 
     def shedding(self) -> SheddingOfAll | None:
-        """The load shedding of all workers together; None if nothing is ever refused."""
+        """The load shedding of all workers together; None without load shedding."""
         return None if self._gateway().config.limits.shed is None else self._shedding
 
     def load(self) -> ProcessLoad:
@@ -199,7 +198,7 @@ class Totals:
         return ProcessLoad(sum(each.memory for each in loads), max((each.lag for each in loads), default=0.0))
 
     def policies(self) -> list[tuple[str, str, Mapping[str, object]]]:
-        """The policies of all workers, each state with the number of its worker."""
+        """Return the policies of all workers, each state with the number of its worker."""
         return [
             (place, name, {"worker": number, **state})
             for number, report in sorted(self._last.items())
@@ -207,8 +206,7 @@ class Totals:
         ]
 
     def policy_numbers(self) -> Numbers:
-        """The numbers of the policies' metrics: those of all workers, and what policies of workers that have ended had
-        counted."""
+        """Return the numbers of the policies' metrics: all workers, and the counts of policies of ended workers."""
         running = [each for report in list(self._last.values()) for each in report.policies]
         found = numbers(running, registry.policy_metrics())
         for name, counts in list(self._ended.items()):
@@ -222,7 +220,7 @@ class Totals:
                 listener.open_connections = sum(each.connections.get(name, 0) for each in reports)
                 listener.unanswered_requests = sum(each.requests.get(name, 0) for each in reports)
         for name, backend in gateway.backends.items():
-            if not self._is_limited(name):  # else the supervisor counts them itself
+            if not self._is_limited(name):  # otherwise the supervisor counts them itself
                 for one in backend.endpoints:
                     one.in_flight = sum(each.calls.get((str(name), one.address), 0) for each in reports)
         shedding = self._shedding
@@ -231,25 +229,25 @@ class Totals:
 
 
 def _counters() -> Mapping[str, Sequence[StateMetric]]:
-    """The metrics of policies that only grow."""
+    """Return the metrics of policies that only grow."""
     found = registry.policy_metrics().items()
     return {name: [each for each in metrics if each.kind == "counter"] for name, metrics in found}
 
 
 class Processes(Collector):
-    """The system's figures for several processes, as for one: sums, the earliest start, and the lowest limit of files.
-    The time that ended processes have used stays."""
+    """The system's statistics for several processes, in the form for one: sums, the earliest start, and the lowest
+    limit of files. The CPU time of ended processes stays included."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._seconds: dict[int, float] = {}
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the registry need not collect the metrics to learn their names."""
+        """Return nothing: the registry does not need to collect the metrics for their names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics with their values now."""
+        """Yield the metrics with their current values."""
         found: dict[str, Metric] = {}
         values: dict[str, list[float]] = {}
         for pid in self._pids():

@@ -1,5 +1,5 @@
-"""Policies whose state holds for all workers together, such as `rate_limit`: the supervisor has the states, and each
-request that a worker gets takes from them."""
+"""Policies whose state applies to all workers together, such as `rate_limit`: the supervisor has the states, and each
+request of a worker takes from them."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from gateway.runtime.workers.channel import Channel, ChannelClosedError
 
 
 def _states(assembly: Assembly) -> Iterator[tuple[str, SharedState]]:
-    """The shared states of a configuration, each with a name that is the same in all processes."""
+    """Yield the shared states of a configuration, with names that are the same in all processes."""
     at: Counter[str] = Counter()
     for place, _, state in assembly.policing.states:
         if isinstance(state, SharedState):
@@ -20,32 +20,33 @@ def _states(assembly: Assembly) -> Iterator[tuple[str, SharedState]]:
 
 
 class SharedPolicies:
-    """The supervisor's side: the states of the newest configuration, and of the one before, which may stay in use."""
+    """The supervisor's side: the states of the newest configuration, and of the previous one, which might stay in
+    use."""
 
     def __init__(self) -> None:
         self._states: dict[str, SharedState] = {}
         self._newest: dict[str, SharedState] = {}
 
     def prepare(self, assembly: Assembly) -> None:
-        """Have the states of `assembly`, too. Those that stay go on as they are."""
+        """Add the states of `assembly`. Existing states continue unchanged."""
         before = self._newest
         self._newest = {name: self._states.get(name, each) for name, each in _states(assembly)}
         self._states = before | self._newest
 
     def of_principal(self, name: str) -> list[tuple[str, str, Mapping[str, object]]]:
-        """Place, policy, and what it keeps about one principal, in the newest configuration."""
+        """Return place, policy, and the policy's state of one principal, in the newest configuration."""
         names = ((each.place.rpartition(" "), each) for each in self._newest.values())
         return states_of_principal(((place, policy, each) for (place, _, policy), each in names), name)
 
     def take(self, name: str, client: str) -> float | None:
-        """Take a request. Returns 0, or the seconds to wait; None if there is no such state, as while the configuration
-        changes."""
+        """Take a request. Return 0, or the seconds to wait; None if the state does not exist, for example while the
+        configuration changes."""
         state = self._states.get(name)
         return None if state is None else state.take(client)
 
 
 def share_policies(channel: Channel, assembly: Assembly) -> None:
-    """A worker's side: let the shared states of `assembly` take from the supervisor's."""
+    """Make the shared states of `assembly`, on a worker's side, take from the supervisor's states."""
     for name, each in _states(assembly):
         each.share(_AtSupervisor(channel, name))
 
@@ -58,7 +59,7 @@ class _AtSupervisor:
         self._name = name
 
     async def take(self, client: str) -> float | None:
-        """As Shared's."""
+        """Same as in Shared."""
         try:
             found: float | None = await self._channel.ask("take_request", self._name, client)
         except (ChannelClosedError, GatewayError):

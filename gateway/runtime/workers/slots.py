@@ -1,9 +1,9 @@
-"""The slots of backends whose state holds for all workers: the worker's side.
+"""The slots of backends whose state applies to all workers: the worker's side.
 
-A worker sends its calls itself. It asks the supervisor for the endpoint where the backend's slots are limited, where
-its servers have different models, and where the call belongs to a sequence. The supervisor has a Backend of the same
-name, with the queue, the sequences, the strategy, the table of models and the health that decide (`owner`). What a
-worker learns of an endpoint it passes on (`RelayedEndpoint`).
+A worker sends its calls itself. It queries the supervisor for the endpoint if the backend's slots are limited, if its
+servers have different models, or if the call belongs to a sequence. The supervisor has a Backend of the same name,
+whose queue, sequences, strategy, table of models and health decide (`owner`). The worker passes on its findings about
+an endpoint (`RelayedEndpoint`).
 """
 
 import asyncio
@@ -28,14 +28,15 @@ from gateway.runtime.workers.channel import Channel, ChannelClosedError
 from gateway.runtime.workers.told import packed, told, told_error, unpacked_answer
 
 Relay: TypeAlias = Callable[..., None]
-"""Passes on what happened to an endpoint: its backend and address, the name of a method below, its arguments."""
+"""Passes on an event of an endpoint: its backend and address, the name of a method below, its arguments."""
 
 
 class SupervisedSlots:
     """The slots that the supervisor gives a worker, in a `generation` of its Backends (see `owner`).
 
-    - `is_limited`: the slots are limited for all workers. Else the supervisor is asked for calls of sequences only.
-    - `is_placed`: servers have different models: the supervisor knows which.
+    - `is_limited`: the slots are limited for all workers. Otherwise the worker queries the supervisor only for calls of
+      sequences.
+    - `is_placed`: servers have different models, which the supervisor knows.
     - `is_drained`: whether the supervisor has drained the endpoint at an address.
     """
 
@@ -57,17 +58,18 @@ class SupervisedSlots:
         self._is_limited = is_limited
         self._is_placed = is_placed
         self._numbers: dict[Endpoint, deque[int]] = {}
-        """The numbers of the slots of calls that are about to begin. Those of one endpoint stand for each other."""
+        """The numbers of the slots of calls that are about to begin. Slot numbers of the same endpoint are
+        interchangeable."""
         local.on_join.append(self._joins)
         for each in local.endpoints:
             self._joins(each)
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """As Slots'; None also where the supervisor has to be asked."""
+        """Same as in Slots; None also if the supervisor must be queried."""
         return None if self._asks(request) else self.local.free(request, tried)
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """As Slots'."""
+        """Same as in Slots."""
         if not self._asks(request):
             return await self.local.wait(request, tried)
         began = monotonic()
@@ -99,7 +101,7 @@ class SupervisedSlots:
         return endpoint
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """As Slots'."""
+        """Same as in Slots."""
         ended = self.local.began(request, endpoint)
         if not (numbers := self._numbers.get(endpoint)):
             return ended
@@ -115,7 +117,7 @@ class SupervisedSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """As Slots'. The supervisor knows which endpoints hold the request's model."""
+        """Same as in Slots. The supervisor knows the endpoints that hold the request's model."""
         if not self._is_placed or not request.model:
             return await self.local.again(request, error, tried, rounds)
         places = [each.address for each in tried]
@@ -133,18 +135,18 @@ class SupervisedSlots:
         return request if is_anew else None
 
     async def is_ready(self) -> bool | None:
-        """As Slots': the supervisor knows which servers are busy with calls of other workers."""
+        """Same as in Slots: the supervisor knows the servers that are busy with calls of other workers."""
         try:
             return bool(await self._channel.ask("is_backend_ready", self.local.name))
         except ChannelClosedError:
             return False
 
     def replace(self, previous: Slots) -> None:
-        """As Slots'."""
+        """Same as in Slots."""
         self.local.replace(previous)
 
     def close(self) -> None:
-        """As Slots'. All Backends of a generation are closed together."""
+        """Same as in Slots. All Backends of a generation are closed together."""
         self.local.close()
         self._channel.tell("leave", self._generation)
 
@@ -168,19 +170,20 @@ class SupervisedSlots:
         return TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False)
 
     def _return_unclaimed(self, found: tuple[int, str, int]) -> None:
-        """Give back a slot that came when its call had gone."""
+        """Return a slot that arrived after its call had ended."""
         if found[0]:
             self._channel.tell("give_back", found[0], False)
 
 
 def drain_as_told(endpoint: Endpoint, *, is_drained: bool) -> None:
-    """Send a worker's calls to an endpoint, or no more, as the supervisor says, which also decides about sequences."""
+    """Stop or resume a worker's calls to an endpoint, by the supervisor's decision. The supervisor also decides about
+    sequences."""
     if endpoint.takes_calls is is_drained:
         endpoint.set_drain(Drain(0) if is_drained else None)
 
 
 class RelayedEndpoint(Endpoint):
-    """An Endpoint that passes on to the other processes what it learns of its server, with `relay`."""
+    """An Endpoint that passes its findings about the server on to the other processes, with `relay`."""
 
     __slots__ = ("_is_told", "_relay")
 
@@ -191,7 +194,7 @@ class RelayedEndpoint(Endpoint):
         self.health.on_answer = lambda: self._pass_on("note_answer")
 
     def learn(self, event: str, arguments: Sequence[Any], named: dict[str, Any]) -> None:
-        """Do what another process did: call the method named `event`."""
+        """Repeat the action of another process: call the method named `event`."""
         self._is_told = True
         try:
             getattr(self, event)(*arguments, **named)
@@ -199,7 +202,7 @@ class RelayedEndpoint(Endpoint):
             self._is_told = False
 
     def news(self) -> tuple[str, list[Any], dict[str, Any]] | None:
-        """The news for a process that has just started; None if nothing."""
+        """Return the news for a process that has just started, or None."""
         health = self.health
         if health.is_up or health.last is None:
             return None
@@ -208,22 +211,22 @@ class RelayedEndpoint(Endpoint):
         return "note_failure", [health.last.text], {"unreachable": True}
 
     def changed(self) -> None:
-        """As Endpoint's, in all processes."""
+        """Same as in Endpoint, in all processes."""
         self._pass_on("changed")
         super().changed()
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
-        """As Endpoint's, in all processes."""
+        """Same as in Endpoint, in all processes."""
         self._pass_on("note_failure", why, unreachable=unreachable)
         super().note_failure(why, unreachable=unreachable)
 
     def probe_passed(self, healthy: int) -> None:
-        """As Endpoint's, in all processes."""
+        """Same as in Endpoint, in all processes."""
         self._pass_on("probe_passed", healthy)
         super().probe_passed(healthy)
 
     def probe_failed(self, why: str, unhealthy: int, *, refused: bool) -> None:
-        """As Endpoint's, in all processes."""
+        """Same as in Endpoint, in all processes."""
         self._pass_on("probe_failed", why, unhealthy, refused=refused)
         super().probe_failed(why, unhealthy, refused=refused)
 

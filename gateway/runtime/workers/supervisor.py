@@ -1,4 +1,4 @@
-"""The supervisor of a gateway with several workers: starts them, restarts those that end, and speaks for all."""
+"""The supervisor of a gateway with several workers: starts workers, restarts workers that end, and acts for all."""
 
 import asyncio
 import logging
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.5
-"""How long workers have to tell what they have counted, before it is told without them."""
+"""Time limit of workers for reporting their counts, in seconds; after that, totals are reported without them."""
 GATHER_INTERVAL = 1.0
 SECONDS_TO_START = 60.0
-"""How long a worker may take until it is ready; then it is killed, and started again."""
+"""Time limit of a worker's start until it is ready, in seconds; then it is killed, and started again."""
 SECONDS_TO_CLOSE = 10.0
-"""How long a worker that has drained may take to close everything; then it is killed."""
+"""Time limit of a drained worker for closing everything, in seconds; then it is killed."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
-"""Seconds before a worker that has ended is started again; twice as long each time that it did not run for as long as
-LONGEST_PAUSE."""
+"""Maximum delay before a worker that has ended is started again, in seconds. The delay doubles each time that the
+worker ran for less than LONGEST_PAUSE."""
 
 
 class WorkerError(Exception):
-    """A worker cannot start; the text says why."""
+    """A worker cannot start; the text has the reason."""
 
 
 class WorkerProcess:
-    """One worker as the supervisor sees it: its process, its channel and the slots that it holds."""
+    """One worker from the supervisor's side: its process, its channel and the slots that it holds."""
 
     def __init__(self, supervisor: "Supervisor", number: int) -> None:
         self.number = number
@@ -73,10 +73,10 @@ class WorkerProcess:
         return 0 if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the process and let it serve the configuration in use.
+        """Start the process and make it serve the configuration in use.
 
         Raises:
-            WorkerError: it cannot serve it, or has ended.
+            WorkerError: the worker cannot serve it, or has ended.
         """
         try:
             async with asyncio.timeout(SECONDS_TO_START):
@@ -107,7 +107,7 @@ class WorkerProcess:
         }
         self.channel = channel = Channel(handlers, slots.end)
         with theirs:
-            # A session of its own: Ctrl-C at a terminal goes to the supervisor only, which passes it on.
+            # A separate session: Ctrl-C at a terminal goes only to the supervisor, which passes it on.
             command = (sys.executable, "-m", "gateway.runtime.workers", str(theirs.fileno()))
             try:
                 self._process = await asyncio.create_subprocess_exec(
@@ -134,13 +134,12 @@ class WorkerProcess:
             await self._supervisor.tell_drained()
 
     async def reload(self, config: Config, generation: Generation) -> str:
-        """Change to `config`, to which the supervisor has changed. Returns why the worker cannot; else an empty
-        text."""
+        """Change to `config`, to which the supervisor has changed. Return why the worker cannot, or an empty text."""
         self.slots.join(generation)
         return str(await self.channel.ask("reload", pickle.dumps(config), generation.number))
 
     async def ended(self) -> int:
-        """Wait for the end of the process. Returns its exit status; negative: the signal that ended it."""
+        """Wait for the end of the process. Return its exit status; negative: the signal that ended it."""
         assert self._process is not None
         status = await self._process.wait()
         self.is_ready = False
@@ -148,13 +147,14 @@ class WorkerProcess:
         return status
 
     def kill(self) -> None:
-        """End the process at once."""
+        """End the process immediately."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
 
 class Supervisor:
-    """The process that starts the workers and owns what they share. It has the methods of a Gateway that commands call.
+    """The process that starts the workers and owns their shared state. The class has the methods of a Gateway that
+    commands call.
 
     `gateway` is the supervisor's own part: it owns the backends' state and has the health port and the status API.
     """
@@ -163,21 +163,21 @@ class Supervisor:
         self._count = count
         self._addresses = Addresses()
         self.config = self._shared(config)
-        """What the workers serve."""
+        """The configuration of the workers."""
         self.gateway: Gateway
         self.workers = [WorkerProcess(self, number) for number in range(1, count + 1)]
         self._watches: list[asyncio.Task[None]] = []
         self._is_ending = False
         self.reloading = asyncio.Lock()
         self.generation: Generation
-        """The supervisor's Backends of `config`. While a reload is under way, the gateway has newer ones."""
+        """The supervisor's Backends of `config`. During a reload, the gateway has newer ones."""
         self._number = 0
         self._limited = limited_backends(config)
         self.shared_policies = SharedPolicies()
         self._offline: set[str] = set()
         """The listeners that a client has taken offline."""
         self._told_drained: list[tuple[str, str]] = []
-        """What the workers were told last of `drained`."""
+        """The last value of `drained` that was sent to the workers."""
         self._totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
 
     @property
@@ -203,7 +203,7 @@ class Supervisor:
         )
 
     def _prepare(self, assembly: Assembly) -> None:
-        """Have an Assembly that is made share its policies with the workers, and tell them of other models."""
+        """Make a new Assembly share its policies with the workers, and notify them of changed models."""
         self.shared_policies.prepare(assembly)
         for name in assembly.placed.all:
             assembly.backends[name].on_other_models(partial(self._tell_all, "lists_others", str(name)))
@@ -212,8 +212,8 @@ class Supervisor:
         return Generation(self._number, self.gateway.backends, self.gateway.requests_in_flight)
 
     async def gather(self) -> None:
-        """Fetch what the workers have counted. One that does not answer in GATHER_SECONDS is late: its report is added
-        when it comes."""
+        """Fetch the counts of the workers. If a worker does not respond within GATHER_SECONDS, its report is added when
+        it arrives."""
         if running := self._running():
             await asyncio.wait([spawn(self._fetch(each)) for each in running], timeout=GATHER_SECONDS)
 
@@ -228,8 +228,8 @@ class Supervisor:
             worker.kill()
 
     async def clear_caches(self, place: str) -> None:
-        """Let the caches of all workers forget their answers: those at this place, or all if it is empty. A worker that
-        does not answer in STALLED_SECONDS is killed by then, and its answers have gone with it."""
+        """Clear the caches of all workers: the caches at this place, or all if it is empty. A worker that does not
+        respond within STALLED_SECONDS is killed, and its cache ends with it."""
         if running := self._running():
             asked = [each.channel.ask("clear_caches", place) for each in running]
             await asyncio.wait(asked, timeout=STALLED_SECONDS)
@@ -244,14 +244,14 @@ class Supervisor:
         return sorted(drained)
 
     async def tell_drained(self) -> None:
-        """Tell all workers which endpoints are drained. One that does not answer in STALLED_SECONDS is killed by
-        then."""
+        """Send the list of drained endpoints to all workers. A worker that does not respond within STALLED_SECONDS is
+        killed."""
         self._told_drained = drained = self.drained
         if running := self._running():
             await asyncio.wait([each.channel.ask("drained", drained) for each in running], timeout=STALLED_SECONDS)
 
     async def has_calls(self, protocol: str, address: str) -> bool:
-        """Whether a worker has calls in flight to an endpoint; one that does not answer in time may have some."""
+        """Return True if a worker has calls in flight to an endpoint, or does not respond in time."""
         asked = [each.channel.ask("has_calls", protocol, address) for each in self._running()]
         if not asked:
             return False
@@ -259,21 +259,22 @@ class Supervisor:
         return bool(late) or any(each.exception() is None and each.result() for each in done)
 
     async def _gather_again(self) -> NoReturn:
-        """Gather at an interval, so that little of what a worker has counted is lost if it is killed. Kill workers that
-        were stopped, from one look to the next: the kernel goes on to give them connections."""
+        """Gather at an interval, so few counts of a worker are lost if it is killed. Kill workers that are stopped in
+        two consecutive checks: the kernel continues to give them connections."""
         stopped: set[int] = set()
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
             with log_and_continue("gathering what the workers have counted"):
                 await self.gather()
             with log_and_continue("telling the workers which endpoints are drained"):
-                if self.drained != self._told_drained:  # one has gone, or has come back
+                if self.drained != self._told_drained:  # an endpoint was removed, or added again
                     await self.tell_drained()
             with log_and_continue("looking for stopped workers"):
                 stopped = self._kill_stopped(stopped)
 
     def _kill_stopped(self, before: set[int]) -> set[int]:
-        """Kill the workers whose processes are stopped, as they were `before`. Returns those that are stopped now."""
+        """Kill the workers whose processes are stopped, and were stopped `before`. Return the workers that are stopped
+        now."""
         stopped = {each.pid for each in self._running() if is_stopped(each.pid)}
         for each in self._running():
             if each.pid in stopped & before:
@@ -282,7 +283,7 @@ class Supervisor:
         return stopped
 
     def _renew_listeners(self) -> None:
-        """Have a ListenerOfWorkers for each listener of the configuration in use."""
+        """Make a ListenerOfWorkers for each listener of the configuration in use."""
         listeners = self.gateway.listeners
         self.gateway.listeners = {
             each.name: listeners.get(each.name) or ListenerOfWorkers(str(replace(each.bind, scheme="")))
@@ -290,7 +291,7 @@ class Supervisor:
         }
 
     async def start(self) -> None:
-        """Start the gateway and all workers. What has begun when it is cancelled is for `drain` to end.
+        """Start the gateway and all workers. If it is cancelled, call `drain` to end the started parts.
 
         Raises:
             BindError: an address cannot be bound.
@@ -311,14 +312,14 @@ class Supervisor:
         self._watches.append(spawn(self._gather_again()))
 
     def announce_end(self) -> None:
-        """As Gateway's."""
+        """Same as in Gateway."""
         self._is_ending = True
         self.gateway.announce_end()
         for each in self._running():
             each.channel.tell("announce_end")
 
     async def drain(self, seconds: float) -> int:
-        """As Gateway's: all workers are drained at once, then their processes end."""
+        """Same as in Gateway: all workers are drained in parallel, then their processes end."""
         self._is_ending = True
         self.gateway.announce_end()
         given_up = await all_surviving("draining a worker", (_drained(each, seconds) for each in self._running()))
@@ -333,8 +334,9 @@ class Supervisor:
         return sum(given_up)
 
     async def reload(self, config: Config) -> tuple[str, ...]:
-        """As Gateway's. The supervisor changes first, then one worker; if that cannot, the supervisor changes back.
-        Then all others do, which have the same code and the same configuration; one that cannot is restarted.
+        """Same as in Gateway. The supervisor changes first, then one worker; if that worker cannot, the supervisor
+        changes back. Then all other workers change, which have the same code and the same configuration; a worker that
+        cannot change is restarted.
 
         Raises:
             BindError: an address cannot be bound.
@@ -371,7 +373,8 @@ class Supervisor:
         return found
 
     async def _change(self, config: Config, listeners: dict[str, Listener]) -> tuple[str, ...]:
-        """Change the supervisor's own part. The calls that it counts only for others to see end nothing."""
+        """Change the supervisor's own part. Its calls do not delay the end of anything, because it counts them only for
+        display."""
         for name, backend in self.gateway.backends.items():
             if name not in self._limited:
                 for each in backend.endpoints:
@@ -383,14 +386,14 @@ class Supervisor:
         return found
 
     def reopen_logs(self) -> None:
-        """As Gateway's."""
+        """Same as in Gateway."""
         self.gateway.reopen_logs()
         for each in self._running():
             each.channel.tell("reopen_logs")
 
     @property
     def last_reload_error(self) -> "LoadError | None":
-        """As Gateway's."""
+        """Same as in Gateway."""
         return self.gateway.last_reload_error
 
     @last_reload_error.setter
@@ -398,12 +401,12 @@ class Supervisor:
         self.gateway.last_reload_error = error
 
     async def is_backend_ready(self, name: str) -> bool:
-        """Whether a backend is ready."""
+        """Return True if a backend is ready."""
         found = self.gateway.backends.get(name)
         return found is not None and await found.is_ready()
 
     def learned(self, source: WorkerProcess, *news: Any) -> None:
-        """Note what a worker has learned of an endpoint, and tell the others."""
+        """Note a worker's findings about an endpoint, and pass them on to the others."""
         backend, address, event, arguments, named = news
         endpoint = endpoint_of(self.gateway, backend, address)
         if endpoint is not None:
@@ -413,7 +416,7 @@ class Supervisor:
                 each.channel.tell("learn", *news)
 
     def switched(self, source: WorkerProcess, listener: str, is_online: bool) -> None:
-        """Note that a client of a worker has taken a listener offline or online, and tell the others."""
+        """Note that a client of a worker has taken a listener offline or online, and notify the others."""
         (self._offline.discard if is_online else self._offline.add)(listener)
         for each in self._running():
             if each is not source:
@@ -427,11 +430,11 @@ class Supervisor:
         return share(self._addresses.shared(config), self._count)
 
     def _own(self, shared: Config, config: Config) -> Config:
-        """The configuration of the supervisor's own part."""
+        """Return the configuration of the supervisor's own part."""
         return config.model_copy(update={"listeners": shared.listeners})
 
     def own(self, config: Config) -> Config:
-        """`config` with the addresses that the workers bind."""
+        """Return `config` with the addresses that the workers bind."""
         return self._own(self.config, config)
 
     def _running(self) -> list[WorkerProcess]:
@@ -471,7 +474,7 @@ class Supervisor:
             log.info("worker %d runs again (process %d)", worker.number, worker.pid)
 
     def _inform(self, worker: WorkerProcess) -> None:
-        """Tell a worker that has just started what the others know."""
+        """Send the findings of the others to a worker that has just started."""
         for name, backend in self.gateway.backends.items():
             for each in backend.endpoints:
                 if isinstance(each, RelayedEndpoint) and (news := each.news()) is not None:
@@ -482,8 +485,8 @@ class Supervisor:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal (proc(5): the state T). One in a debugger is not (t). False where there
-    is no /proc."""
+    """Return True if a process is stopped by a signal (proc(5): the state T), which a process in a debugger (t) is not.
+    Return False without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):
@@ -503,7 +506,7 @@ async def _drained(worker: WorkerProcess, seconds: float) -> int:
 
 @contextmanager
 def _in_use(generation: Generation) -> Iterator[None]:
-    """Within, a worker may start to use it."""
+    """While the context is open, a worker can start to use it."""
     generation.users.began()
     try:
         yield
@@ -512,7 +515,7 @@ def _in_use(generation: Generation) -> Iterator[None]:
 
 
 async def _reloaded(worker: WorkerProcess, config: Config, generation: Generation) -> str:
-    """Why the worker cannot be changed to `config`; empty if it was, or has ended and will start with it."""
+    """Return why the worker cannot change to `config`; empty if it has changed, or has ended and will start with it."""
     try:
         return await worker.reload(config, generation)
     except ChannelClosedError:

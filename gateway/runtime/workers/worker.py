@@ -1,4 +1,4 @@
-"""A worker: a process that serves the listeners, as its supervisor tells it to."""
+"""A worker: a process that serves the listeners, controlled by its supervisor."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 def main(descriptor: int) -> None:
-    """Serve until the supervisor says otherwise, or has ended."""
+    """Serve until the supervisor ends the worker, or has ended."""
     raise_descriptor_limit()
     run(Worker().serve(socket.socket(fileno=descriptor)))
 
@@ -71,22 +71,22 @@ class Worker:
         self._channel = Channel(handlers, self._abandoned)
 
     async def serve(self, pair: socket.socket) -> None:
-        """Do what comes over the channel; never returns."""
+        """Handle the messages of the channel; never returns."""
         pair.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: self._channel, sock=pair)
         await asyncio.Event().wait()
 
     @property
     def gateway(self) -> "Gateway":
-        """The gateway that this worker is a part of; there is one after the start."""
+        """The gateway that this worker is a part of; it exists after the start."""
         assert self._gateway is not None
         return self._gateway
 
     async def _start(
         self, written: bytes, generation: int, first: bool, drained: list[tuple[str, str]]
     ) -> tuple[str, dict[str, str], list[str]]:
-        """Serve a configuration; the `first` worker has the reference servers. `drained` is as in `_set_drained`.
-        Returns an error, or the addresses of listeners and reference servers."""
+        """Serve a configuration; the `first` worker has the sample servers. `drained` is the same as in `_set_drained`.
+        Return an error, or the addresses of listeners and sample servers."""
         from gateway.runtime.app import Gateway
 
         config: Config = pickle.loads(written)
@@ -117,7 +117,8 @@ class Worker:
         )  # fmt: skip
 
     async def _reload(self, written: bytes, generation: int) -> str:
-        """Change to another configuration. Returns why it cannot be; then nothing has changed."""
+        """Change to another configuration. Return why it is not possible, in which case nothing has changed, or an
+        empty text."""
         config: Config = pickle.loads(written)
         before, backends = (self._limited, self._placed, self._generation), self.gateway.backends
         self._share(config, generation)
@@ -133,7 +134,7 @@ class Worker:
         return ""
 
     def _share(self, config: Config, generation: int) -> None:
-        """Ask the supervisor for slots as `config` says, of this generation."""
+        """Request slots from the supervisor as configured in `config`, of this generation."""
         self._limited, self._placed, self._generation = limited_backends(config), placed_backends(config), generation
 
     def _prepare(self, assembly: Assembly) -> None:
@@ -141,14 +142,14 @@ class Worker:
         assembly.listener_readiness.on_switch = partial(self._channel.tell, "switched")
 
     def _switch(self, listener: str, is_online: bool) -> None:
-        """A client of another worker has taken a listener offline or online."""
+        """Note that a client of another worker has taken a listener offline or online."""
         self.gateway.switch(listener, is_online=is_online)
 
     def _reopen_logs(self) -> None:
         self.gateway.reopen_logs()
 
     def _learn(self, backend: str, address: str, event: str, arguments: list[Any], named: dict[str, Any]) -> None:
-        """Note what another process has learned of an endpoint."""
+        """Note another process's findings about an endpoint."""
         if self._gateway is None:
             return
         found = self._gateway.backends.get(backend)
@@ -157,7 +158,7 @@ class Worker:
                 each.learn(event, arguments, named)
 
     def _lists_others(self, backend: str) -> None:
-        """The list of a backend's models is another one."""
+        """Note that the list of a backend's models has changed."""
         if self._gateway is not None and (found := self._gateway.backends.get(backend)) is not None:
             found.local.lists_others()
 
@@ -165,7 +166,7 @@ class Worker:
         return (protocol, address) in self._drained_endpoints
 
     def _set_drained(self, drained: list[tuple[str, str]]) -> None:
-        """Send no more calls to these endpoints, each a protocol and an address, and calls again to all others."""
+        """Send no more calls to these endpoints (protocol and address), and send calls again to all others."""
         self._drained_endpoints = frozenset((protocol, address) for protocol, address in drained)
         if self._gateway is not None:
             for backend in self._gateway.backends.values():
@@ -188,8 +189,8 @@ class Worker:
         self.gateway.announce_end()
 
     async def _drained(self, seconds: float) -> int:
-        """Drain the gateway. The number of requests given up. Asked again with less time while it drains, the first
-        one is ended."""
+        """Drain the gateway. Return the number of cancelled requests. A second call with less time ends the first
+        one."""
         if self._drain is not None:
             self._drain.cancel()
         self._drain = spawn(self.gateway.drain(seconds))
@@ -199,7 +200,7 @@ class Worker:
             return 0
 
     def _abandoned(self) -> None:
-        """The supervisor has ended: so do the requests of this worker, as in a gateway of one process that is
+        """End the requests of this worker, because the supervisor has ended, like in a gateway with one process that is
         killed."""
         log.error("the supervisor has ended, and so does this worker")
         end_process()

@@ -64,9 +64,7 @@ def test_a_principal_has_its_permissions_limits_and_keys(context: BrowserContext
     expect(permissions.locator("tbody tr")).to_have_text(
         ["doublingrun models (infer)dou*all", "doublinguse the status API and this console (admin)allhttp"]
     )
-    expect(permissions).to_contain_text(
-        "Everybody may do everything on the listeners that ask for no credentials: http"
-    )
+    expect(permissions).to_contain_text("Listeners without authentication (every client has full access): http")
     expect(limits.locator("tbody tr")).to_have_text("broken1,000 in 60 s1,0001,000now")
     expect(keys.locator("tbody tr")).to_contain_text("not since the start")
     assert faults_in_every_look(page) == []
@@ -87,7 +85,7 @@ def test_the_configuration_is_read_again_by_a_button(context: BrowserContext, ga
 
     reload()
     main = page.get_by_role("main")
-    expect(main).to_contain_text("The file says what is in use.")
+    expect(main).to_contain_text("The file matches the configuration in use.")
     gateway.file.write_text(text.replace("model: broken", "model: changed"))
     reload()
     expect(main).to_contain_text(re.compile("Changed: .*routes"))

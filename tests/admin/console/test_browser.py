@@ -518,7 +518,7 @@ def test_the_page_asks_for_the_key_and_keeps_it_in_its_tab_only(
     with looked(tmp_path, text) as gateway:
         page = context.new_page()
         page.goto(gateway.admin)
-        asked = page.get_by_role("dialog", name="This gateway asks for a key")
+        asked = page.get_by_role("dialog", name="This gateway requires a key")
         expect(asked).to_be_visible()
         assert faults_in(page, OPPOSITES) == []
         field = page.get_by_label("Key or token")

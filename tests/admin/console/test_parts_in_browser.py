@@ -77,7 +77,7 @@ def test_where_the_time_of_requests_goes_is_told(context: BrowserContext, gatewa
     expect(rows).to_have_count(6)
     expect(rows.filter(has_text="at the model server")).to_contain_text(re.compile(r"\d %.*ms.*ms"))
     expect(rows.filter(has_text="waiting in the queue")).to_contain_text("0 ms")
-    expect(stages).to_contain_text("6 requests, those of the last 8 of the gateway")
+    expect(stages).to_contain_text("6 requests among the last 8 of the gateway")
     assert float(stages.locator("rect.server").first.get_attribute("width") or 0) > 0
 
 
@@ -85,5 +85,5 @@ def test_a_principal_has_its_page(context: BrowserContext, gateway: Looked) -> N
     page = opened(context, gateway, "principal?of=alice")
     expect(page.get_by_role("heading", level=1)).to_have_text("Principal alice")
     expect(page.get_by_role("main")).to_contain_text(
-        re.compile("No entry of principals has this name.*API keysIt has none.")
+        re.compile("No entry of principals has this name.*API keysNo API keys.")
     )

@@ -94,7 +94,7 @@ def test_a_server_that_hangs_ends_with_the_time_limit(context: BrowserContext, g
     sent(page)
     expect(page.locator(".outcome")).to_contain_text("no answer within 0.5 s")
     expect(page.locator(".outcome .badge")).to_have_text("DEADLINE_EXCEEDED")
-    expect(page.get_by_role("tabpanel", name="v2-rest (as it came)")).to_contain_text("There is no reply.")
+    expect(page.get_by_role("tabpanel", name="v2-rest (as it came)")).to_contain_text("No reply.")
     expect_usable(page)
 
 
@@ -231,7 +231,7 @@ admin:"""
         )
         explained("open", "", "No key was given, and 'guest', the principal of clients without one, does not have")
         explained("brief", "", "With errors.detail: brief")
-        explained("http", made["analyst"][0], "As the request went that was sent just now.")
+        explained("http", made["analyst"][0], "The path of the request that was just sent.")
 
 
 def test_nothing_in_the_playground_has_a_fault_in_either_theme_or_width(
@@ -319,7 +319,7 @@ def test_a_model_that_is_made_of_others_is_tried(context: BrowserContext, tmp_pa
         outputs = page.get_by_role("region", name="Outputs")
         expect(outputs.locator("tbody tr")).to_have_text(["yFP64[1, 2][[6.0, 16.0]]", "bothFP64[1, 2][[9.0, 24.0]]"])
         page.get_by_role("tab", name="Explain").click()
-        expect(way).to_contain_text("models.fourfold: a model that is made of others")
+        expect(way).to_contain_text("models.fourfold: a model graph")
         expect(way).to_contain_text(re.compile(r"step first \(double\): .*\d ms.*step second \(double\): .*\d ms"))
         assert faults_in(page, OPPOSITES) == []
         page.get_by_role("tab", name="Snippets").click()

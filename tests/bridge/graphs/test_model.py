@@ -417,7 +417,9 @@ async def test_derivatives_of_a_graph_need_the_types_of_all_steps() -> None:
     data = {"inputs": X, "steps": {"d": step(), "n": {"model": "norm", "inputs": {"x": "$d"}}}, "outputs": {"y": "$n"}}
     graph = Graphed({**data, "derivatives": {"method": "central"}}, lab)
     assert (await graph.infer(POINT))["y"].tolist() == [[-50.0]]
-    with pytest.raises(GatewayError, match=r"steps\.d: nobody tells the inputs and outputs of model 'double'"):
+    with pytest.raises(
+        GatewayError, match=r"steps\.d: the inputs and outputs of model 'double' of step 'd' are unknown"
+    ):
         await graph.signature()
 
 
@@ -471,7 +473,7 @@ async def test_a_model_without_metadata_runs_all_the_same() -> None:
     with pytest.raises(GatewayError) as refused:
         await graph.signature()
     assert refused.value.message == (
-        "model 'posterior': outputs.d: nobody tells the inputs and outputs of model 'double' of step 'd'; "
+        "model 'posterior': outputs.d: the inputs and outputs of model 'double' of step 'd' are unknown; "
         "`signature` on its route declares them"
     )
     assert refused.value.reason is Reason.FAILED_PRECONDITION
@@ -623,7 +625,7 @@ async def test_the_first_request_may_leave_before_the_types_are_known() -> None:
     await lab.asked.wait()
     other = asyncio.ensure_future(graph.infer(POINT))
     hasty = asyncio.ensure_future(graph.infer(POINT, deadline=asyncio.get_running_loop().time()))
-    with pytest.raises(GatewayError, match="have not told their tensors before the deadline") as late:
+    with pytest.raises(GatewayError, match="did not report their tensors before the deadline") as late:
         await hasty
     assert late.value.status is Status.DEADLINE_EXCEEDED
     first.cancel()
@@ -784,7 +786,7 @@ async def test_a_stream_whose_client_leaves_is_cancelled() -> None:
 async def test_values_that_are_no_outputs_of_the_last_step_do_not_stream() -> None:
     for outputs in ({"y": {"sum": ["$n"]}}, {"y": "$n", "x": "$x"}):
         graph = Graphed({**ONE, "outputs": outputs})
-        with pytest.raises(GatewayError, match="streams only if all outputs are those of one step") as refused:
+        with pytest.raises(GatewayError, match="streams only if all outputs belong to one step") as refused:
             await streamed(graph)
         assert refused.value.status is Status.UNIMPLEMENTED
 

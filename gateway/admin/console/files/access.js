@@ -114,7 +114,7 @@ export function show(root, { attempt }) {
     rows.replaceChildren(...found.map((each) => html("tr", {},
       html("td", { class: "wide" }, each.used_by.join(", ")),
       html("td", { class: "wide" }, each.expires ? badge(endState(each.expires), end(each.expires)) : NONE, each.expires ? ` ${date(each.expires)}` : ""),
-      html("td", { class: "wide" }, each.certificate ?? NONE, each.error && html("p", { class: "bad why" }, `The files as they are now are not used: ${each.error}`)))));
+      html("td", { class: "wide" }, each.certificate ?? NONE, each.error && html("p", { class: "bad why" }, `The current files are not used: ${each.error}`)))));
   }
 
   return { update: () => refresh() };

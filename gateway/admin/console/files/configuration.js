@@ -32,7 +32,7 @@ export function show(root, { attempt }) {
   });
   root.append(
     html("h1", {}, "Configuration"),
-    html("p", { class: "muted" }, "What is in use, with every default. Secrets are shown as ***, values from files and variables as their references."),
+    html("p", { class: "muted" }, "The configuration in use, with every default. Secrets are shown as ***, values from files and variables as references."),
     reloading(attempt),
     failure,
     warnings,
@@ -69,7 +69,7 @@ export function show(root, { attempt }) {
     warnings.replaceChildren(
       html("h2", {}, html("span", { class: "badge degraded" }, title), " of gateway check"),
       html("ul", {}, ...listed.slice(0, MOST_LISTED).map((mark) => problem(mark.line, mark))),
-      listed.length > MOST_LISTED && html("p", { class: "muted" }, `${count(listed.length - MOST_LISTED)} more stand at their lines.`) || "",
+      listed.length > MOST_LISTED && html("p", { class: "muted" }, `${count(listed.length - MOST_LISTED)} more are shown next to their lines.`) || "",
     );
   }
 

@@ -36,7 +36,7 @@ export function show(root, { attempt }) {
   });
   root.append(
     html("h1", {}, "Errors"),
-    html("p", { class: "muted" }, "The last requests that ended with an error. The text that the client got in its reply is not kept, since it can hold something of the request; the log has more under the request id."),
+    html("p", { class: "muted" }, "The last requests that ended with an error. The texts of the errors are not stored, because they can contain data of the request; the log has more details under the request id."),
     html("div", { class: "controls" }, filter, told),
     list,
   );
@@ -84,7 +84,7 @@ function group(reason, errors, explanation, of) {
     { class: "panel reason" },
     heading,
     explanation && html("p", {}, ...withCode(explanation.meaning)),
-    explanation && html("p", {}, html("strong", {}, "Look at: "), ...withCode(explanation.look_at)),
+    explanation && html("p", {}, html("strong", {}, "What to do: "), ...withCode(explanation.look_at)),
     plainTable({ label: `Errors: ${reason}`, headings: columns.map(([title]) => title), names: columns.map(([, , name]) => name), rows }),
   );
 }

@@ -43,7 +43,7 @@ export class History {
     this.range = html("select", { id: "history-range", change: () => this.#choose() }, ...RANGES.map(([id, title]) => html("option", { value: id }, title)));
     this.note = html("p", { class: "muted", role: "status" });
     this.rows = html("tbody");
-    const table = html("table", {}, html("caption", {}, "Each row is a step of about ten seconds. In flight and waiting: the most at one moment."),
+    const table = html("table", {}, html("caption", {}, "Each row is a step of about ten seconds. In flight and waiting: the maximum in the step."),
       html("thead", {}, html("tr", {}, ...HEADINGS.map((each) => html("th", { scope: "col", class: each === "Until" ? undefined : "number" }, each)))), this.rows);
     this.table = html("details", { toggle: () => this.#draw() }, html("summary", {}, "The same as a table"),
       html("div", { class: "scroll values", role: "region", "aria-label": "History as a table", tabindex: "0" }, table));

@@ -13,7 +13,7 @@ export function show(root, { attempt }) {
   const table = new Table({
     label: "Models",
     key: (row) => JSON.stringify([row.backend, row.name, row.version]),
-    empty: "No server lists models, and no route names one.",
+    empty: "Servers and routes list no models.",
     columns: [
       {
         id: "name", title: "Model", text: (row) => row.name,
@@ -35,7 +35,7 @@ export function show(root, { attempt }) {
   });
   let isWanted = false; // the list could not be read
   const panel = html("section", { class: "panel", "aria-label": "Signature", tabindex: "-1", hidden: true });
-  const note = html("p", { class: "muted", role: "status" }, "Asking the servers…");
+  const note = html("p", { class: "muted", role: "status" }, "Querying the servers…");
   const again = html("button", { type: "button", click: load }, "Refresh");
   table.controls.append(again, note);
   const without = html("section", { class: "panel", "aria-label": "Servers that list no models", hidden: true });
@@ -77,7 +77,7 @@ export function show(root, { attempt }) {
     const [backend, version] = [parameters.get("backend") ?? "", parameters.get("version") ?? ""];
     const query = `?${new URLSearchParams({ backend, model, version })}`;
     const heading = html("h2", {}, version ? `${model}, version ${version}` : model);
-    panel.replaceChildren(heading, html("p", { class: "muted" }, "Asking the server…"));
+    panel.replaceChildren(heading, html("p", { class: "muted" }, "Querying the server…"));
     if (isAsked) panel.focus({ preventScroll: false });
     let nodes;
     try {
@@ -126,7 +126,7 @@ function describe(signature, backend) {
 }
 
 function tensors(title, list) {
-  if (!list.length) return html("p", {}, `${title}: the server does not say.`);
+  if (!list.length) return html("p", {}, `${title}: not reported by the server.`);
   const rows = list.map((each) =>
     html("tr", {}, html("td", {}, each.name), html("td", {}, each.datatype), html("td", {}, `[${each.shape.join(", ")}]`)),
   );

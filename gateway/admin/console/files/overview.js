@@ -102,7 +102,7 @@ export function show(root, { attempt }) {
   root.append(
     html("h1", {}, "Overview"),
     html("dl", { class: "figures", "aria-label": "Now" }, ...figures.map((each) => each.element)),
-    html("div", { class: "controls" }, filter, html("span", { class: "muted" }, "Rates and latencies are those of the last 10 seconds.")),
+    html("div", { class: "controls" }, filter, html("span", { class: "muted" }, "Rates and latencies cover the last 10 seconds.")),
     html("div", { class: "flows" }, html("div", { class: "canvas" }, drawing.element, drawing.note), details),
     history.element,
   );

@@ -71,7 +71,7 @@ export class PartPage {
   tellPolicies(found) {
     renew(this.policies, found, () => [
       html("h2", {}, "Policies"),
-      ...(found.length ? found.map(policy) : [html("p", { class: "muted" }, "There are none here.")]),
+      ...(found.length ? found.map(policy) : [html("p", { class: "muted" }, "No policies.")]),
     ]);
   }
 
@@ -81,7 +81,7 @@ export class PartPage {
       html("h2", {}, "The last requests"),
       found.length
         ? plainTable({ label: "The last requests", headings: HEADINGS, names: HEADINGS.map((_, at) => (at === 5 ? "number" : undefined)), rows: found.map((each) => requestRow(each, query)) })
-        : html("p", { class: "muted" }, "None is kept."),
+        : html("p", { class: "muted" }, "No requests are stored."),
       html("p", {}, html("a", { href: to("requests", query) }, "Search in requests")),
     ]);
   }

@@ -48,7 +48,7 @@ export function show(root, { attempt }) {
     if (tag !== drawnTag) {
       drawnTag = tag;
       table = new Table({
-        label: "Models by servers", key: (row) => row.model, empty: "No server has told of a model yet.",
+        label: "Models by servers", key: (row) => row.model, empty: "No server has reported a model yet.",
         columns: columnsOf(shown, act),
       });
       place.replaceChildren(table.element);
@@ -82,8 +82,8 @@ export function show(root, { attempt }) {
 function aboutOf({ servers, models, on_demand: onDemand }) {
   const held = models.filter((each) => each.copies).length;
   const silent = servers.filter((each) => !each.has_told);
-  const how = onDemand ? "Models are loaded when they are asked for." : "Models are looked for, and not loaded.";
-  const errors = silent.map((each) => `${each.address} has not told which models it has${each.error ? `: ${each.error}` : ""}.`);
+  const how = onDemand ? "Models are loaded on demand." : "The gateway finds models, and does not load them.";
+  const errors = silent.map((each) => `${each.address} has not reported its models${each.error ? `: ${each.error}` : ""}.`);
   return [`${count(held)} of ${count(models.length)} models are held by ${count(servers.length)} servers.`, how, ...errors].join(" ");
 }
 

@@ -75,11 +75,11 @@ export function show(root, { attempt }) {
     keyField, more, wrong, html("div", { class: "buttons" }, ...buttons));
   const told = html("p", { class: "muted", role: "status" });
   const cancel = html("button", { type: "button", hidden: true, click: () => canceling?.abort() }, "Cancel");
-  const tabs = new Tabs("What became of the request", [
+  const tabs = new Tabs("Result of the request", [
     ["reply", "Reply", html("p", { class: "muted" }, "Nothing is sent yet.")],
-    ["request", "Request", html("p", { class: "muted" }, "The bytes of the request are shown once it is sent.")],
-    ["explain", "Explain", html("p", { class: "muted" }, "“Explain” shows the way of the request without sending it.")],
-    ["snippets", "Snippets", html("p", { class: "muted" }, "The same request for other clients is written here.")],
+    ["request", "Request", html("p", { class: "muted" }, "The bytes of the request are shown after it is sent.")],
+    ["explain", "Explain", html("p", { class: "muted" }, "“Explain” shows the path of the request without sending it.")],
+    ["snippets", "Snippets", html("p", { class: "muted" }, "The same request for other clients is shown here.")],
   ], "reply", (name) => { if (name === "snippets" && JSON.stringify(filled()) !== written) run("snippets", true); });
   const result = html("section", { class: "panel playground-result", "aria-label": "Result" }, html("div", { class: "controls waiting" }, told, cancel), tabs.element);
   root.append(html("h1", {}, "Playground"), html("div", { class: "playground" }, form, result));
@@ -147,7 +147,7 @@ export function show(root, { attempt }) {
         const reply = await attempt(() => ask("models/signature", query), true);
         if (turn !== asked) return;
         signature = reply?.value ?? null;
-        setText(about, signature?.unknown ? `Only the inputs are known: ${signature.unknown}` : signature && !signature.inputs.length ? "The server does not say what the model takes: add its inputs." : "");
+        setText(about, signature?.unknown ? `Only the inputs are known: ${signature.unknown}` : signature && !signature.inputs.length ? "The server does not report the model's inputs: add them." : "");
       } catch (error) {
         if (turn !== asked) return;
         setText(about, `The signature is not known: ${error.message}`);
@@ -267,7 +267,7 @@ export function show(root, { attempt }) {
       ({ send: showSent, explain: showExplained, snippets: showSnippets })[what](found.value, asking);
       if (!isByTab) tabs.choose(what === "send" ? "reply" : what);
     } catch (error) {
-      if (error.name === "AbortError") after = "Cancelled: the answer is not waited for any more.";
+      if (error.name === "AbortError") after = "Cancelled.";
       else tellWrong(error instanceof Wrong ? error.errors : { "": error.message }, !isByTab);
       if (isByTab) tabs.fill(what, html("p", { class: "bad" }, error.message));
     } finally {
@@ -284,7 +284,7 @@ export function show(root, { attempt }) {
       name === "retry-after" ? ["Try again after", /^\d+$/.test(each) ? `${each} s` : each] : [name, each])];
     if (sent.reason) facts.unshift(["Reason", sent.reason]);
     const replies = sent.calls.flatMap((each) => each.replies);
-    const own = replies.length ? replies.map(message) : [html("p", { class: "muted" }, "There is no reply.")];
+    const own = replies.length ? replies.map(message) : [html("p", { class: "muted" }, "No reply.")];
     const forms = new Tabs("The answer in every protocol", [
       [sent.protocol, `${sent.protocol} (as it came)`, html("div", {}, ...own)],
       ...sent.forms.map((each) => [each.protocol, each.protocol,

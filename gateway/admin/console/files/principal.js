@@ -60,7 +60,7 @@ function permissionsOf({ name, entry, sets, tokens, certificates, anonymous_on: 
     html("p", {}, ...source),
     rows.length ? plainTable({ label: "Permissions", headings: ["Set", "May", "Models", "Listeners"], names: [undefined, "wide", "wide", "wide"], rows }) : "",
     ways.length ? facts(ways) : "",
-    open.length ? html("p", { class: "muted" }, `Everybody may do everything on the listeners that ask for no credentials: ${open.join(", ")}.`) : "",
+    open.length ? html("p", { class: "muted" }, `Listeners without authentication (every client has full access): ${open.join(", ")}.`) : "",
   ].filter(Boolean);
 }
 
@@ -76,7 +76,7 @@ function limitsOf({ limits }) {
     html("h2", {}, "Rate limits"),
     rows.length
       ? plainTable({ label: "Rate limits", headings, names: headings.map((_, at) => (at ? "number" : undefined)), rows })
-      : html("p", { class: "muted" }, "No policy rate_limit counts by principal. Other limits stand on the pages of routes and backends."),
+      : html("p", { class: "muted" }, "No policy rate_limit counts by principal. The pages of routes and backends show other limits."),
   ];
 }
 
@@ -85,7 +85,7 @@ function keysOf({ keys }) {
     html("h2", {}, "API keys"),
     keys.length
       ? plainTable({ label: "API keys", headings: KEY_HEADINGS, names: [undefined, undefined, undefined, undefined, "wide"], rows: keys.map(keyCells) })
-      : html("p", { class: "muted" }, "It has none."),
+      : html("p", { class: "muted" }, "No API keys."),
     html("p", {}, html("a", { href: to("access") }, "All keys")),
   ];
 }

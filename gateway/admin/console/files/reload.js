@@ -12,11 +12,11 @@ export function reloading(attempt) {
     try {
       const reply = await attempt(() => post("../reload", {}), true);
       if (!reply) tell();
-      else if (!reply.value.changes.length) tell("The file says what is in use.");
+      else if (!reply.value.changes.length) tell("The file matches the configuration in use.");
       else tell("Changed: ", reply.value.changes.join("; "), ".");
     } catch (error) {
       if (error instanceof Wrong) tell("The file has errors. Nothing has changed.");
-      else if (error instanceof Failed) tell(`It was not read again: ${error.message}.`);
+      else if (error instanceof Failed) tell(`Reload failed: ${error.message}.`);
       else throw error;
     }
   }

@@ -60,7 +60,7 @@ export function show(root, { attempt }) {
   table.controls.replaceChildren(...fields.values(), table.order, only, told); // the gateway searches, not the table
   root.append(
     html("h1", {}, "Requests"),
-    html("p", { class: "muted" }, "The last thousand requests, and the last thousand that failed, without their headers, keys and tensors."),
+    html("p", { class: "muted" }, "The last thousand requests, and the last thousand failed requests, without headers, keys and tensors."),
     table.controls,
     html("div", { class: "beside" }, table.element, about),
   );
@@ -127,7 +127,7 @@ export function show(root, { attempt }) {
 
   function tellGone(id) {
     one = { id };
-    about.replaceChildren(html("h2", { id: "request-title" }, id), html("p", {}, "This request is not kept any more. The access log has it under its id."));
+    about.replaceChildren(html("h2", { id: "request-title" }, id), html("p", {}, "This request is no longer stored. Search for its id in the access log."));
     about.hidden = false;
   }
 
@@ -154,7 +154,7 @@ function description(request, explanation) {
     html("h2", { id: "request-title" }, request.id),
     html("p", {}, badge(request), ` ${request.code || ""} `, html("time", { datetime: request.at }, dateTime(request.at))),
     ...(request.reason ? [html("p", {}, html("strong", {}, request.reason), explanation ? ": " : "", ...withCode(explanation?.meaning ?? ""))] : []),
-    ...(explanation ? [html("p", {}, html("strong", {}, "Look at: "), ...withCode(explanation.look_at))] : []),
+    ...(explanation ? [html("p", {}, html("strong", {}, "What to do: "), ...withCode(explanation.look_at))] : []),
     html("h3", {}, "Its way"),
     html("ol", { class: "way-of-one" }, ...stages(request).map((parts) => html("li", {}, ...parts))),
     html("h3", {}, "Its time"),

@@ -5,7 +5,7 @@ import { count, moment, seconds, share } from "./format.js";
 
 /** The stages that make up the whole time, as /api/history and /api/summary name them, and parts of the last of them. */
 export const STAGES = [["queue", "waiting in the queue"], ["server", "at the model server"], ["gateway", "in the gateway"]];
-const PARTS = [["reading", "reading requests"], ["writing", "writing replies"]];
+const PARTS = [["reading", "decoding requests"], ["writing", "encoding responses"]];
 const HEADINGS = ["Stage", "Share", "Mean", "Median", "99 %"];
 
 export const swatch = (name) =>
@@ -90,8 +90,8 @@ export class Stages {
     }
     setText(this.note, [
       past && `Share and mean: ${count(past.requests)} requests of ${past.range}.`,
-      summary && `${past ? "Median and 99 %" : "All figures"}: ${count(summary.requests)} requests, those of the last ${count(summary.of)} of the gateway${summary.since ? `, since ${moment(summary.since)}` : ""}.`,
-      "Reading and writing, parts of the time in the gateway, are measured of one request in 16.",
+      summary && `${past ? "Median and 99 %" : "All figures"}: ${count(summary.requests)} requests among the last ${count(summary.of)} of the gateway${summary.since ? `, since ${moment(summary.since)}` : ""}.`,
+      "Decoding and encoding times are measured for 1 in 16 requests.",
     ].filter(Boolean).join(" "));
   }
 }

@@ -87,7 +87,7 @@ export const routes = view("Routes", () => ({
   rows: ({ topology, traffic }) => topology.routes.map((each, at) => ({ ...each, at, traffic })),
   key: (row) => row.name,
   below: ({ attempt }) => new Mirrors(attempt),
-  empty: "There are no routes, so no request can be answered.",
+  empty: "No routes are configured, so the gateway refuses every request.",
   columns: [
     { ...paged("name", "Name", "route", (row) => row.name), value: (row) => row.at },
     { id: "match", title: "Matches", text: (row) => conditions(row.match), wide: true },

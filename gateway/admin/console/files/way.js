@@ -20,8 +20,8 @@ export function way({ explanation, live, sent, listener, topology, traffic }) {
   const stages = explanation ? offline(explanation, topology, traffic) : online(live, sent, listener, topology);
   return html("div", { class: "way" },
     html("p", { class: "muted" }, explanation
-      ? "Nothing is sent: this is what the gateway would do. Metadata that it would first ask a server for is not known here."
-      : "As the request went that was sent just now."),
+      ? "Nothing is sent: this is the path that the request would take. Metadata that the gateway would first fetch from a server is unknown."
+      : "The path of the request that was just sent."),
     drawn(stages), listed(stages));
 }
 
@@ -52,7 +52,7 @@ function policiesOf(topology, route, backend) {
 
 function matches(topology, route) {
   const found = topology?.routes.find((each) => each.name === route);
-  return found ? `matches (${conditions(found.match)})` : "a model that is made of others";
+  return found ? `matches (${conditions(found.match)})` : "a model graph";
 }
 
 const stepCount = (steps) => (steps.length === 1 ? "1 step" : `${steps.length} steps`);
