@@ -49,7 +49,8 @@ class AsyncClient:
     form of JSON, `json:FORM`: a ready one such as `json:mlflow`, or any that `kind` describes.
 
     - `timeout`: seconds that a call may take from its turn on, waiting for a connection included; of a stream, the wait
-      for each response. None: any time.
+      for each response. None: any time. A server that is told it has up to half a second more to say why there is no
+      answer.
     - `headers`: sent with every request (gRPC: as metadata). `key`: an API key, sent as `Authorization: Bearer KEY`;
       over brpc in the place for credentials. MIP has a place for neither.
     - `tls`: the CA, certificates and names of TLS; it means TLS, as `+tls` in the address does with all defaults.
@@ -392,7 +393,7 @@ class AsyncClient:
                 if seconds is None:
                     return await server.ask(request, cast)
                 deadline = asyncio.get_running_loop().time() + seconds
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(deadline + _grace(seconds)):
                     return await server.ask(replace(request, deadline=deadline), cast)
 
     @brief_async_generator
@@ -482,3 +483,13 @@ class AsyncClient:
             raise timed_out(seconds or 0.0, self.address) from error
         except (DecodeError, GatewayError, ValueError) as error:
             raise as_client_error(error, self.address) from error
+
+
+LONGEST_GRACE = 0.5
+"""Seconds."""
+
+
+def _grace(seconds: float) -> float:
+    """The seconds by which the client waits longer than the limit that it tells the server: a gateway answers then, and
+    says how long the call waited for a free slot and, if it was never sent, when to send it again."""
+    return min(0.25 * seconds, LONGEST_GRACE)

@@ -140,6 +140,7 @@ HINTS = {
     '`rewrite: {version: ""}` on the route drops the client\'s version': "leave the version out",
     "; `flavor` on the backend saves the question": "",
     "; `forward_headers` on the backend passes those of clients on": "; `key` and `headers` of the client send them",
+    "the deadline that the client set has passed": "no answer within the limit that `timeout` sets",
     "name one, or set `model` on the listener": (
         "over this wire form a request names none, and `model` on the gateway's listener says which it is"
     ),
