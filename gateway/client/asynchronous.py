@@ -9,13 +9,16 @@ from typing import Any, Self
 
 from gateway.bridge.settings import Cast
 from gateway.client import requests
-from gateway.client.errors import ConnectError, NotFound, ServerError, Timeout, as_client_error, timed_out
-from gateway.client.map import MapArguments, Window, evaluations
+from gateway.client.batches import Batched
+from gateway.client.errors import ClientError, ConnectError, NotFound, ServerError, Timeout, as_client_error, timed_out
+from gateway.client.map import Window, evaluations
+from gateway.client.map_arguments import MapArguments
 from gateway.client.model_function import AsyncModelFunction, FunctionArguments
 from gateway.client.model_server import ModelServer, opened
 from gateway.client.outputs import Array, Outputs, as_array, as_outputs
 from gateway.client.requests import Wanted
 from gateway.client.results import Evaluation, Results
+from gateway.client.sending import ClientCalls
 from gateway.client.settings import (
     DEFAULT_KIND,
     DEFAULT_LIMITS,
@@ -177,7 +180,10 @@ class AsyncClient:
         - `points`: an array, whose rows are the points, or any iterable, also a generator, from which points are taken
           as they are begun. A point is the first input of a call, as in `infer`, or a mapping of inputs by name. Or a
           mapping of inputs by name, each with a row for each point.
-        - `most`: the calls at once; no more than the client's own `max_in_flight`.
+        - `most`: the requests at once; no more than the client's own `max_in_flight`.
+        - `batch`: the most points in one request, if the server's metadata say that the model takes batches. How many
+          there are is found by time, so that a request takes about 0.1 s. 1: each point has its own request. None: up
+          to 4096; 1 if the number of points is not known, as of a generator.
         - `retries`: how often a point is sent again if the server says that it takes it later, after the time that the
           server names; and up to five times if there was no connection. Never if the model may have run.
         - `errors`: "raise" the first that is final: no other point is begun, and those in flight end. Or "return" all:
@@ -194,8 +200,8 @@ class AsyncClient:
         """
         results = Results()
         with results.kept_by_errors(arguments.total):
-            with Window(arguments) as window:
-                async with aclosing(evaluations(self.infer, window)) as ended:
+            with Window(arguments, self._seconds(arguments.timeout)) as window:
+                async with aclosing(evaluations(self._calls(arguments.timeout), window)) as ended:
                     async for each in ended:
                         results.add(each)
             window.check()
@@ -212,8 +218,8 @@ class AsyncClient:
             ValueError: as `map`.
             ModuleNotFoundError: as `map`.
         """
-        with Window(arguments) as window:
-            async with aclosing(evaluations(self.infer, window)) as ended:
+        with Window(arguments, self._seconds(arguments.timeout)) as window:
+            async with aclosing(evaluations(self._calls(arguments.timeout), window)) as ended:
                 async for each in ended:
                     if window.shows(each):
                         yield each
@@ -419,7 +425,7 @@ class AsyncClient:
                 yield response
 
     async def close(self) -> None:
-        """Close every connection. Calls in flight fail; later ones raise RuntimeError."""
+        """Close every connection. ClientCalls in flight fail; later ones raise RuntimeError."""
         self._is_closed = True
         server, self._server = self._server, None
         if server is not None:
@@ -447,6 +453,20 @@ class AsyncClient:
         if self._server is not None:
             rows.append(["calls at once", str(self._server.turns.most or "any number")])
         return html_table(["", "closed" if self._is_closed else "open"], rows, "client of a model server")
+
+    def _calls(self, timeout: Seconds) -> ClientCalls:
+        """What `map` needs; `timeout` is that of its questions about the model."""
+        return ClientCalls(self.infer, self.ask, partial(self._batched, timeout))
+
+    async def _batched(self, timeout: Seconds, model: str, version: str) -> Batched | None:
+        """What is known of a model that takes batches; None of others, and where the server does not tell."""
+        seconds = self._seconds(timeout)
+        try:
+            server = await self._connected(seconds)
+            async with asyncio.timeout(seconds):
+                return await server.batched(model, version)
+        except (ClientError, GatewayError, TimeoutError):
+            return None  # the first point tells the error
 
     async def _derivative(self, request: Request, cast: Cast, timeout: Seconds) -> Array:
         response = await self.ask(request, cast=cast, timeout=timeout)

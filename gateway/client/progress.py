@@ -22,14 +22,14 @@ class Bar(Protocol):
 Progress: TypeAlias = bool | Callable[..., Bar]
 """Whether to show a bar; or what makes one of `total` (None: unknown), `desc` and `unit`, such as `tqdm.rich.tqdm`."""
 
-Ended: TypeAlias = Callable[[int, bool], None]
+Noted: TypeAlias = Callable[[int, bool], None]
 """Called at the end of each evaluation: how often it was sent, and whether it failed."""
 
 UNIT = "eval"
 
 
 @contextmanager
-def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[Ended]:
+def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[Noted]:
     """A bar while the block runs; without `progress` nothing is shown.
 
     Raises:

@@ -50,6 +50,14 @@ def inference(
     )
 
 
+def several(
+    model: str, inputs: tuple[Tensor, ...], outputs: Wanted, parameters: Mapping[str, object] | None, version: str
+) -> Request:
+    """A request for `infer` of several points, whose `inputs` have a batch dimension. Raises as `inference`."""
+    request = inference(Operation.INFER, model, (), {}, None, outputs, parameters, version)
+    return replace(request, inputs=inputs)
+
+
 def derivative(
     operation: Operation,
     model: str,
