@@ -190,12 +190,15 @@ class AsyncClient:
           the results have them as `errors`.
         - `progress`: show a progress bar with evaluations per second, failures, and tries again. True is tqdm's, in
           terminals and notebooks; else what makes a bar as tqdm does.
+        - `resume`: a file with the results of earlier runs of this map, made if there is none. Points whose results it
+          has are not sent again (their `tries` is 0), and each new result is written to it.
 
         The others are as in `infer`. Whatever ends the map early has the `results` so far, also an interrupt (Ctrl-C).
 
         Raises:
             ClientError: as `infer`.
-            ValueError: an argument is wrong.
+            ValueError: an argument is wrong, or the file of `resume` is that of another model or of other points.
+            OSError: the file cannot be read or written.
             ModuleNotFoundError: a bar is wanted and tqdm is not installed.
         """
         results = Results()

@@ -75,6 +75,10 @@ class BadReply(ServerError):
     """A `ServerError`: the reply is not of the protocol, or contradicts the model's metadata."""
 
 
+class OtherResults(ValueError):
+    """The file that a map is to go on from has the results of another one."""
+
+
 _CLASSES: dict[Status, type[ClientError]] = {
     Status.INVALID_ARGUMENT: InvalidInput,
     Status.OUT_OF_RANGE: InvalidInput,

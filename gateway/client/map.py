@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
 from types import TracebackType
@@ -14,7 +15,8 @@ from gateway.client.batches import Batched
 from gateway.client.map_arguments import MapArguments
 from gateway.client.progress import Noted, progress_bar
 from gateway.client.results import Evaluation
-from gateway.client.sending import ClientCalls, Sending, SendingEnd, send
+from gateway.client.results_file import ResultsFile
+from gateway.client.sending import ClientCalls, IndexedPoint, Sending, SendingEnd, send
 from gateway.core.errors import Reason
 from gateway.core.tasks import spawn
 
@@ -39,39 +41,46 @@ class Window:
         self._size = BatchSize(arguments.most_rows, target)
         self._again: deque[Sending] = deque()
         self._batched: Batched | None = None
-        self._is_asked = self._size.is_one
+        self._is_asked, self._is_asking = self._size.is_one, False
         self._alone: Evaluation | None = None
         """A point that was evaluated alone, with which the first request of several is checked."""
         self._is_checking = self._is_checked = self._is_told = False
         self._patience = 0.0
+        self._file: ResultsFile | None = None
+        self._found: list[Evaluation] = []
+        """The evaluations from the file that nobody has taken."""
 
     def __enter__(self) -> Self:
-        self._note = self._bar.__enter__()
+        with ExitStack() as opened:
+            if self.arguments.resume is not None:
+                self._file = opened.enter_context(ResultsFile(self.arguments.resume, self.arguments))
+            self._note = opened.enter_context(self._bar)
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.__exit__(kind, error, trace)
+        self._opened.__exit__(kind, error, trace)
 
     def due(self) -> Iterator[Sending]:
         """What is sent now."""
-        if not self._is_asked:
-            if not self._in_flight:
-                self._in_flight = 1
-                yield Sending()
-            return
         self._patience = 0.0
-        while self._in_flight < self.arguments.most and self._failure is None:
+        while self._in_flight < self.arguments.most and self._failure is None and not self._is_asking:
             self._patience = self._size.patience(self._in_flight)
-            if self._patience:
-                return
-            begun = self._next()
+            begun = None if self._patience else self._next()
             if begun is None:
                 return
             self._in_flight += 1
             self._size.begun()
             yield begun
+
+    def found(self) -> list[Evaluation]:
+        """The evaluations that were taken from the file since this was asked last."""
+        found, self._found = self._found, []
+        for each in found:
+            self._note(each.tries, False)
+        return found
 
     def patience(self) -> float | None:
         """The seconds after which others are due although nothing has ended; None: none before."""
@@ -81,7 +90,7 @@ class Window:
         """Note the end of a request, and return the evaluations that end with it."""
         in_flight, self._in_flight = self._in_flight, self._in_flight - 1
         if not sending.points:
-            self._is_asked, self._batched = True, end.batched
+            self._is_asking, self._batched = False, end.batched
             most = 1 if end.batched is None else end.batched.most
             if most is not None:
                 self._size.stop(most)
@@ -99,6 +108,8 @@ class Window:
             self._again.extendleft(reversed(end.parts))
             return ()
         self._learn(sending, end, in_flight)
+        if self._file is not None:
+            self._file.add(end.evaluations)
         for each in end.evaluations:
             if each.error is not None and self.arguments.errors == "raise" and self._failure is None:
                 self._failure = each
@@ -119,6 +130,10 @@ class Window:
         begun = self._again.popleft() if self._again else self._taken()
         if not begun.points:
             return None
+        if not self._is_asked:
+            self._is_asked = self._is_asking = True
+            self._again.appendleft(begun)
+            return Sending()
         if len(begun.points) == 1:
             return begun
         if self._size.is_one or (not self._is_checked and (self._alone is None or self._is_checking)):
@@ -136,8 +151,19 @@ class Window:
         return replace(sending, points=sending.points[:count])
 
     def _taken(self) -> Sending:
-        """Points that were not sent before."""
-        return Sending(tuple(islice(self._points, self._size.rows)))
+        """Points that were not sent before. Those that the file has are `found`."""
+        if self._file is None:
+            return Sending(tuple(islice(self._points, self._size.rows)))
+        taken: list[IndexedPoint] = []
+        for index, point in self._points:
+            found = self._file.find(index, point)
+            if found is None:
+                taken.append((index, point))
+            else:
+                self._found.append(found)
+            if len(taken) + len(self._found) >= self._size.rows:
+                break
+        return Sending(taken)
 
     def _learn(self, sending: Sending, end: SendingEnd, in_flight: int) -> None:
         """Learn from points that have ended."""
@@ -154,7 +180,7 @@ class Window:
             of.has_failing_point = of.has_failing_point or bool(failed)
             if not of.left:
                 self._size.decided(of.rows, is_at_fault=not of.has_failing_point)
-                if self._size.is_one:
+                if self._size.is_one and not of.has_failing_point:
                     self._tell(f"a request of {of.rows} points failed, and each of them has an answer")
             of = of.within
 
@@ -176,6 +202,10 @@ async def evaluations(calls: ClientCalls, window: Window) -> AsyncGenerator[Eval
                 task = spawn(send(calls, window.arguments, sending))
                 tasks[task] = sending
                 task.add_done_callback(ended.put_nowait)
+            for each in (found := window.found()):
+                yield each
+            if found:
+                continue
             if not tasks:
                 return
             try:

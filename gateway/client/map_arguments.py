@@ -1,5 +1,6 @@
 """The arguments of `map` and `as_completed`, checked before anything is sent."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, TypeAlias
@@ -33,6 +34,7 @@ class MapArguments:
     retries: int = 100
     errors: Literal["raise", "return"] = "raise"
     progress: Progress = False
+    resume: str | os.PathLike[str] | None = None
     outputs: Wanted = None
     parameters: Mapping[str, object] | None = None
     version: str = ""

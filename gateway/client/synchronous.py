@@ -170,6 +170,9 @@ class Client(Waiting[AsyncClient]):
                     future = self._thread.start(send(calls, window.arguments, sending))
                     sent[future] = sending
                     future.add_done_callback(ended.put)
+                yield from (found := window.found())
+                if found:
+                    continue
                 if not sent:
                     return
                 try:
