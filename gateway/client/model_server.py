@@ -180,7 +180,7 @@ class ModelServer:
         config: Answer = {}
         if Operation.CONFIG in self._side.traits.servers.extensions:
             with suppress(GatewayError):
-                config = await self.ask(Request(Operation.CONFIG, model, version))
+                config = await self._side.handler(Request(Operation.CONFIG, model, version))  # as the server has it
         most = config.get("max_batch_size") if isinstance(config, Mapping) else None
         return Batched(signature, most if isinstance(most, int) and most > 0 else None)
 

@@ -1,14 +1,26 @@
 """Points of a map that travel in batches: as the same points one by one, in fewer requests."""
 
+import json
 import logging
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from gateway.bridge.settings import Cast
-from gateway.client import AsyncClient, Client, ClientError, InvalidInput, Outputs, Refused, ServerError, Timeout
+from gateway.client import (
+    AsyncClient,
+    Client,
+    ClientError,
+    InvalidInput,
+    Outputs,
+    Refused,
+    ServerError,
+    Timeout,
+)
 from gateway.client.batch_size import MOST_BYTES, MOST_ROWS, TARGET, BatchSize
 from gateway.client.batches import Batched
 from gateway.client.errors import ConnectError
@@ -272,8 +284,51 @@ async def ended(model: Model, count: int, **arguments: Any) -> list[Evaluation]:
     return found
 
 
+class Triton(BaseHTTPRequestHandler):
+    """The few replies of Triton, with a model of at most four rows."""
+
+    def do_GET(self) -> None:
+        x, y = ({"name": name, "datatype": "FP64", "shape": [-1, 1]} for name in "xy")
+        replies: dict[str, object] = {
+            "/v2": {"name": "triton", "version": "2.50.0", "extensions": ["model_configuration"]},
+            "/v2/models/m": {"name": "m", "versions": ["1"], "platform": "x", "inputs": [x], "outputs": [y]},
+            "/v2/models/m/config": {"name": "m", "max_batch_size": 4},
+        }
+        self._reply(replies[self.path])
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        size = int(self.headers["inference-header-content-length"])
+        shape = json.loads(body[:size])["inputs"][0]["shape"]
+        Sizes.seen.append(shape[0])
+        output = {"name": "y", "datatype": "FP64", "shape": shape, "data": np.frombuffer(body[size:]).tolist()}
+        self._reply({"model_name": "m", "model_version": "1", "outputs": [output]})
+
+    def log_message(self, *_: object) -> None:
+        """Nobody wants to know."""
+
+    def _reply(self, document: object) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_the_bound_of_a_models_configuration_is_kept() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Triton) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with Client(f"v2-rest://127.0.0.1:{server.server_port}", timeout=GENEROUS) as client:
+                results = client.map("m", np.arange(30.0).reshape(30, 1))
+        finally:
+            server.shutdown()
+    assert results.array()[:, 0].tolist() == list(range(30))
+    assert max(Sizes.seen) == 4
+
+
 async def test_the_models_own_bound_is_kept() -> None:
-    """Triton's `max_batch_size`, from its configuration."""
     model = Model(most=4)
     await ended(model, 50)
     assert max(model.sizes) == 4

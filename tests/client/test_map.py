@@ -301,6 +301,15 @@ async def test_a_point_is_sent_again_when_the_server_says_later() -> None:
         await mapped(Fake(lambda point, tries: later()), range(1), retries=2)
 
 
+async def test_a_point_that_was_never_sent_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.client.sending.FIRST_WAIT", 0.0)
+    lost = [failure(Reason.UNREACHABLE, None, ConnectError), unsent(failure(Reason.TIMEOUT, None, Timeout))]
+    infer = Fake(lambda point, tries: lost[tries - 1] if tries <= 2 else None)
+    (found,) = await mapped(infer, range(1))
+    assert found["y"] == 0
+    assert infer.tries == {0: 3}
+
+
 @pytest.mark.parametrize(
     ("error", "tries", "seconds"),
     [
