@@ -14,7 +14,7 @@ import pytest
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
-from gateway.client import AsyncClient
+from gateway.client import AsyncClient, Timeout
 from gateway.config import loads
 from gateway.config.keys import ReferenceConfig
 from gateway.core.operations import Operation
@@ -244,6 +244,25 @@ async def test_map_sends_again_what_waited_in_vain(protocol: str) -> None:
             results = await mapping
         assert (await held).status == 200
         assert results.array().reshape(4, 2).tolist() == points.tolist()
+
+
+@pytest.mark.parametrize("protocol", ["umbridge", "v2-rest", "v2-grpc"])
+async def test_the_clients_own_timeout_says_how_long_the_call_waited(protocol: str) -> None:
+    """A call that was never sent is sent again, though the client's time is over as well as the gateway's."""
+    async with running() as gateway:
+        held = asked(gateway, "127.0.0.2", HELD)
+        await waiting(gateway, 0)
+        listener = gateway.listeners["grpc" if protocol == "v2-grpc" else "http"]
+        async with AsyncClient(listener.address, protocol=protocol, timeout=0.4) as client:
+            with pytest.raises(Timeout, match=r"`timeout` sets, of which 0\.\d\d s waiting for a free slot") as caught:
+                await client.infer("gated", np.ones(2))
+            assert caught.value.retry_after == 1
+            mapping = asyncio.ensure_future(client.map("gated", np.ones((2, 2))))
+            await waiting(gateway, 2)
+            await waiting(gateway, 0)  # both have left the queue
+            Gate.opened.set()
+            assert len(await mapping) == 2
+        assert (await held).status == 200
 
 
 async def test_the_place_of_a_client_that_leaves_goes_to_others() -> None:

@@ -3,20 +3,19 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
 import typer
 
-from gateway.bridge import datatypes
 from gateway.client import translate
 from gateway.client.outputs import as_parameters, as_tensor
-from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Parameters, Request, Tensor, TensorSpec
+from gateway.core.types import Parameters, Request, Tensor
 
 ARRAY_FILES = (".npy", ".npz")
 JSON_PROTOCOL = "v2-rest"
@@ -106,25 +105,6 @@ def combined(inputs: Iterable[Tensor], given: Iterable[Tensor]) -> tuple[Tensor,
     given = tuple(given)
     replaced = {each.name for each in given if each.name}
     return (*(each for each in inputs if each.name not in replaced), *given)
-
-
-def typed(inputs: Sequence[Tensor], specs: Sequence[TensorSpec]) -> tuple[Tensor, ...]:
-    """Return the inputs; numbers without a datatype get the datatype of the model's input with the same name, or at the
-    same position. Inputs of the wrong type, and unknown inputs, do not change: the server reports the error."""
-    by_name = {each.name: each for each in specs}
-    found = []
-    for at, each in enumerate(inputs):
-        spec = by_name.get(each.name) if each.name else specs[at] if at < len(specs) else None
-        found.append(each if spec is None or not each.untyped else _typed(each, spec))
-    return tuple(found)
-
-
-def _typed(tensor: Tensor, spec: TensorSpec) -> Tensor:
-    try:
-        data = datatypes.fit(tensor, spec.datatype, f"input {tensor.name!r}", "refuse")
-    except DecodeError:
-        return tensor
-    return replace(tensor, datatype=spec.datatype, data=data, untyped=False)
 
 
 def parameters(texts: Iterable[str]) -> Parameters:

@@ -9,13 +9,16 @@ from typing import Any, Self
 
 from gateway.bridge.settings import Cast
 from gateway.client import requests
-from gateway.client.errors import ConnectError, NotFound, ServerError, Timeout, as_client_error, timed_out
-from gateway.client.map import MapArguments, Window, evaluations
+from gateway.client.batches import Batched
+from gateway.client.errors import ClientError, ConnectError, NotFound, ServerError, Timeout, as_client_error, timed_out
+from gateway.client.map import Window, evaluations
+from gateway.client.map_arguments import MapArguments
 from gateway.client.model_function import AsyncModelFunction, FunctionArguments
 from gateway.client.model_server import ModelServer, opened
 from gateway.client.outputs import Array, Outputs, as_array, as_outputs
 from gateway.client.requests import Wanted
 from gateway.client.results import Evaluation, Results
+from gateway.client.sending import ClientCalls
 from gateway.client.settings import (
     DEFAULT_KIND,
     DEFAULT_LIMITS,
@@ -49,15 +52,15 @@ class AsyncClient:
     graphpipe or mip, or a JSON form, `json:FORM`: a built-in form such as `json:mlflow`, or a form that `kind`
     describes.
 
-    - `timeout`: time limit of a call in seconds. It starts when the call's turn comes, and includes the wait for a
-      connection. For a stream it limits the wait for each response. None: no limit.
-    - `headers`: headers of every request (metadata over gRPC). `key`: an API key, sent as `Authorization: Bearer KEY`,
-      or as the credential over brpc. MIP supports neither.
-    - `tls`: CA, certificates and server name for TLS. If it is given, the client uses TLS, like with `+tls` in the
-      address, which uses the defaults.
-    - `limits`: maximum size of a response, of calls in flight, and of calls that wait for their turn (by default, any
-      number can wait, for any time).
-    - `kind`: known facts about the server in addition to its protocol.
+    - `timeout`: seconds that a call may take from its turn on, waiting for a connection included; of a stream, the wait
+      for each response. None: any time. A server that is told it has up to half a second more to say why there is no
+      answer.
+    - `headers`: sent with every request (gRPC: as metadata). `key`: an API key, sent as `Authorization: Bearer KEY`;
+      over brpc in the place for credentials. MIP has a place for neither.
+    - `tls`: the CA, certificates and names of TLS; it means TLS, as `+tls` in the address does with all defaults.
+    - `limits`: the longest reply, the most calls at once, and how many may wait for their turn: any number by default,
+      for any time.
+    - `kind`: what is known of the server beyond its protocol.
 
     The client connects with the first call. All calls raise ClientError.
 
@@ -176,31 +179,35 @@ class AsyncClient:
     async def map(self, arguments: MapArguments) -> Results:
         """Evaluate a model at many points and return the results in the order of the points.
 
-        - `points`: an array whose rows are the points, or any iterable. A generator is also possible; the client takes
-          each point from it when it starts the point's call. A point is the first input of a call, like in `infer`, or
-          a mapping of inputs by name. Alternatively, `points` is a mapping of inputs by name, where each input has one
-          row per point.
-        - `most`: maximum number of concurrent calls, at most the client's own `max_in_flight`.
-        - `retries`: maximum number of times that a point is sent again if the server asks to send it later, after the
-          delay that the server names. A point is also sent again up to five times if there was no connection. The
-          client never repeats a call if the model might have run.
-        - `errors`: "raise" raises the first final error: the client starts no other point, and cancels the points in
-          flight. "return" returns all results, with the errors in `errors`.
-        - `progress`: show a progress bar with evaluations per second, failures and retries. True uses tqdm, in
-          terminals and notebooks; otherwise pass a function that makes a bar like tqdm does.
+        - `points`: an array, whose rows are the points, or any iterable, also a generator, from which points are taken
+          as they are begun. A point is the first input of a call, as in `infer`, or a mapping of inputs by name. Or a
+          mapping of inputs by name, each with a row for each point.
+        - `most`: the requests at once; no more than the client's own `max_in_flight`.
+        - `batch`: the most points in one request, if the server's metadata say that the model takes batches. How many
+          there are is found by time, so that a request takes about 0.1 s. 1: each point has its own request. None: up
+          to 4096; 1 if the number of points is not known, as of a generator.
+        - `retries`: how often a point is sent again if the server says that it takes it later, after the time that the
+          server names; and up to five times if there was no connection. Never if the model may have run.
+        - `errors`: "raise" the first that is final: no other point is begun, and those in flight end. Or "return" all:
+          the results have them as `errors`.
+        - `progress`: show a progress bar with evaluations per second, failures, and tries again. True is tqdm's, in
+          terminals and notebooks; else what makes a bar as tqdm does.
+        - `resume`: a file with the results of earlier runs of this map, made if there is none. Points whose results it
+          has are not sent again (their `tries` is 0), and each new result is written to it.
 
         The other arguments are the same as in `infer`. An exception that ends the map early has the `results` so far.
         This includes an interrupt (Ctrl-C).
 
         Raises:
-            ClientError: like `infer`.
-            ValueError: an argument is wrong.
-            ModuleNotFoundError: `progress` needs tqdm, which is not installed.
+            ClientError: as `infer`.
+            ValueError: an argument is wrong, or the file of `resume` is that of another model or of other points.
+            OSError: the file cannot be read or written.
+            ModuleNotFoundError: a bar is wanted and tqdm is not installed.
         """
         results = Results()
         with results.kept_by_errors(arguments.total):
-            with Window(arguments) as window:
-                async with aclosing(evaluations(self.infer, window)) as ended:
+            with Window(arguments, self._seconds(arguments.timeout)) as window:
+                async with aclosing(evaluations(self._calls(arguments.timeout), window)) as ended:
                     async for each in ended:
                         results.add(each)
             window.check()
@@ -218,8 +225,8 @@ class AsyncClient:
             ValueError: like `map`.
             ModuleNotFoundError: like `map`.
         """
-        with Window(arguments) as window:
-            async with aclosing(evaluations(self.infer, window)) as ended:
+        with Window(arguments, self._seconds(arguments.timeout)) as window:
+            async with aclosing(evaluations(self._calls(arguments.timeout), window)) as ended:
                 async for each in ended:
                     if window.shows(each):
                         yield each
@@ -402,7 +409,7 @@ class AsyncClient:
                 if seconds is None:
                     return await server.ask(request, cast)
                 deadline = asyncio.get_running_loop().time() + seconds
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(deadline + _grace(seconds)):
                     return await server.ask(replace(request, deadline=deadline), cast)
 
     @brief_async_generator
@@ -428,7 +435,7 @@ class AsyncClient:
                 yield response
 
     async def close(self) -> None:
-        """Close every connection. Calls in flight fail; later calls raise RuntimeError."""
+        """Close every connection. ClientCalls in flight fail; later ones raise RuntimeError."""
         self._is_closed = True
         server, self._server = self._server, None
         if server is not None:
@@ -456,6 +463,20 @@ class AsyncClient:
         if self._server is not None:
             rows.append(["calls at once", str(self._server.turns.most or "any number")])
         return html_table(["", "closed" if self._is_closed else "open"], rows, "client of a model server")
+
+    def _calls(self, timeout: Seconds) -> ClientCalls:
+        """What `map` needs; `timeout` is that of its questions about the model."""
+        return ClientCalls(self.infer, self.ask, partial(self._batched, timeout))
+
+    async def _batched(self, timeout: Seconds, model: str, version: str) -> Batched | None:
+        """What is known of a model that takes batches; None of others, and where the server does not tell."""
+        seconds = self._seconds(timeout)
+        try:
+            server = await self._connected(seconds)
+            async with asyncio.timeout(seconds):
+                return await server.batched(model, version)
+        except (ClientError, GatewayError, TimeoutError):
+            return None  # the first point tells the error
 
     async def _derivative(self, request: Request, cast: Cast, timeout: Seconds) -> Array:
         response = await self.ask(request, cast=cast, timeout=timeout)
@@ -492,3 +513,13 @@ class AsyncClient:
             raise timed_out(seconds or 0.0, self.address) from error
         except (DecodeError, GatewayError, ValueError) as error:
             raise as_client_error(error, self.address) from error
+
+
+LONGEST_GRACE = 0.5
+"""Seconds."""
+
+
+def _grace(seconds: float) -> float:
+    """The seconds by which the client waits longer than the limit that it tells the server: a gateway answers then, and
+    says how long the call waited for a free slot and, if it was never sent, when to send it again."""
+    return min(0.25 * seconds, LONGEST_GRACE)

@@ -7,8 +7,8 @@ the server reports a reliable signature. It fetches the signature once a minute.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from http import HTTPStatus
 
 from gateway.assembly.connecting import connect
@@ -16,11 +16,12 @@ from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Cast, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
+from gateway.client.batches import Batched, takes_batches
 from gateway.client.credentials import FixedHeaders
 from gateway.client.errors import SERVER
 from gateway.client.settings import MOST_AT_ONCE, ClientSettings
 from gateway.client.turns import Turns
-from gateway.core.errors import TransportError
+from gateway.core.errors import GatewayError, TransportError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation, split_companion
@@ -28,6 +29,7 @@ from gateway.core.protocol import (
     ConcurrencyQuery,
     Models,
     Protocol,
+    Rows,
     StreamForm,
     Target,
     Traits,
@@ -165,6 +167,24 @@ class ModelServer:
             GatewayError: an error of the server, or of the connection.
         """
         return await self._handler(request, cast, client)(request)
+
+    async def batched(self, model: str, version: str) -> Batched | None:
+        """What is known of a model that takes batches; None of others, and where nobody knows.
+
+        Raises:
+            GatewayError: the server's error about the model's metadata.
+        """
+        if self._side.traits.wire.rows is Rows.ONE:
+            return None
+        signature = await self._side.signatures.get((model, version, ""))
+        if not takes_batches(signature):
+            return None
+        config: Answer = {}
+        if Operation.CONFIG in self._side.traits.servers.extensions:
+            with suppress(GatewayError):
+                config = await self._side.handler(Request(Operation.CONFIG, model, version))  # as the server has it
+        most = config.get("max_batch_size") if isinstance(config, Mapping) else None
+        return Batched(signature, most if isinstance(most, int) and most > 0 else None)
 
     async def exchange(self, message: Message) -> Message:
         """Send a message of the server's own protocol unchanged, and return the response.

@@ -59,6 +59,20 @@ def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
             than MAX_RANK dimensions.
     """
     what = f"input {name!r}" if name else "an input" if position is None else f"the input at position {position}"
+    array, is_plain = read_value(value, what)
+    try:
+        found = make_tensor(name, array)
+    except (TypeError, ValueError) as error:
+        raise invalid_input(f"{what}: {error}") from error
+    return replace(found, untyped=True) if is_plain and found.datatype in NUMBERS else found
+
+
+def read_value(value: object, what: str) -> tuple[Array, bool]:
+    """A value as an array, and whether it is one of Python, whose numbers have no datatype. Errors call it `what`.
+
+    Raises:
+        GatewayError: INVALID_ARGUMENT, as `as_tensor`.
+    """
     if isinstance(value, Mapping):
         raise invalid_input(
             f"{what} is a mapping, expected an array; `inputs={{...}}` gives inputs by name,"
@@ -74,11 +88,9 @@ def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
             raise TypeError(f"numpy dtype {array.dtype} has no datatype")
         if array.dtype.kind == "O":
             _check_texts(array)
-        found = make_tensor(name, array)
     except (TypeError, ValueError) as error:
         raise invalid_input(f"{what}: {error}") from error
-    is_plain = not hasattr(value, "dtype") and found.datatype in NUMBERS
-    return replace(found, untyped=True) if is_plain and not _holds_typed(value) else found
+    return array, not hasattr(value, "dtype") and not _holds_typed(value)
 
 
 def _as_numpy(value: object) -> Array:

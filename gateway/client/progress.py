@@ -23,15 +23,15 @@ Progress: TypeAlias = bool | Callable[..., Bar]
 """Whether to show a bar; or a function that makes a bar from `total` (None: unknown), `desc` and `unit`, such as
 `tqdm.rich.tqdm`."""
 
-Ended: TypeAlias = Callable[[int, bool], None]
-"""Called at the end of each evaluation, with the number of attempts, and whether it failed."""
+Noted: TypeAlias = Callable[[int, bool], None]
+"""Called at the end of each evaluation: how often it was sent, and whether it failed."""
 
 UNIT = "eval"
 
 
 @contextmanager
-def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[Ended]:
-    """Show a bar while the block runs; without `progress`, show nothing.
+def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[Noted]:
+    """A bar while the block runs; without `progress` nothing is shown.
 
     Raises:
         ModuleNotFoundError: tqdm is not installed.

@@ -5,12 +5,13 @@ from typing import TypeAlias
 
 import numpy as np
 
+from gateway.bridge import datatypes
 from gateway.client.outputs import as_parameters, as_tensor, as_tensors
 from gateway.core.datatypes import Kind
-from gateway.core.errors import invalid_input
+from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, Operation
-from gateway.core.types import Request, RequestedOutput, Tensor
+from gateway.core.types import Request, RequestedOutput, Signature, Tensor, TensorSpec
 from gateway.core.types import tensor as make_tensor
 
 Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
@@ -48,6 +49,14 @@ def inference(
         outputs=_requested(outputs),
         parameters=as_parameters(parameters),
     )
+
+
+def several(
+    model: str, inputs: tuple[Tensor, ...], outputs: Wanted, parameters: Mapping[str, object] | None, version: str
+) -> Request:
+    """A request for `infer` of several points, whose `inputs` have a batch dimension. Raises as `inference`."""
+    request = inference(Operation.INFER, model, (), {}, None, outputs, parameters, version)
+    return replace(request, inputs=inputs)
 
 
 def derivative(
@@ -94,3 +103,24 @@ def _requested(outputs: Wanted) -> tuple[RequestedOutput, ...]:
     if isinstance(outputs, Mapping):
         return tuple(RequestedOutput(name, as_parameters(each)) for name, each in outputs.items())
     return tuple(RequestedOutput(name) for name in outputs)
+
+
+def typed(request: Request, signature: Signature) -> Request:
+    """The request, with numbers without a datatype in that of the model's input of the same name, or at the same
+    position: for commands, whose numbers are text, also where servers of the protocol may describe their models
+    wrongly. Numbers that do not fit, and those of no input, stay as they are: the server tells what is wrong."""
+    by_name = {each.name: each for each in signature.inputs}
+    inputs = []
+    for at, each in enumerate(request.inputs):
+        at_position = signature.inputs[at] if at < len(signature.inputs) else None
+        spec = by_name.get(each.name) if each.name else at_position
+        inputs.append(each if spec is None or not each.untyped else _typed(each, spec))
+    return replace(request, inputs=tuple(inputs))
+
+
+def _typed(tensor: Tensor, spec: TensorSpec) -> Tensor:
+    try:
+        data = datatypes.fit(tensor, spec.datatype, f"input {tensor.name!r}", "refuse")
+    except DecodeError:
+        return tensor
+    return replace(tensor, datatype=spec.datatype, data=data, untyped=False)

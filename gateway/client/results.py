@@ -78,9 +78,9 @@ class Results(Sequence[Outputs]):
 
     def add(self, evaluation: Evaluation) -> None:
         """Keep the result of one point."""
-        if evaluation.error is None:
-            self.done[evaluation.index] = evaluation.outputs
-        else:
+        if evaluation.found is not None:
+            self.done[evaluation.index] = evaluation.found
+        elif evaluation.error is not None:
             self.errors[evaluation.index] = evaluation.error
         self._length = max(self._length, evaluation.index + 1)
 

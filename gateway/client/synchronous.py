@@ -7,15 +7,17 @@ from concurrent.futures import Future
 from contextlib import closing
 from functools import partial, wraps
 from inspect import signature
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from gateway.client.asynchronous import AsyncClient
 from gateway.client.loop_thread import LoopThread
-from gateway.client.map import MapArguments, Window, evaluate
+from gateway.client.map import Window
+from gateway.client.map_arguments import MapArguments
 from gateway.client.model_function import AsyncModelFunction, FunctionArguments
 from gateway.client.results import Evaluation, Results
+from gateway.client.sending import Sending, SendingEnd, send
 from gateway.client.taking import taking
 from gateway.client.tracebacks import brief, brief_generator
 
@@ -110,7 +112,7 @@ class Client(Waiting[AsyncClient]):
     def map(self, arguments: MapArguments) -> Results:
         results = Results()
         with results.kept_by_errors(arguments.total):
-            with Window(arguments) as window, closing(self._evaluations(window)) as ended:
+            with self._window(arguments) as window, closing(self._evaluations(window)) as ended:
                 for each in ended:
                     results.add(each)
             window.check()
@@ -119,7 +121,7 @@ class Client(Waiting[AsyncClient]):
     @taking(MapArguments)
     @brief_generator
     def as_completed(self, arguments: MapArguments) -> Generator[Evaluation, None, None]:
-        with Window(arguments) as window, closing(self._evaluations(window)) as ended:
+        with self._window(arguments) as window, closing(self._evaluations(window)) as ended:
             yield from filter(window.shows, ended)
         window.check()
 
@@ -153,26 +155,34 @@ class Client(Waiting[AsyncClient]):
     def _repr_html_(self) -> str:
         return self._asynchronous._repr_html_()
 
+    def _window(self, arguments: MapArguments) -> Window:
+        return Window(arguments, self._asynchronous._seconds(arguments.timeout))
+
     def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
-        """Like `map.evaluations`, but take the points, and move the bar, in the caller's thread: the caller can make
-        points with calls of this client, and notebooks show only the output of their own thread."""
-        calls: set[Future[Evaluation]] = set()
-        ended: SimpleQueue[Future[Evaluation]] = SimpleQueue()
-        infer = self._asynchronous.infer
+        """As `map.evaluations`. The points are taken, and the bar is moved, in the caller's thread: points may be made
+        with calls of this client, and notebooks show what their own thread shows."""
+        sent: dict[Future[SendingEnd], Sending] = {}
+        ended: SimpleQueue[Future[SendingEnd]] = SimpleQueue()
+        calls = self._asynchronous._calls(window.arguments.timeout)
         try:
             while True:
-                for index, point in window.due():
-                    call = self._thread.start(evaluate(infer, window.arguments, index, point))
-                    calls.add(call)
-                    call.add_done_callback(ended.put)
-                if not calls:
+                for sending in window.due():
+                    future = self._thread.start(send(calls, window.arguments, sending))
+                    sent[future] = sending
+                    future.add_done_callback(ended.put)
+                yield from (found := window.found())
+                if found:
+                    continue
+                if not sent:
                     return
-                call = ended.get()
-                calls.remove(call)
-                yield window.ended(self._thread.result(call))
+                try:
+                    future = ended.get(timeout=window.patience())
+                except Empty:
+                    continue
+                yield from window.ended(sent.pop(future), self._thread.result(future))
         finally:
-            for call in calls:
-                call.cancel()
+            for future in sent:
+                future.cancel()
 
 
 class ModelFunction(Waiting[AsyncModelFunction]):

@@ -9,13 +9,14 @@ from contextlib import aclosing, closing
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from gateway.client.errors import ClientError
+from gateway.client.errors import ClientError, OtherResults
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SHORTENED = (ClientError, KeyboardInterrupt)
-"""Exceptions of a call with brief tracebacks. Other exceptions are bugs here, or come from the caller's points."""
+SHORTENED = (ClientError, OtherResults, KeyboardInterrupt)
+"""The ends of a call whose tracebacks are brief. Others are mistakes here, or come from points that the caller
+makes."""
 
 
 def forget_frames(error: BaseException) -> None:

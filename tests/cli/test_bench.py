@@ -35,6 +35,12 @@ def test_every_wire_form_takes_load(form: str, rate: str) -> None:
     assert found["bytes"]["sent"] > 0
 
 
+@pytest.mark.parametrize("form", ["graphpipe", "grps-rest", "grps-brpc"])
+def test_whole_numbers_become_those_of_metadata_that_are_not_relied_on_otherwise(form: str) -> None:
+    with served(form, "double") as address:
+        assert figures(address, "double", *FEW, "--set", "x=1,2,3")["errors"] == {}
+
+
 def test_errors_and_exit_codes() -> None:
     with served("v2-grpc", "double") as address:
         assert gateway("bench", address, "triple", *FEW, "--set", "x=1").exit_code == 1

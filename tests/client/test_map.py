@@ -13,10 +13,12 @@ import pytest
 from tqdm import tqdm
 
 from gateway.client import AsyncClient, Client, ClientError, ConnectError, InvalidInput, Outputs, Refused, Timeout
-from gateway.client.map import LONGEST_WAIT, MapArguments, Window, evaluations, seconds_until_next
+from gateway.client.map import Window, evaluations
+from gateway.client.map_arguments import MapArguments
 from gateway.client.results import Evaluation, Results
+from gateway.client.sending import LONGEST_WAIT, ClientCalls, seconds_until_next
 from gateway.core.errors import Reason
-from gateway.core.types import Response
+from gateway.core.types import Answer, Request, Response
 from tests.client.servers import served
 
 THETAS = np.random.default_rng(1).random((20, 2))
@@ -90,6 +92,7 @@ def test_inputs_by_name_as_points_and_as_columns(client: Client) -> None:
         ({"points": "abc"}, "the points are str, expected an array or an iterable"),
         ({"points": 3}, "the points are int"),
         ({"most": 0}, "most is 0, expected at least 1"),
+        ({"batch": 0}, "batch is 0, expected at least 1 point in a request"),
         ({"retries": -1}, "retries is -1"),
         ({"errors": "ignore"}, "errors is 'ignore', expected 'raise' or 'return'"),
     ],
@@ -117,7 +120,7 @@ def test_points_may_be_made_with_calls_of_the_same_client(client: Client) -> Non
 
 def test_the_first_error_ends_it_and_the_results_are_kept(client: Client) -> None:
     with pytest.raises(InvalidInput, match=r"\[3\], expected \[-1, 2\]") as caught:
-        client.map("posterior", FAULTY)
+        client.map("posterior", FAULTY, batch=1)
     results = caught.value.results
     assert results is not None
     assert (list(results.errors), sorted(results.done)) == ([1], [0, 2])
@@ -219,7 +222,17 @@ class Fake:
         self.failed = asyncio.Event()
         self.cancelled = asyncio.Event()
 
-    async def __call__(self, model: str, point: int, **_: object) -> Outputs:
+    @property
+    def calls(self) -> ClientCalls:
+        async def batched(model: str, version: str) -> None:
+            return None
+
+        async def ask(request: Request, **_: object) -> Answer:
+            raise AssertionError(request)
+
+        return ClientCalls(self.infer, ask, batched)
+
+    async def infer(self, model: str, point: int, **_: object) -> Outputs:
         self.tries[point] = self.tries.get(point, 0) + 1
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
@@ -241,7 +254,7 @@ async def mapped(infer: Fake, points: Any, **arguments: Any) -> Results:
     results = Results()
     with results.kept_by_errors(None):
         with Window(MapArguments("m", points, **arguments)) as window:
-            async for each in evaluations(infer, window):
+            async for each in evaluations(infer.calls, window):
                 results.add(each)
         window.check()
     return results
@@ -259,7 +272,7 @@ async def test_a_slow_point_holds_up_no_other() -> None:
     infer.gates[0] = asyncio.Event()
     order = []
     with Window(MapArguments("m", range(10), most=2)) as window:
-        async for each in evaluations(infer, window):
+        async for each in evaluations(infer.calls, window):
             order.append(each.index)
             if len(order) == 9:
                 infer.gates[0].set()
@@ -286,6 +299,15 @@ async def test_a_point_is_sent_again_when_the_server_says_later() -> None:
     assert infer.tries == {0: 1, 1: 2, 2: 3, 3: 4}
     with pytest.raises(Refused, match="rate-limited"):
         await mapped(Fake(lambda point, tries: later()), range(1), retries=2)
+
+
+async def test_a_point_that_was_never_sent_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.client.sending.FIRST_WAIT", 0.0)
+    lost = [failure(Reason.UNREACHABLE, None, ConnectError), unsent(failure(Reason.TIMEOUT, None, Timeout))]
+    infer = Fake(lambda point, tries: lost[tries - 1] if tries <= 2 else None)
+    (found,) = await mapped(infer, range(1))
+    assert found["y"] == 0
+    assert infer.tries == {0: 3}
 
 
 @pytest.mark.parametrize(
@@ -326,7 +348,7 @@ async def test_closing_cancels_what_is_in_flight() -> None:
     infer = Fake()
     infer.gates[1] = asyncio.Event()
     with Window(MapArguments("m", range(2))) as window:
-        async with aclosing(evaluations(infer, window)) as ended:
+        async with aclosing(evaluations(infer.calls, window)) as ended:
             assert (await anext(ended)).index == 0
             assert infer.in_flight == 1
     await infer.cancelled.wait()

@@ -12,6 +12,7 @@ from itertools import cycle
 from gateway.bridge.settings import Cast
 from gateway.cli.bench.inputs import random_inputs
 from gateway.cli.bench.load import CallFailed
+from gateway.client import requests
 from gateway.client.errors import as_client_error, timed_out
 from gateway.client.model_server import ModelServer, connected
 from gateway.client.settings import ClientSettings
@@ -85,12 +86,24 @@ def _recording(protocol: Protocol, found: list[Encoded]) -> Protocol:
 async def _with_inputs(question: Question, server: ModelServer) -> Request:
     request = question.request
     if request.inputs:
-        return request
+        return await _with_datatypes(request, server)
     signature = await server.ask(Request(Operation.METADATA, request.model, request.version), question.cast)
     assert isinstance(signature, Signature)
     if not signature.inputs:
         raise ValueError("the server does not report the model's inputs: set them with --set NAME=VALUE")
     return replace(request, inputs=random_inputs(signature.inputs, question.batch, question.seed))
+
+
+async def _with_datatypes(request: Request, server: ModelServer) -> Request:
+    """The request with numbers without a datatype in those of the model's metadata, as in `gateway call`."""
+    if not any(each.untyped for each in request.inputs):
+        return request
+    try:
+        signature = await server.ask(Request(Operation.METADATA, request.model, request.version))
+    except (DecodeError, GatewayError):
+        return request  # the server has none, or the call tells the error
+    assert isinstance(signature, Signature)
+    return requests.typed(request, signature)
 
 
 class BenchSender:

@@ -16,7 +16,7 @@ from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
-from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout
+from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Timeout, requests
 from gateway.client.settings import TIMEOUT
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
@@ -158,8 +158,8 @@ async def _with_datatypes(client: AsyncClient, request: Request) -> Request:
     try:
         signature = await client.signature(request.model, version=request.version)
     except ClientError:
-        return request  # the server has no metadata, or the call reports the error
-    return replace(request, inputs=call_inputs.typed(request.inputs, signature.inputs))
+        return request  # the server has none, or the call tells the error
+    return requests.typed(request, signature)
 
 
 async def _responses(client: AsyncClient, request: Request, cast: Cast) -> AsyncGenerator[Response, None]:

@@ -20,7 +20,7 @@ from typing import Any, cast
 from gateway.core.address import Address
 from gateway.core.alarm import Alarm
 from gateway.core.deadlines import deadlines
-from gateway.core.errors import Status, TransportError
+from gateway.core.errors import RETRY_HEADER, Status, TransportError
 from gateway.core.http2.bounds import SHORT_TURN, SMALL_DATA, TOGETHER, TURN
 from gateway.core.http2.client import (
     Event,
@@ -37,6 +37,7 @@ from gateway.core.types import Buffer
 from gateway.transports.errors import connector_closed, deadline_passed, how_lost, unreachable
 from gateway.transports.grpc.client import failures
 from gateway.transports.grpc.client.call import ClientCall
+from gateway.transports.grpc.client.response_heads import ResponseHead
 from gateway.transports.grpc.client.timeouts import EndpointTimeouts
 from gateway.transports.grpc.messages import framed
 from gateway.transports.protocol_hints import FIRST_BYTES, foreign
@@ -51,6 +52,12 @@ rest are heads and resets of calls for a server that does not read."""
 
 _ENDS_AT_DEADLINE = frozenset({Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 """The statuses with which servers end calls whose deadline has passed."""
+
+
+def _says_deadline_passed(end: ResponseHead) -> bool:
+    """Whether the server ends the call for its deadline alone. One that says when to call again has more to say: a
+    gateway, for a call that waited for a free slot until then."""
+    return end.status in _ENDS_AT_DEADLINE and not end.metadata.get(RETRY_HEADER)
 
 
 class GrpcConnectionObserver(typing.Protocol):
@@ -305,7 +312,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
             self._give_up(call, error)
             return
         if call.end is not None:
-            if call.end.status and call.end.status in _ENDS_AT_DEADLINE and call.is_late(self.loop.time()):
+            if call.end.status and _says_deadline_passed(call.end) and call.is_late(self.loop.time()):
                 call.fail(deadline_passed(sent=True))  # the server was only the first to notice
             self._end(call)
 

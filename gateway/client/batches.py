@@ -1,0 +1,197 @@
+"""Several points of a map in one request, and its outputs as those of each point.
+
+A model takes batches if the server's metadata give every input and output a first dimension of -1. Points are alike if
+they have the same inputs, of the same datatypes and shapes, each without the batch dimension. Only then a request of
+all of them has the answers that a request of each would have; what a server answers is checked all the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gateway.bridge import shapes
+from gateway.client.outputs import Array, Outputs, as_array, as_tensor, read_value
+from gateway.client.results import Point
+from gateway.core.datatypes import NUMBERS
+from gateway.core.errors import GatewayError
+from gateway.core.frozen import replace
+from gateway.core.types import Response, Shape, Signature, Tensor, TensorSpec
+
+TOLERANCE = 0.01
+"""The most by which floats of a point may differ, as a part of the largest, between its own request and one of several
+points: processors add in another order, and some with fewer digits."""
+
+Key: TypeAlias = tuple[object, ...]
+"""What points that are alike have in common."""
+NOT_A_ROW: Key = ()
+"""That of points that are sent alone."""
+
+
+@dataclass(frozen=True)
+class Batched:
+    """A model that takes batches."""
+
+    signature: Signature
+    most: int | None = None
+    """The most rows of one request, where the model's configuration says it."""
+
+
+def takes_batches(signature: Signature) -> bool:
+    """Whether the first dimension of every input and output may be the batch."""
+    outputs = [each.shape[:1] == (-1,) for each in signature.outputs]
+    return bool(signature.inputs and outputs) and all(outputs) and all(map(_has_rows, signature.inputs))
+
+
+def _has_rows(spec: TensorSpec) -> bool:
+    return shapes.is_batch(spec.shape)
+
+
+@dataclass(frozen=True)
+class AlikePoints:
+    """Points that may travel in one request."""
+
+    key: Key
+    """The name, dtype and shape of each of their inputs, and whether its numbers have no datatype; NOT_A_ROW if each
+    point must be sent alone."""
+    at: list[int]
+    """Their positions among the points."""
+    arrays: list[tuple[Array, ...]]
+    """The inputs of each."""
+
+
+def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
+    """The points in groups of those that are alike."""
+    groups: dict[Key, AlikePoints] = {}
+    fits: dict[Key, bool] = {}
+    rows = AlikePoints(NOT_A_ROW, [], [])
+    dtype: object = None
+    shape: Shape = ()
+    for at, point in enumerate(points):
+        arrays: tuple[Array, ...]
+        if isinstance(point, np.ndarray) and point.dtype is dtype and point.shape == shape:
+            arrays = (point,)  # as the one before: most points are rows of one array
+        else:
+            key, arrays = _read(point)
+            fit = fits.get(key)
+            if fit is None:
+                fit = fits[key] = _fits(key, signature)
+            key = key if fit else NOT_A_ROW
+            rows = groups.setdefault(key, AlikePoints(key, [], []))
+            dtype = None
+            if isinstance(point, np.ndarray) and point.dtype in _DTYPES:
+                dtype, shape = point.dtype, point.shape
+        rows.at.append(at)
+        rows.arrays.append(arrays)
+    return list(groups.values())
+
+
+def _read(point: Point) -> tuple[Key, tuple[Array, ...]]:
+    named = point if isinstance(point, Mapping) else {"": point}
+    key: list[object] = []
+    arrays = []
+    for name, value in named.items():
+        try:
+            array, is_plain = read_value(value, "a point")
+            if array.dtype not in _DTYPES:
+                array = as_tensor("", array).array
+        except GatewayError:
+            return NOT_A_ROW, ()  # the request of the point alone tells what is wrong
+        arrays.append(array)
+        key += (name, array.dtype, array.shape, is_plain)
+    return tuple(key), tuple(arrays)
+
+
+_DTYPES = frozenset(each.dtype for each in NUMBERS)
+"""The dtypes of arrays that are sent as they are."""
+
+
+def _fits(key: Key, signature: Signature) -> bool:
+    """Whether every input is one of the signature's, without the batch dimension."""
+    return key != NOT_A_ROW and all(map(partial(_is_row, signature), key[::4], key[2::4]))
+
+
+def _is_row(signature: Signature, name: object, shape: Any) -> bool:
+    for spec in signature.inputs:
+        if not name or spec.name == name:
+            return shapes.is_lone_row(shape, spec.shape)
+    return False
+
+
+def stacked(rows: AlikePoints) -> tuple[Tensor, ...]:
+    """The inputs of points that are alike, each with the batch dimension."""
+    names, untyped, count = rows.key[::4], rows.key[3::4], len(rows.at)
+    found = []
+    for name, is_plain, column in zip(names, untyped, zip(*rows.arrays, strict=True), strict=True):
+        made = as_tensor(str(name), np.concatenate(column).reshape(count, *column[0].shape))
+        found.append(replace(made, untyped=True) if is_plain and made.datatype in NUMBERS else made)
+    return tuple(found)
+
+
+class NotOfRows(Exception):  # noqa: N818 - it is a finding, not an error
+    """The outputs are not those of each point; the text says why."""
+
+
+def split(response: Response, rows: AlikePoints, signature: Signature) -> list[Outputs]:
+    """The outputs of each point, as parts of the arrays of all.
+
+    Raises:
+        NotOfRows: an output has not one row for each, or rows of a size that does not follow from the inputs: outputs
+            of several points may then have been made as long as the longest.
+    """
+    sizes = {1, *(size for array in rows.arrays[0] for size in array.shape)}
+    specs = {each.name: each for each in signature.outputs}
+    columns: list[Array] = []
+    for tensor in response.outputs:
+        spec = specs.get(tensor.name)
+        if spec is None or tensor.shape[:1] != (len(rows.at),):
+            count = tensor.shape[0] if tensor.shape else "no"
+            raise NotOfRows(f"output {tensor.name!r} has {count} rows for {len(rows.at)} points")
+        if not sizes.issuperset(_free_sizes(tensor.shape, spec.shape)):
+            raise NotOfRows(f"output {tensor.name!r} has a size that may be another one for each point")
+        array = as_array(tensor)
+        # An output [-1] has no batch dimension that would be left out: a row of it is [1].
+        columns.append(array if shapes.is_batch(spec.shape) else array[:, np.newaxis])
+    names = [tensor.name for tensor in response.outputs]
+    return [Outputs(dict(zip(names, values, strict=True)), response) for values in zip(*columns, strict=True)]
+
+
+def _free_sizes(shape: Shape, expected: Shape) -> list[int]:
+    """The sizes of a row that the signature leaves open."""
+    if len(shape) != len(expected):
+        return list(shape[1:])
+    return [size for size, each in zip(shape[1:], expected[1:], strict=True) if each == -1]
+
+
+def check_same(alone: Outputs, row: Outputs) -> None:
+    """Check that a point has the same outputs in its own request and in one of several points.
+
+    Raises:
+        NotOfRows: it has not.
+    """
+    if list(alone) != list(row):
+        raise NotOfRows(f"a point alone has the outputs {list(alone)}, and among others {list(row)}")
+    for name, wanted in alone.items():
+        found = row[name]
+        if (wanted.shape, wanted.dtype) != (found.shape, found.dtype):
+            raise NotOfRows(
+                f"output {name!r} of a point alone is {wanted.dtype} {list(wanted.shape)}, and among others"
+                f" {found.dtype} {list(found.shape)}"
+            )
+        if not _are_near(wanted, found):
+            raise NotOfRows(f"output {name!r} of a point alone has other values than among others")
+
+
+def _are_near(wanted: Array, found: Array) -> bool:
+    if wanted.dtype.kind in "OSUbiu":
+        return bool(np.array_equal(wanted, found))
+    wanted, found = wanted.astype(np.float64), found.astype(np.float64)
+    finite = np.isfinite(wanted)
+    if not np.array_equal(wanted[~finite], found[~finite], equal_nan=True):
+        return False
+    if not finite.any():
+        return True
+    largest = np.abs(wanted[finite]).max()
+    return bool(np.abs(wanted[finite] - found[finite]).max() <= TOLERANCE * largest)

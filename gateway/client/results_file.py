@@ -1,0 +1,255 @@
+"""The results of a map in a file, so that another run goes on after an interruption.
+
+The file has a line of JSON for the map, then one for each point that has a result, in the order in which they ended:
+
+    {"modelglot_map":1,"model":"m","version":"","outputs":null,"parameters":{},"cast":"refuse"}
+    {"point":3,"inputs":"9f86...","version":"1","parameters":{},
+     "outputs":[{"name":"y","datatype":"FP64","shape":[1],"data":[0.5]}]}
+
+(in one line). `inputs` is the SHA-256 of the first line's members and of the inputs of the point: a result is taken for
+a point only if it has the same. `data` has the elements in row-major order; where JSON has no such value (NaN,
+infinities, bytes that are no UTF-8), `base64` has V2's raw form of all of them.
+
+A line is written whole or, in a crash, without its end; then the next run removes it. A second map cannot write to the
+file at the same time.
+"""
+
+import json
+import os
+import sys
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from io import FileIO
+from math import prod
+from typing import Any, Self
+
+import numpy as np
+
+from gateway.client.errors import OtherResults
+from gateway.client.map_arguments import MapArguments
+from gateway.client.outputs import Array, Outputs, as_array, as_tensor
+from gateway.client.results import Evaluation, Point
+from gateway.core.datatypes import BYTES, DATATYPES
+from gateway.core.errors import GatewayError
+from gateway.core.json import write
+from gateway.core.types import Response, Tensor
+from gateway.core.types import tensor as make_tensor
+
+if sys.platform != "win32":
+    import fcntl
+
+FORMAT = "modelglot_map"
+"""The first key of the first line. Its value is the version of the format."""
+VERSION = 1
+
+
+class ResultsFile:
+    """The file at `path` with the results of a map with these `arguments`; made if there is none.
+
+    Raises:
+        OtherResults: it is in use, or is that of another map, or of none.
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], arguments: MapArguments) -> None:
+        self._path = os.fspath(path)
+        self._of = {
+            FORMAT: VERSION, "model": arguments.model, "version": arguments.version,
+            "outputs": _plain(arguments.outputs), "parameters": _plain(arguments.parameters or {}),
+            "cast": arguments.cast,
+        }  # fmt: skip
+        self._digest = sha256(write(self._of))
+        self._digests: dict[int, str] = {}
+        """Those of points in flight."""
+        self._version = ""
+        """That of the model that has answered."""
+        self._file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+")
+        try:
+            self._lock()
+            self._lines = self._read(arguments.total)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def find(self, index: int, point: Point) -> Evaluation | None:
+        """The result of a point, if the file has one.
+
+        Raises:
+            OtherResults: it has that of another point.
+        """
+        digest = self._digest_of(point)
+        line = self._lines.pop(index, None)
+        if line is None:
+            if digest:
+                self._digests[index] = digest
+            return None
+        found = json.loads(line)
+        if found["inputs"] != digest:
+            raise self._other(f"its point {index} has other inputs than point {index} of this map")
+        self._check_version(found["version"])
+        return Evaluation(index, point, 0, _outputs(found, str(self._of["model"])))
+
+    def add(self, evaluations: Iterable[Evaluation]) -> None:
+        """Keep the results of points that were not found.
+
+        Raises:
+            OtherResults: they are of another version of the model than those in the file.
+            OSError: the file cannot be written.
+        """
+        text = b""
+        for each in evaluations:
+            digest = self._digests.pop(each.index, "")
+            if each.found is not None and digest:
+                self._check_version(each.found.version)
+                text += _line(each.index, digest, each.found)
+        self._write(text)
+
+    def close(self) -> None:
+        """Close it."""
+        with self._file:
+            os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lock(self) -> None:
+        if sys.platform == "win32":
+            return
+        try:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise self._other("another map writes to it") from error
+
+    def _read(self, total: int | None) -> dict[int, bytes]:
+        """The line of each point, without one that was not written to its end."""
+        text = self._file.readall()
+        first, end, rest = text.partition(b"\n")
+        wanted = write(self._of)
+        if not end:
+            if not wanted.startswith(text):
+                raise self._other("it is no such file")
+            self._file.truncate(0)
+            self._file.seek(0)
+            self._write(wanted + b"\n")
+            return {}
+        self._check_head(first)
+        whole = rest.rpartition(b"\n")[0]
+        lines: dict[int, bytes] = {}
+        for number, line in enumerate(whole.split(b"\n") if whole else [], 2):
+            try:
+                lines[_point(line)] = line
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._other(f"line {number} is damaged; the file is of use without it") from error
+        if total is not None and max(lines, default=-1) >= total:
+            raise self._other(f"it has a result of point {max(lines)}, and this map has {total} points")
+        size = len(first) + 1 + (len(whole) + 1 if whole else 0)
+        self._file.truncate(size)
+        self._file.seek(size)
+        return lines
+
+    def _check_head(self, line: bytes) -> None:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, Mapping) or FORMAT not in found:
+            raise self._other("it is no such file")
+        for key, value in self._of.items():
+            if found.get(key) != json.loads(write(value)):
+                raise self._other(f"its {key} is {found.get(key)!r}, and that of this map {value!r}")
+
+    def _check_version(self, version: str) -> None:
+        if version and self._version and version != self._version:
+            text = f"it has results of version {self._version!r} of the model, and the server answers as {version!r}"
+            raise self._other(f"{text}; name the `version` that is meant")
+        self._version = self._version or version
+
+    def _digest_of(self, point: Point) -> str:
+        """The digest of a point's inputs; empty if they cannot be sent."""
+        digest = self._digest.copy()
+        named = point if isinstance(point, Mapping) else {"": point}
+        for name in sorted(named):
+            try:
+                tensor = as_tensor(name, named[name])
+            except GatewayError:
+                return ""
+            about = [name, tensor.datatype.value, list(tensor.shape), tensor.untyped, len(tensor.data)]
+            digest.update(write(about))
+            digest.update(tensor.data)
+        return digest.hexdigest()
+
+    def _write(self, text: bytes) -> None:
+        view = memoryview(text)
+        while view:
+            view = view[self._file.write(view) or 0 :]
+
+    def _other(self, why: str) -> OtherResults:
+        return OtherResults(f"resume={self._path!r}: {why}; give another file for another map")
+
+
+def _plain(value: Any) -> Any:
+    """The arguments of a map as JSON has them."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, str | bool | int | float) or value is None:
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    return [_plain(each) for each in (sorted(value) if isinstance(value, set | frozenset) else value)]
+
+
+def _point(line: bytes) -> int:
+    found = json.loads(line)
+    index = found["point"]
+    if not isinstance(index, int) or not isinstance(found["outputs"], list):
+        raise TypeError(index)
+    return index
+
+
+def _line(index: int, digest: str, outputs: Outputs) -> bytes:
+    tensors = [_written(make_tensor(name, array), array) for name, array in outputs.items()]
+    about = {"version": outputs.version, "parameters": outputs.parameters, "outputs": tensors}
+    return write({"point": index, "inputs": digest, **about}) + b"\n"
+
+
+def _written(tensor: Tensor, array: Array) -> dict[str, Any]:
+    about = {"name": tensor.name, "datatype": tensor.datatype.value, "shape": list(tensor.shape)}
+    data = _as_json(tensor, array)
+    return {**about, "base64": b64encode(tensor.data).decode()} if data is None else {**about, "data": data}
+
+
+def _as_json(tensor: Tensor, array: Array) -> list[Any] | None:
+    """The elements as JSON has them, if it has them all."""
+    flat = array.reshape(-1)
+    if tensor.datatype is BYTES:
+        try:
+            return [bytes(each).decode() for each in tensor.array.reshape(-1)]
+        except UnicodeDecodeError:
+            return None
+    if flat.dtype.kind in "biu":
+        plain: list[Any] = flat.tolist()
+        return plain
+    flat = flat.astype(np.float64)
+    floats: list[Any] = flat.tolist()
+    return floats if np.isfinite(flat).all() else None
+
+
+def _outputs(found: Mapping[str, Any], model: str) -> Outputs:
+    response = Response((), model, found["version"], None, found["parameters"])
+    return Outputs({each["name"]: _array(each) for each in found["outputs"]}, response)
+
+
+def _array(written: Mapping[str, Any]) -> Array:
+    datatype, shape = DATATYPES[written["datatype"]], tuple(written["shape"])
+    if "base64" in written:
+        return as_array(Tensor(written["name"], datatype, shape, b64decode(written["base64"])))
+    if datatype is BYTES:
+        flat = np.empty(prod(shape), object)
+        flat[:] = [each.encode() for each in written["data"]]
+        return flat.reshape(shape)
+    exact = datatype.dtype if datatype.dtype.kind in "biu" else np.float64
+    return np.array(written["data"], exact).astype(datatype.dtype).reshape(shape)

@@ -1,0 +1,245 @@
+"""Maps that go on from a file: what was done is not sent again, and a file of another map is refused."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from gateway.client import AsyncClient, Client, Outputs
+from gateway.client.map_arguments import MapArguments
+from gateway.client.results import Evaluation
+from gateway.client.results_file import ResultsFile
+from gateway.core.types import Response
+from gateway.reference import signature
+from tests.client.servers import served
+
+POINTS = np.arange(40.0).reshape(20, 2)
+
+
+class Seen:
+    """The points that the model has had."""
+
+    points: ClassVar[list[Any]] = []
+
+
+@signature(inputs=[("x", "FP64", [-1, 2])], outputs=[("y", "FP64", [-1, 1])])
+def added(x: Any) -> Any:
+    Seen.points += x.tolist()
+    if (x < 0).any():
+        raise ValueError("a negative number")
+    return x.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen() -> None:
+    Seen.points = []
+
+
+@pytest.fixture(params=["v2-grpc", "umbridge"])
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    with served(request.param, f"{__name__}:added") as address, Client(address) as client:
+        yield client
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "map.jsonl"
+
+
+def interrupted(after: int) -> Iterator[Any]:
+    yield from POINTS[:after]
+    raise KeyboardInterrupt
+
+
+def test_points_that_were_done_are_not_sent_again(client: Client, file: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        client.map("added", interrupted(7), most=1, resume=file)
+    assert Seen.points == POINTS[:7].tolist()
+    Seen.points = []
+    results = client.map("added", POINTS, resume=str(file))
+    assert sorted({tuple(each) for each in Seen.points}) == sorted(map(tuple, POINTS[7:].tolist()))
+    assert results.array()[:, 0].tolist() == POINTS.sum(axis=1).tolist()
+    Seen.points = []
+    again = client.map("added", POINTS, resume=file)
+    assert Seen.points == []
+    (name,) = again[0]
+    for one, other in zip(again, results, strict=True):
+        assert (one, one[name].dtype, one[name].shape) == (other, other[name].dtype, other[name].shape)
+        assert (one.model, one.version, one.parameters) == (other.model, other.version, other.parameters)
+    again[0][name][:] = 1.0  # as others, they may be changed
+    ended = list(client.as_completed("added", iter(POINTS), resume=file))
+    assert Seen.points == []
+    assert [(each.index, each.tries) for each in ended] == [(at, 0) for at in range(20)]
+
+
+def test_more_points_than_before(client: Client, file: Path) -> None:
+    client.map("added", POINTS[:5], resume=file)
+    Seen.points = []
+    assert len(client.map("added", POINTS[:8], resume=file)) == 8
+    assert {tuple(each) for each in Seen.points} == set(map(tuple, POINTS[5:8].tolist()))
+
+
+def test_points_that_failed_are_sent_again(client: Client, file: Path) -> None:
+    points = POINTS[:5].copy()
+    points[2] *= -1
+    assert list(client.map("added", points, errors="return", resume=file).errors) == [2]
+    Seen.points = []
+    assert list(client.map("added", points, errors="return", resume=file).errors) == [2]
+    assert {tuple(each) for each in Seen.points} == {tuple(points[2])}
+
+
+async def test_the_asynchronous_client_goes_on_too(file: Path) -> None:
+    with served("v2-rest", f"{__name__}:added") as address:
+        async with AsyncClient(address) as client:
+            await client.map("added", POINTS[:5], resume=file)
+            Seen.points = []
+            results = await client.map("added", POINTS[:6], resume=file)
+            assert {tuple(each) for each in Seen.points} == {tuple(POINTS[5])}
+            assert [results[at]["y"].item() for at in range(6)] == POINTS[:6].sum(axis=1).tolist()
+            ended = [each.index async for each in client.as_completed("added", POINTS[:6], resume=file)]
+            assert ended == list(range(6))
+
+
+def test_a_map_that_is_done_needs_no_server(file: Path) -> None:
+    with served("v2-grpc", f"{__name__}:added") as address, Client(address) as client:
+        results = client.map("added", POINTS, resume=file)
+    with Client(address) as client:
+        assert client.map("added", POINTS, resume=file).array().tolist() == results.array().tolist()
+
+
+def test_a_crash_in_the_middle_of_a_line(file: Path) -> None:
+    """At every byte: what was written whole is of use, and the rest is written again."""
+    arguments = MapArguments("m", POINTS[:3])
+    with ResultsFile(file, arguments) as kept:
+        kept_all(kept, 3)
+    whole = file.read_bytes()
+    ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]
+    for size in range(len(whole)):
+        file.write_bytes(whole[:size])
+        with ResultsFile(file, arguments) as kept:
+            found = [kept.find(at, POINTS[at]) is not None for at in range(3)]
+            assert found == [size >= end for end in ends[1:]]
+            kept.add([evaluation(at) for at in range(3) if not found[at]])
+        assert file.read_bytes() == whole
+
+
+def evaluation(at: int) -> Evaluation:
+    return Evaluation(at, POINTS[at], 1, Outputs({"y": POINTS[at : at + 1, 0]}, Response((), "m", "1")))
+
+
+def kept_all(kept: ResultsFile, count: int) -> None:
+    assert [kept.find(at, POINTS[at]) for at in range(count)] == [None] * count
+    kept.add(evaluation(at) for at in range(count))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"points": POINTS[::-1]}, "its point 0 has other inputs than point 0 of this map"),
+        ({"points": POINTS.astype(np.float32)}, "its point 0 has other inputs than point 0 of this map"),
+        ({"points": {"x": POINTS}}, "its point 0 has other inputs than point 0 of this map"),
+        ({"points": POINTS[:2]}, "it has a result of point 2, and this map has 2 points"),
+        ({"model": "n"}, "its model is 'm', and that of this map 'n'"),
+        ({"version": "2"}, "its version is '', and that of this map '2'"),
+        ({"outputs": ["y"]}, r"its outputs is None, and that of this map \['y'\]"),
+        ({"parameters": {"config": {"a": 1}}}, "its parameters is {}, and that of this map {'config': {'a': 1}}"),
+        ({"cast": "round"}, "its cast is 'refuse', and that of this map 'round'"),
+    ],
+)
+def test_a_file_of_another_map_is_refused(file: Path, change: dict[str, Any], told: str) -> None:
+    with ResultsFile(file, MapArguments("m", POINTS)) as kept:
+        kept_all(kept, 3)
+    before = file.read_bytes()
+    arguments: dict[str, Any] = {"model": "m", "points": POINTS, "resume": file} | change
+    with Client("v2-rest://127.0.0.1:1") as client, pytest.raises(ValueError, match=told) as caught:
+        client.map(**arguments)
+    assert {frame.filename for frame in extract_tb(caught.value.__traceback__)} == {__file__}
+    assert str(caught.value).startswith(f"resume={str(file)!r}: ")
+    assert str(caught.value).endswith("; give another file for another map")
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"a,b\n1,2\n", "it is no such file"),
+        (b"a,b", "it is no such file"),
+        (b'{"a": 1}\n', "it is no such file"),
+        (b"[]\n", "it is no such file"),
+    ],
+)
+def test_a_file_of_something_else_is_left_as_it_is(file: Path, text: bytes, told: str) -> None:
+    file.write_bytes(text)
+    with Client("v2-rest://127.0.0.1:1") as client, pytest.raises(ValueError, match=told):
+        client.map("m", POINTS, resume=file)
+    assert file.read_bytes() == text
+
+
+@pytest.mark.parametrize("line", [b"\0\0\0", b"{}", b'{"point":"a","inputs":"","outputs":[]}', b"[1]", b""])
+def test_a_damaged_line_is_named(file: Path, line: bytes) -> None:
+    arguments = MapArguments("m", POINTS)
+    with ResultsFile(file, arguments) as kept:
+        kept_all(kept, 3)
+    first, rest = file.read_bytes().split(b"\n", 1)
+    file.write_bytes(b"\n".join([first, line, rest]))
+    with pytest.raises(ValueError, match="line 2 is damaged; the file is of use without it"):
+        ResultsFile(file, arguments)
+
+
+def test_two_maps_do_not_write_to_one_file(file: Path) -> None:
+    arguments = MapArguments("m", POINTS)
+    with ResultsFile(file, arguments), pytest.raises(ValueError, match="another map writes to it"):
+        ResultsFile(file, arguments)
+    with ResultsFile(file, arguments) as kept:
+        kept_all(kept, 1)
+
+
+def test_results_of_two_versions_of_a_model_are_not_mixed(file: Path) -> None:
+    arguments = MapArguments("m", POINTS)
+    with ResultsFile(file, arguments) as kept:
+        kept_all(kept, 1)
+    with ResultsFile(file, arguments) as kept:
+        assert kept.find(0, POINTS[0]) is not None
+        assert kept.find(1, POINTS[1]) is None
+        other = Evaluation(1, POINTS[1], 1, Outputs({"y": POINTS[1]}, Response((), "m", "2")))
+        with pytest.raises(ValueError, match="has results of version '1' of the model, and the server answers as '2'"):
+            kept.add([other])
+
+
+ARRAYS: list[Callable[[], Any]] = [
+    lambda: np.array([[0.1, 1e300, -0.0]]),
+    lambda: np.array([np.nan, np.inf, -np.inf, 1.0]),
+    lambda: np.array([0.1, 16777217], np.float32),
+    lambda: np.array([0.1, 3], np.float16),
+    lambda: np.array([0.1, np.nan], ml_dtypes.bfloat16),
+    lambda: np.array([0.1, 2], ml_dtypes.bfloat16),
+    lambda: np.array([2**63 + 1, 1], np.uint64),
+    lambda: np.array([-(2**63), 2**63 - 1], np.int64),
+    lambda: np.array([True, False]),
+    lambda: np.array([[b"a", "ä".encode()]], object),
+    lambda: np.array([b"\xff\0", b""], object),
+    lambda: np.array([], np.float32).reshape(0, 3),
+    lambda: np.array(3.5),
+]
+
+
+@pytest.mark.parametrize("make", ARRAYS)
+def test_every_value_is_kept_as_it_is(file: Path, make: Callable[[], Any]) -> None:
+    arguments, array = MapArguments("m", POINTS), make()
+    with ResultsFile(file, arguments) as kept:
+        assert kept.find(0, POINTS[0]) is None
+        outputs = Outputs({"y": array}, Response((), "m", "3", None, {"a": 1, "b": "c"}))
+        kept.add([Evaluation(0, POINTS[0], 1, outputs)])
+    assert all(isinstance(json.loads(each), dict) for each in file.read_text().splitlines())
+    with ResultsFile(file, arguments) as kept:
+        found = kept.find(0, POINTS[0])
+    assert found is not None
+    again = found.outputs["y"]
+    assert (again.dtype, again.shape, again.flags.writeable) == (array.dtype, array.shape, True)
+    assert again.tobytes() == array.tobytes() if array.dtype != object else again.tolist() == array.tolist()
+    assert (found.outputs.model, found.outputs.version, found.outputs.parameters) == ("m", "3", {"a": 1, "b": "c"})
