@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from gateway.bridge import datatypes, response, shapes
-from gateway.bridge.fitting import FittedRequest, Fitting
+from gateway.bridge.fitting import Expected, FittedRequest, Fitting
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.record import Record
 from gateway.core.tasks import spawn
-from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
+from gateway.core.types import Request, Response, Tensor
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -46,7 +46,7 @@ async def infer_row_by_row(
         return Response(tuple(map(shapes.empty, signature.outputs)))
     rows = _rows(fitted, fitting)
     answers = [await call(rows[0])] if count == 1 else await each(rows, call, fitting.backend.rows_at_once())
-    return replace(answers[0], outputs=_stacked([answer.outputs for answer in answers], signature, fitted))
+    return replace(answers[0], outputs=_stacked([answer.outputs for answer in answers], fitting, fitted))
 
 
 def as_point(request: Request) -> Request:
@@ -108,7 +108,7 @@ def _rows(fitted: FittedRequest, fitting: Fitting) -> list[tuple[Tensor, ...]]:
     inputs, signature = fitted.request.inputs, fitting.signature
     count = 1 if fitted.rows is None else fitted.rows
     if signature.inputs:
-        batched = [shapes.is_batch(spec.shape) for spec in signature.inputs]
+        batched = list(map(fitting.is_batch, signature.inputs))
     else:
         batched = [fitted.rows is not None] * len(inputs)
     flat = fitting.backend.traits.wire.points
@@ -127,13 +127,13 @@ def _typed(outputs: Sequence[Tensor], fitting: Fitting, record: Record) -> tuple
     if not fitting.signature.outputs:
         return tuple(outputs)
     pairs = response.paired(outputs, (), fitting)
-    return tuple([_fit_output(row, each.spec, fitting, record) for row, each in pairs])
+    return tuple([_fit_output(row, each, fitting, record) for row, each in pairs])
 
 
-def _stacked(answers: Sequence[Sequence[Tensor]], signature: Signature, fitted: FittedRequest) -> tuple[Tensor, ...]:
-    if signature.outputs:
+def _stacked(answers: Sequence[Sequence[Tensor]], fitting: Fitting, fitted: FittedRequest) -> tuple[Tensor, ...]:
+    if fitting.signature.outputs:
         columns = zip(*answers, strict=True)
-        return tuple(map(_stack, columns, signature.outputs))
+        return tuple([_stack(column, is_batch=fitting.outputs[column[0].name].is_batch) for column in columns])
     if fitted.rows is None:
         return tuple(answers[0])
     for number, answer in enumerate(answers):
@@ -142,9 +142,9 @@ def _stacked(answers: Sequence[Sequence[Tensor]], signature: Signature, fitted: 
     return tuple(shapes.stack(_of_one_type(column)) for column in zip(*answers, strict=True))
 
 
-def _stack(column: Sequence[Tensor], spec: TensorSpec) -> Tensor:
+def _stack(column: Sequence[Tensor], *, is_batch: bool) -> Tensor:
     """One output of all rows. The only row of an output without a batch dimension stays as it is."""
-    return shapes.stack(column) if len(column) > 1 or shapes.is_batch(spec.shape) else column[0]
+    return shapes.stack(column) if len(column) > 1 or is_batch else column[0]
 
 
 def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
@@ -161,9 +161,8 @@ def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def _fit_output(row: Tensor, spec: TensorSpec, fitting: Fitting, record: Record) -> Tensor:
-    what = f"output {spec.name!r}"
-    wanted = shapes.of_row(spec.shape)
+def _fit_output(row: Tensor, expected: Expected, fitting: Fitting, record: Record) -> Tensor:
+    spec, what, wanted = expected.spec, expected.what, expected.row
     shape = row.shape if shapes.matches(row.shape, wanted) else shapes.fill(wanted, row.elements, what)
     data = datatypes.fit(row, spec.datatype, what, fitting.settings.cast)
     if fitting.settings.cast != "refuse":

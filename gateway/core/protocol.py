@@ -141,7 +141,7 @@ class Rows(Enum):
 
     FREE = "in the batch dimension, if the model's signature has one"
     FIRST = "in the first dimension of every tensor, whatever the model"
-    ONE = "a call is one row; no tensor has a batch dimension"
+    ONE = "a call is one row; no tensor has a batch dimension, or clients send one of 1"
 
 
 @frozen
@@ -178,6 +178,8 @@ class Wire:
     rows: Rows = Rows.FREE
     points: bool = False
     """One call is one point: every tensor is a vector. `rows` is ONE."""
+    scalars_in_rows: bool = False
+    """In its servers' signatures `[-1]` is one element for each row, and not a vector of any length. `rows` is ONE."""
     derivatives: bool = False
     """Derivatives are operations of the protocol; in others they are companion models."""
     streams: bool = False

@@ -138,7 +138,7 @@ class _Schemas:
     """Schemas of the templates of one form."""
 
     def __init__(self, form: CompiledForm) -> None:
-        self._specs = form.form.tensors
+        self._specs = form.specs
         self._is_open = form.form.ignore_unknown
 
     def of(self, node: Node, rows: int = 0) -> Schema:
@@ -192,11 +192,11 @@ class _Schemas:
 def _example(form: CompiledForm, node: Node) -> Any:
     """A body that is right, without what may be missing; None if a tensor is not declared, or is too large."""
     tensors = [each for each in walk(node) if isinstance(each, TensorPlace)]
-    specs = [form.form.tensors[each.name] for each in tensors if each.name in form.form.tensors]
+    specs = [form.specs[each.name] for each in tensors if each.name in form.specs]
     spelled = all(each.spelling in _SHOWN for each in tensors)
     if len(specs) < len(tensors) or not tensors or not spelled or not has_example(specs):
         return None
-    return _shown(node, form.form.tensors, 0)
+    return _shown(node, form.specs, 0)
 
 
 _SHOWN = frozenset({Spelling.NESTED, Spelling.FLAT, Spelling.SHAPE, Spelling.ITEMS, Spelling.SCALAR, Spelling.TEXT})
