@@ -161,7 +161,7 @@ class FormServer:
         if route is None or not route.is_mixed:
             return False
         try:
-            return route.read(message, _ANY_LISTENER).operation is STREAM
+            return _read_for_anyone(route, message).operation is STREAM
         except (DecodeError, GatewayError):
             return False  # `decode_request` reports it
 
@@ -228,6 +228,14 @@ class FormServer:
         if all(each.name != name for each in models):
             raise not_found(f"no model {name!r} is in the list of models")
         return reply(_JSON, self._form.one_model.write(Said(words={Word.MODEL: name})), 200)
+
+
+def _read_for_anyone(route: _Route, message: Message) -> Request:
+    """The request in a message, as `decode_request` reads it, before the limits of its listener are known."""
+    try:
+        return route.read(message, _ANY_LISTENER)
+    except DecodeError as error:
+        return _read_missing(route, message, _ANY_LISTENER, error)
 
 
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
