@@ -306,7 +306,7 @@ def _is_text(node: Node) -> bool:
     """Whether a part is a text that is no JSON: words and parameters are texts, as in a query."""
     match node:
         case TensorPlace(_, spelling):
-            return spelling in (Spelling.TEXT, Spelling.BYTES, Spelling.BASE64, Spelling.NPY)
+            return spelling in (Spelling.TEXT, Spelling.BYTES, Spelling.BASE64, Spelling.NPY, Spelling.COMMAS)
         case Constant(value):
             return isinstance(value, str)
         case Slot() | ParameterPlace():

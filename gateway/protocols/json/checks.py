@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
-from gateway.core.datatypes import BYTES
+from gateway.core.datatypes import BOOL, BYTES
 from gateway.core.types import Signature, TensorSpec
 from gateway.protocols.json.arrangement import required_tensors
 from gateway.protocols.json.bodies import MessageBody, is_json
@@ -130,6 +130,8 @@ def _check_place(each: TensorPlace, places: list[TensorPlace], place: Place, spe
             )
         if spec and spec.datatype is not datatype:
             raise FormError(place, f"${each.name} is {spec.datatype} in `tensors` and {datatype} here")
+    if spec and each.spelling in _NUMBERS and spec.datatype in (BYTES, BOOL):
+        raise FormError(place, f"${each.name}|{each.spelling.value} is numbers, but `tensors` has {spec.datatype}")
     if spec and each.spelling in _TEXTS and spec.datatype is not BYTES:
         raise FormError(place, f"${each.name}|{each.spelling.value} is BYTES, but `tensors` has {spec.datatype}")
 
@@ -164,6 +166,7 @@ def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool
 
 
 _SHAPED = frozenset({Spelling.FLAT, Spelling.BASE64})
+_NUMBERS = frozenset({Spelling.NUMBERS, Spelling.COMMAS})
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 
 

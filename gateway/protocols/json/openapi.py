@@ -171,7 +171,7 @@ class _Schemas:
     def _tensor(self, place: TensorPlace, rows: int) -> Schema:
         if place.spelling in (Spelling.BYTES, Spelling.BASE64, Spelling.NPY):
             return _BASE64
-        if place.spelling is Spelling.TEXT:
+        if place.spelling in (Spelling.TEXT, Spelling.COMMAS):
             return STRING
         spec = self._specs.get(place.name)
         item = {} if spec is None else element(spec.datatype)
@@ -186,6 +186,7 @@ class _Schemas:
                 return {"anyOf": [item, list_of(item)]}
             case Spelling.ROW:
                 return list_of(item)
+        item = STRING if place.spelling is Spelling.NUMBERS else item
         return {} if spec is None else nested(item, spec.shape[rows:])
 
 

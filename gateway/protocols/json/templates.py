@@ -33,6 +33,8 @@ class Spelling(Enum):
     ITEMS = "items"
     TEXTS = "texts"
     ROW = "row"
+    NUMBERS = "numbers"
+    COMMAS = "commas"
     SCALAR = "scalar"
     TEXT = "text"
     BYTES = "bytes"
