@@ -52,7 +52,7 @@ class ExchangeConfig(Keys):
     headers: Mapping[Name, JsonValue] = {}
     """Additional headers of the request, as templates."""
     query: Mapping[Name, JsonValue] = {}
-    """Query parameters of the request, as templates."""
+    """Query parameters of the request, as templates; they can be tensors."""
     request_type: Name = "application/json"
     """Media type of the request's body. It determines how the template's document is serialized."""
     request: JsonValue = None

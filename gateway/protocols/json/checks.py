@@ -41,12 +41,13 @@ def check_form(form: CompiledForm) -> None:
         signature = form.signature or Signature()
         check_row(signature.inputs, signature.outputs)
     for place, exchange in _exchanges(form):
+        for within, node in _nodes_of_tensors(exchange, place):
+            _check_tensors(node, within, specs)
+            _check_elements(node, specs, in_row=bool(form.form.batch))
+            _check_written(node, within)
+            _check_rows(node, within)
+        _check_query(exchange, (*place, "query"), specs)
         for key, body in (("request", exchange.request), ("response", exchange.response)):
-            for within, node in _alternatives(body, (*place, key)):
-                _check_tensors(node, within, specs)
-                _check_elements(node, specs, in_row=bool(form.form.batch))
-                _check_written(node, within)
-                _check_rows(node, within)
             _check_alternatives(body.nodes, (*place, key), ignore_unknown=exchange.form.ignore_unknown)
     # a list whose names are keys has no nodes
     for within, node in _alternatives(form.models, ("models", "response")):
@@ -76,6 +77,26 @@ def _exchanges(form: CompiledForm) -> Iterator[tuple[Place, CompiledExchange]]:
     several = len(form.exchanges) > 1
     for at, exchange in enumerate(form.exchanges):
         yield ("infer", at) if several else ("infer",), exchange
+
+
+def _nodes_of_tensors(exchange: CompiledExchange, place: Place) -> Iterator[tuple[Place, Node]]:
+    for node in exchange.query.nodes if exchange.query is not None else ():
+        yield (*place, "query"), node
+    yield from _alternatives(exchange.request, (*place, "request"))
+    yield from _alternatives(exchange.response, (*place, "response"))
+
+
+def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, TensorSpec]) -> None:
+    """Tensors in a query are declared, since nothing else tells them from those of the body, and have no other
+    place."""
+    if exchange.query is None:
+        return
+    names = set(_names(exchange.query.nodes))
+    if not specs:
+        raise FormError(place, f"${min(names)} is in the query: declare the form's tensors in `tensors`")
+    for name in _names(exchange.request.nodes):
+        if name in names:
+            raise FormError(place, f"${name} stands in the query and in the body, expected one place")
 
 
 def _alternatives(body: MessageBody, place: Place) -> Iterator[tuple[Place, Node]]:
@@ -235,7 +256,7 @@ def _check_declared(form: CompiledForm) -> None:
     """Each tensor of `tensors` stands in requests or in responses, and not in both."""
     sides: tuple[set[str], set[str]] = (set(), set())
     for exchange in form.exchanges:
-        sides[0].update(_names(exchange.request.nodes))
+        sides[0].update(_names(exchange.input_nodes))
         sides[1].update(_names(exchange.response.nodes))
     for name in form.form.tensors:
         if name in sides[0] and name in sides[1]:

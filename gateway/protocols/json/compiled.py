@@ -15,6 +15,7 @@ from gateway.protocols.json.media import media_types
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.one_row import specs_of_row
+from gateway.protocols.json.query import QueryTensors
 from gateway.protocols.json.templates import Node, Role, TensorPlace, walk_all
 from gateway.protocols.json.writing import NO_TEXTS
 
@@ -33,10 +34,11 @@ class FormMessage(Message, frozen=True):
 @frozen
 class CompiledExchange:
     """An exchange with the readers and writers of its bodies. Types are those that the form declares; `origin` is that
-    of the requests that it replies to."""
+    of the requests that it replies to; `query` has the tensors in their queries, None if there are none."""
 
     form: Exchange
     head: HeadFields
+    query: QueryTensors | None
     request: MessageBody
     response: MessageBody
     request_type: MediaType
@@ -45,6 +47,11 @@ class CompiledExchange:
     origin: FormMessage
     shapes: Mapping[str, Shape]
     """The shapes of batches that the form declares, by the names of tensors; empty if bodies are single rows."""
+
+    @property
+    def input_nodes(self) -> tuple[Node, ...]:
+        """The templates in which the tensors of requests stand."""
+        return self.request.nodes if self.query is None else (*self.query.nodes, *self.request.nodes)
 
 
 @frozen
@@ -136,12 +143,15 @@ def _exchange(form: Form, exchange: Exchange, specs: Mapping[str, TensorSpec], p
         exchange.response, accepted, Role.RESPONSE, (*place, "response"), specs, ignore_unknown=ignore, nan=form.nan
     )
     told_headers = Headers(((b"content-type", _written(told)),))
+    head = HeadFields(exchange.headers, exchange.query, place, ignore_unknown=ignore)
+    request = make_body(
+        exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore, nan=form.nan
+    )
     return CompiledExchange(
         exchange,
-        HeadFields(exchange.headers, exchange.query, place, ignore_unknown=ignore),
-        make_body(
-            exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore, nan=form.nan
-        ),
+        head,
+        QueryTensors(head.tensors, request.nodes, specs) if head.tensors else None,
+        request,
         response,
         request_type,
         response_type,
@@ -177,7 +187,7 @@ def _failure(form: Form, failure: FailureReply, place: Place) -> CompiledFailure
 
 def _signature(specs: Mapping[str, TensorSpec], exchanges: Sequence[CompiledExchange]) -> Signature:
     """The declared tensors: those of requests are inputs, those of responses outputs."""
-    inputs = tensor_names(node for each in exchanges for node in each.request.nodes)
+    inputs = tensor_names(node for each in exchanges for node in each.input_nodes)
     outputs = tensor_names(node for each in exchanges for node in each.response.nodes)
     return Signature(
         tuple(spec for name, spec in specs.items() if name in inputs),

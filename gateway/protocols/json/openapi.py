@@ -82,7 +82,7 @@ def _inference(form: CompiledForm, exchanges: list[CompiledExchange]) -> HttpOpe
         {200: ("", _joined(form, replies))},
         _error(form),
         body=_joined(form, requests),
-        parameters=tuple({(each.place, each.name): each for each in _parameters(exchanges)}.values()),
+        parameters=tuple({(each.place, each.name): each for each in _parameters(form, exchanges)}.values()),
     )
 
 
@@ -91,13 +91,16 @@ def _reply_type(exchange: CompiledExchange) -> str:
     return STREAM_KINDS[stream].media_type if stream else exchange.form.response_type
 
 
-def _parameters(exchanges: Iterable[CompiledExchange]) -> Iterator[Parameter]:
+def _parameters(form: CompiledForm, exchanges: Iterable[CompiledExchange]) -> Iterator[Parameter]:
+    schemas = _Schemas(form)
     for each in exchanges:
+        tensors = {member.key: schemas.of(member.node) for member in each.head.tensors}
         for place, templates in (("header", each.form.headers), ("query", each.form.query)):
             for key, template in templates.items():
                 name = key.removesuffix("?")
                 is_constant = isinstance(template, str) and not template.startswith("$")
                 schema = {"const": template} if is_constant else STRING
+                schema = tensors.get(name, schema) if place == "query" else schema
                 yield Parameter(place, name, "May be missing." if key.endswith("?") else "Must be there.", schema)
 
 

@@ -68,13 +68,15 @@ class _Route:
 
     def _read(self, exchange: CompiledExchange, message: Message, listener: ListenerSettings) -> Request:
         found = exchange.request.read(message.body, message.headers, listener.limits)
-        words, parameters, captures = found.words, found.parameters, message.captures
+        words, tensors, parameters, captures = found.words, found.tensors, found.parameters, message.captures
         if not exchange.head.is_empty:
             more_words, more_parameters = exchange.head.read(message)
             words = {**more_words, **words}
             parameters = _joined(more_parameters, parameters)
             for word, text in more_words.items():
                 _agreed(word.value, text, found.words.get(word, ""))
+            if exchange.query is not None:
+                tensors = (*exchange.query.read(message.query, listener.limits), *tensors)
         replying = exchange
         if self._has_types:
             replying = self._by_response.replying(exchange, message.headers.get("accept"))
@@ -90,7 +92,7 @@ class _Route:
             model or listener.model,
             version,
             id,
-            found.tensors,
+            tensors,
             (),
             parameters,
             message.deadline,
