@@ -27,7 +27,7 @@ from gateway.bridge.own_parameters import refusing_own_parameters
 from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
-from gateway.bridge.rows import as_point, infer_row_by_row
+from gateway.bridge.rows import as_point, infer_row_by_row, infer_unequal_rows
 from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
@@ -36,10 +36,10 @@ from gateway.core.errors import DecodeError, GatewayError, Status, invalid_outpu
 from gateway.core.exchange import MustBeReadError, after_all, written
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import Protocol, Rows, Traits
 from gateway.core.spans import Repeated, Span, begin
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature
+from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature, UnequalRows
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 """What servers say of a model that only streams. Triton: "doesn't support models with decoupled transaction policy";
@@ -94,6 +94,9 @@ class Bridge:
         if request.unread is not None:
             return self._relay(request)
         if request.flaw:
+            if isinstance(request.flaw, UnequalRows) and self._takes_rows(request):
+                window, most = self._backend.rows_at_once(), self._settings.max_rows
+                return infer_unequal_rows(request, request.flaw, self._unary, window, most)
             if not self._takes(request.flaw):
                 return self._refuse(request)
             request = replace_struct(request, flaw="")
@@ -135,6 +138,10 @@ class Bridge:
     def _takes(self, flaw: str) -> bool:
         """Whether the route takes a request in spite of its flaw."""
         return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
+
+    def _takes_rows(self, request: Request) -> bool:
+        """Whether the backend is called once for each row, so that rows may differ in length."""
+        return request.operation is Operation.INFER and self._backend.traits.wire.rows is Rows.ONE
 
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from gateway.bridge import datatypes, response, shapes
 from gateway.bridge.fitting import Expected, FittedRequest, Fitting
 from gateway.core.datatypes import NUMBERS, Datatype
-from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input
+from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input, invalid_output
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.record import Record
 from gateway.core.tasks import spawn
-from gateway.core.types import Request, Response, Tensor
+from gateway.core.types import Parameters, Request, Response, Tensor, UnequalRows
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -39,14 +39,61 @@ async def infer_row_by_row(
         answer = await infer(replace(fitted.request, inputs=tuple(inputs)))
         return replace(answer, outputs=_typed(answer.outputs, fitting, fitted.request.record))
 
-    if count > settings.max_rows:
-        text = f"a batch of {count} rows needs a call for each row, and the route allows {settings.max_rows}"
-        raise invalid_input(f"{text}; send fewer at once, or allow them by `translate: {{max_rows: {count}}}`")
+    _check_count(count, settings.max_rows)
     if count == 0:
         return Response(tuple(map(shapes.empty, signature.outputs)))
     rows = _rows(fitted, fitting)
     answers = [await call(rows[0])] if count == 1 else await each(rows, call, fitting.backend.rows_at_once())
-    return replace(answers[0], outputs=_stacked([answer.outputs for answer in answers], fitting, fitted))
+    outputs = _stacked([answer.outputs for answer in answers], fitting, fitted)
+    return replace(answers[0], outputs=outputs, parameters=_common_parameters(answers))
+
+
+async def infer_unequal_rows(
+    request: Request, rows: UnequalRows, infer: Callable[[Request], Awaitable[Response]], window: int, max_rows: int
+) -> Response:
+    """The responses to a request for each of its rows, which differ in length, joined.
+
+    Raises:
+        DecodeError: the inputs have different numbers of rows; a row does not fit.
+        GatewayError: as `infer_row_by_row`; INTERNAL (invalid-output), the outputs of rows cannot be joined.
+    """
+    count = max(map(len, rows.columns))
+    _check_count(count, max_rows)
+    columns = [_column_of(column, count) for column in rows.columns]
+
+    async def call(inputs: tuple[Tensor, ...]) -> Response:
+        return await infer(replace(request, inputs=inputs, flaw=""))
+
+    answers = await each(list(zip(*columns, strict=True)), call, window)
+    try:
+        outputs = tuple(map(shapes.concatenate, zip(*[answer.outputs for answer in answers], strict=True)))
+    except (DecodeError, ValueError) as error:
+        raise invalid_output(f"the outputs of rows of unequal length cannot be joined: {error}") from error
+    return replace(answers[0], outputs=outputs, parameters=_common_parameters(answers))
+
+
+def _column_of(column: Sequence[Tensor], count: int) -> Sequence[Tensor]:
+    """One input in each of `count` rows, given as one tensor or as those of its rows."""
+    if len(column) == count:
+        return column
+    whole = column[0]
+    if len(column) > 1 or whole.shape[:1] != (count,):
+        raise DecodeError(f"input {whole.name!r} does not have the {count} rows of an input of unequal rows")
+    return list(map(shapes.one_row, shapes.split(whole)))
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        text = f"a batch of {count} rows needs a call for each row, and the route allows {most}"
+        raise invalid_input(f"{text}; send fewer at once, or allow them by `translate: {{max_rows: {count}}}`")
+
+
+def _common_parameters(answers: Sequence[Response]) -> Parameters:
+    """The parameters that all rows were answered with: those of a batch."""
+    first = answers[0].parameters
+    if len(answers) == 1 or not first:
+        return first
+    return {name: value for name, value in first.items() if all(each.parameters.get(name) == value for each in answers)}
 
 
 def as_point(request: Request) -> Request:

@@ -434,7 +434,7 @@ def make_body(
     declared = media_types.declared(media_type)
     if declared is None:
         raise FormError(place, f"{media_type!r} is no media type, expected such as application/json")
-    label = "output" if role is Role.RESPONSE else "input"
+    label = "input" if role is Role.REQUEST else "output"
     if is_json(declared):
         return JsonBody(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan)
     if declared.essence in _LINES:

@@ -6,10 +6,10 @@ row of a batch. A client of the form sends one row, which is a batch of one row 
 
 from collections.abc import Mapping
 
-from gateway.core.errors import invalid_output
+from gateway.core.errors import DecodeError, invalid_output
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
-from gateway.core.types import Answer, Message, Request, Response, Shape, Tensor, TensorSpec, Translate
+from gateway.core.types import Answer, Message, Request, Response, Shape, Tensor, TensorSpec, Translate, UnequalRows
 from gateway.protocols.json.form import FormError
 
 
@@ -42,6 +42,8 @@ def reading_one_row(decode: DecodeRequest, specs: Mapping[str, TensorSpec]) -> D
 
     def read(message: Message, listener: ListenerSettings) -> Request:
         request = decode(message, listener)
+        if isinstance(request.flaw, UnequalRows):
+            raise DecodeError(request.flaw)
         inputs = [_in_shape(each, (1, *each.shape)) if each.name in in_rows else each for each in request.inputs]
         return replace_struct(request, inputs=tuple(inputs)) if inputs else request
 

@@ -38,7 +38,10 @@ class QueryTensors:
             GatewayError: RESOURCE_EXHAUSTED, beyond a limit.
         """
         try:
-            return self._fields.read(query.encode("utf-8", "replace"), NO_HEADERS, limits).tensors
+            found = self._fields.read(query.encode("utf-8", "replace"), NO_HEADERS, limits)
+            if found.unequal is not None:
+                raise DecodeError(found.unequal.error)
+            return found.tensors
         except MisfitError as error:
             raise MisfitError(f"the query: {error}", error.place) from error
         except DecodeError as error:

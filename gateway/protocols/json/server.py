@@ -27,6 +27,7 @@ from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.misfit import explained
 from gateway.protocols.json.templates import Word
+from gateway.protocols.json.unequal_rows import flaw as flaw_of_rows
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
 
 _JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
@@ -69,6 +70,7 @@ class _Route:
     def _read(self, exchange: CompiledExchange, message: Message, listener: ListenerSettings) -> Request:
         found = exchange.request.read(message.body, message.headers, listener.limits)
         words, tensors, parameters, captures = found.words, found.tensors, found.parameters, message.captures
+        in_query: tuple[Tensor, ...] = ()
         if not exchange.head.is_empty:
             more_words, more_parameters = exchange.head.read(message)
             words = {**more_words, **words}
@@ -76,7 +78,8 @@ class _Route:
             for word, text in more_words.items():
                 _agreed(word.value, text, found.words.get(word, ""))
             if exchange.query is not None:
-                tensors = (*exchange.query.read(message.query, listener.limits), *tensors)
+                in_query = exchange.query.read(message.query, listener.limits)
+                tensors = (*in_query, *tensors)
         replying = exchange
         if self._has_types:
             replying = self._by_response.replying(exchange, message.headers.get("accept"))
@@ -98,6 +101,8 @@ class _Route:
             message.deadline,
             origin,
         )
+        if found.unequal is not None:
+            request = replace(request, inputs=(), flaw=flaw_of_rows(found.unequal, found.tensors, in_query))
         return replace(request, operation=STREAM) if replying.form.stream else request
 
 
@@ -249,6 +254,8 @@ def _read_missing(route: _Route, message: Message, listener: ListenerSettings, e
         request = route.read(replace(message, parts=(text,)), listener)
     except (DecodeError, GatewayError) as other:
         raise json.missing.clearer(error, other) from None
+    if request.flaw:
+        raise error
     return replace(request, flaw=json.missing.flaw(error))
 
 
