@@ -141,6 +141,35 @@ def test_a_field_of_a_web_form_is_the_text_itself() -> None:
     assert form.read(b"".join(given), NO_HEADERS, LIMITS).tensors[0].array.tolist() == [1.5, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("template", "text", "expected", "words"),
+    [
+        (X, b"8.6", 8.6, ("FP64",)),
+        (X, b"-7", -7, ("INT64",)),
+        (C, b"1.5,2.5", [1.5, 2.5], ("FP64", "-1")),
+        (C, b"5.1", [5.1], ("FP64", "1")),
+    ],
+)
+@pytest.mark.parametrize("media_type", ["text/plain", "text/html"])
+def test_a_whole_text_may_be_numbers(
+    template: object, text: bytes, expected: object, words: tuple[str, ...], media_type: str
+) -> None:
+    form = body(template, declared_as(words), media_type=media_type)
+    [found] = form.read(b" " + text + b"\r\n", NO_HEADERS, LIMITS).tensors
+    assert found.array.tolist() == expected
+    assert b"".join(form.write(Said(tensors=(found,)))) == text
+    for wrong in (b"a", b'"1"', b"", b"[1]"):
+        with pytest.raises(DecodeError, match="input 'x'"):
+            form.read(wrong, NO_HEADERS, LIMITS)
+
+
+def test_a_text_of_one_number_is_none_of_many() -> None:
+    with pytest.raises(GatewayError, match=r"expected one number; `\|commas` in the form has several"):
+        body(X, media_type="text/plain").write(Said(tensors=(tensor("x", np.array([1.0])),)))
+    with pytest.raises(FormError, match=r"a body of image/png is one tensor: expected such as `\$x`$"):
+        body(X, media_type="image/png")
+
+
 def test_alternatives_may_have_numbers_and_texts() -> None:
     form = declared("""
 infer: {path: /p, request: {x: $x}, response: {$any: [{y: $y}, {y: $y|numbers}, {y: $y|commas}]}}

@@ -114,6 +114,20 @@ def test_one_element_is_declared_in_any_number_of_dimensions(tensors: str) -> No
     assert read(form, "POST /p", b'{"x": 1}').inputs[0].elements == 1
 
 
+@pytest.mark.parametrize("media_type", ["image/*", "text/plain"])
+def test_a_whole_body_is_one_element_of_a_row(media_type: str) -> None:
+    form = declared(f"""
+batch: each
+infer: {{path: /p, request_type: {media_type}, request: $x, response_type: text/plain, response: $y|numbers}}
+tensors: {{x: "BYTES [-1]", y: "FP64 [-1]"}}
+""")
+    request = read(form, "POST /p", b"abc", content_type=media_type.replace("*", "png"))
+    assert [each.shape for each in request.inputs] == [(1,)]
+    row = replace(without_origin(request), inputs=(replace(request.inputs[0], shape=()),))
+    assert bytes(written(form, row).body) == b"abc"
+    assert response(form, row, b"2.5", content_type="text/plain").outputs[0].array.tolist() == 2.5
+
+
 def test_elements_in_rows_may_be_any_number() -> None:
     form = declared("""
 infer: {path: /p, request: [{x: $x|scalar}, ...], response: [$y|text, ...]}
