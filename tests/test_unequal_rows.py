@@ -26,6 +26,7 @@ forms:
     infer: {path: "/c/{model}", request: {ids: $ids, "scale?": $scale}, response: {vector: $vector, "ms?": $param.ms}}
     tensors: {ids: "INT64 [-1, -1]", scale: "FP64 [-1]", vector: "FP64 [-1, OUT]"}
 listeners:
+  - {name: v1, bind: "127.0.0.1:0", protocols: [v1-rest]}
   - {name: in, bind: "127.0.0.1:0", model: tokens, protocols: ["json:clients", openai-embeddings, "json:whole"]}
 backends:
   tokens: {protocol: json, form: tokens, endpoints: ["lab:1"]}
@@ -88,6 +89,17 @@ async def test_clients_of_openai_send_tokens_of_several_texts() -> None:
     )
     assert status == 200, found
     assert [each["embedding"] for each in found["data"]] == [[3.0, 6.0], [1.0, 4.0]]
+
+
+async def test_clients_of_v1_send_rows_of_unequal_length() -> None:
+    here = wires()
+    for body in ({"instances": [[1, 2, 3], [4]]}, {"instances": [{"ids": [1, 2, 3]}, {"ids": [4]}]}):
+        assert await asked(here, body, "/v1/models/tokens:predict", "v1-rest") == (
+            200,
+            {"predictions": [[3.0, 6.0], [1.0, 4.0]]},
+        )
+    status, found = await asked(here, {"instances": [[1, "a"], [4]]}, "/v1/models/tokens:predict", "v1-rest")
+    assert status == 400, found
 
 
 async def test_one_error_names_the_row() -> None:

@@ -27,7 +27,7 @@ from gateway.bridge.own_parameters import refusing_own_parameters
 from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
-from gateway.bridge.rows import as_point, infer_row_by_row, infer_unequal_rows
+from gateway.bridge.rows import as_point, infer_row_by_row, infer_unequal_rows, unequal_rows
 from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
@@ -95,8 +95,7 @@ class Bridge:
             return self._relay(request)
         if request.flaw:
             if isinstance(request.flaw, UnequalRows) and self._takes_rows(request):
-                window, most = self._backend.rows_at_once(), self._settings.max_rows
-                return infer_unequal_rows(request, request.flaw, self._unary, window, most)
+                return self._by_row(request, request.flaw)
             if not self._takes(request.flaw):
                 return self._refuse(request)
             request = replace_struct(request, flaw="")
@@ -142,6 +141,10 @@ class Bridge:
     def _takes_rows(self, request: Request) -> bool:
         """Whether the backend is called once for each row, so that rows may differ in length."""
         return request.operation is Operation.INFER and self._backend.traits.wire.rows is Rows.ONE
+
+    def _by_row(self, request: Request, rows: UnequalRows) -> Awaitable[Response]:
+        window, most = self._backend.rows_at_once(), self._settings.max_rows
+        return infer_unequal_rows(request, rows, self._unary, window, most)
 
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)
@@ -274,7 +277,12 @@ class Bridge:
                 assert isinstance(answer, Response)
                 return self._passed(answer, request) if request.outputs else reply(answer, request)
             key = self._rewrite.key(request)
-            return await self._fitted(request, key, await self._fitting(request, key))
+            fitting = await self._fitting(request, key)
+            if fitting.row_by_row:
+                rows = unequal_rows(request.inputs, fitting.signature)
+                if rows is not None:
+                    return await self._by_row(request, rows)
+            return await self._fitted(request, key, fitting)
         except GatewayError as error:
             if not self._lacks_hint(error):
                 raise

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 from gateway.bridge import datatypes, response, shapes
 from gateway.bridge.fitting import Expected, FittedRequest, Fitting
-from gateway.core.datatypes import NUMBERS, Datatype
+from gateway.core import bytes_elements, json
+from gateway.core.datatypes import BYTES, NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input, invalid_output
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.record import Record
 from gateway.core.tasks import spawn
-from gateway.core.types import Parameters, Request, Response, Tensor, UnequalRows
+from gateway.core.types import Parameters, Request, Response, Signature, Tensor, UnequalRows
+from gateway.core.types import tensor as make_tensor
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -70,6 +72,31 @@ async def infer_unequal_rows(
     except (DecodeError, ValueError) as error:
         raise invalid_output(f"the outputs of rows of unequal length cannot be joined: {error}") from error
     return replace(answers[0], outputs=outputs, parameters=_common_parameters(answers))
+
+
+def unequal_rows(inputs: Sequence[Tensor], signature: Signature) -> UnequalRows | None:
+    """The rows of inputs that came as the JSON texts of rows, as V1 makes of rows that are no tensor, if they are
+    numbers of unequal length. None if the model may take texts, or if they are anything else."""
+    texts = [each.content_type == "json" and len(each.shape) == 1 for each in inputs]
+    if not any(texts) or not signature.inputs or any(spec.datatype is BYTES for spec in signature.inputs):
+        return None
+    try:
+        columns = [_rows_of_texts(each) if is_text else (each,) for each, is_text in zip(inputs, texts, strict=True)]
+    except DecodeError:
+        return None
+    differ = any(len({row.shape for row in column}) > 1 for column in columns)
+    return UnequalRows("rows of unequal length", tuple(columns)) if differ else None
+
+
+def _rows_of_texts(tensor: Tensor) -> tuple[Tensor, ...]:
+    found = []
+    for text in bytes_elements.unpack(tensor.data):
+        array = json.array(b"[%b]" % text, values=1, literals=True)
+        if isinstance(array.values, bytes):
+            raise DecodeError("a text, expected numbers")
+        row = make_tensor(tensor.name, array.values.reshape(array.shape))
+        found.append(replace(row, untyped=True, parameters=tensor.parameters))
+    return tuple(found)
 
 
 def _column_of(column: Sequence[Tensor], count: int) -> Sequence[Tensor]:
