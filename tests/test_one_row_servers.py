@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from gateway.client import AsyncClient, InvalidInput
+from gateway.core.types import Message
 from gateway.runtime.app import Gateway
 from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.running_gateway import running_gateway
+from tests.wires import Wires
 
 CONFIG = """
 forms:
@@ -301,6 +303,29 @@ async def test_clients_of_the_form_send_one_row() -> None:
     async with running() as here:
         reply = await here.post("/predict", {"length": 1, "width": 2})
         assert reply.json() == {"species": "iris 1 x 2"}
+
+
+VECTORS = """
+forms:
+  parabola:
+    batch: each
+    infer: {path: /p, request: {a: $a|scalar, b: $b|scalar}, response: {y: $y|scalar}}
+    tensors: {a: "FP64 [-1, 1]", b: "FP64 [-1, 1]", y: "FP64 [-1, 1]"}
+listeners: [{name: in, bind: "127.0.0.1:0", protocols: [umbridge]}]
+backends: {p: {protocol: json, form: parabola, endpoints: ["lab:1"]}}
+routes: [{match: {model: "*"}, backend: p, translate: {derivatives: {method: central}}}]
+"""
+
+
+async def test_derivatives_are_computed_from_calls_of_one_row() -> None:
+    async def parabola(message: Message) -> Message:
+        row = json.loads(bytes(message.body))
+        return Message(status=200, parts=(json.dumps({"y": row["a"] ** 2 + 3 * row["b"]}).encode(),))
+
+    wires = Wires(VECTORS, lab=parabola)
+    asked = {"name": "p", "outWrt": 0, "inWrt": 0, "input": [[2], [5]], "sens": [1], "config": {}}
+    reply = await wires.post("umbridge", "/Gradient", json.dumps(asked).encode())
+    assert json.loads(bytes(reply.body)) == {"output": [pytest.approx(4.0)]}
 
 
 async def test_the_client_for_python_sends_batches() -> None:
