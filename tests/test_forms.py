@@ -228,7 +228,10 @@ async def test_answers_that_a_cache_has_kept_are_not_those_of_a_changed_form(run
     await running.reload(("model: prices\n", "model: double\n"))
     await running.post("/v2/models/prices/infer", one)
     assert len(legacy.bodies) == 1
-    await running.reload(('{prediction: $y, "took_ms?": $_}', '{"prediction?": $_, took_ms: $y|scalar}'))
+    await running.reload(
+        ('{prediction: $y, "took_ms?": $_}', '{"prediction?": $_, took_ms: $y|scalar}'),
+        ('y: "FP64 [-1]"', 'y: "FP64 [1]"'),
+    )
     assert (await running.post("/v2/models/prices/infer", one)).json()["outputs"][0]["data"] == [3.0]
 
 

@@ -27,7 +27,7 @@ from gateway.bridge.own_parameters import refusing_own_parameters
 from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
-from gateway.bridge.rows import as_point, infer_row_by_row
+from gateway.bridge.rows import as_point, infer_row_by_row, infer_unequal_rows, unequal_rows
 from gateway.bridge.settings import Renaming, RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
@@ -36,10 +36,10 @@ from gateway.core.errors import DecodeError, GatewayError, Status, invalid_outpu
 from gateway.core.exchange import MustBeReadError, after_all, written
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
-from gateway.core.protocol import Protocol, Traits
+from gateway.core.protocol import Protocol, Rows, Traits
 from gateway.core.spans import Repeated, Span, begin
 from gateway.core.transport import Handler
-from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature
+from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature, UnequalRows
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 """Words in servers' errors for a model that only streams. Triton: "doesn't support models with decoupled transaction
@@ -95,6 +95,8 @@ class Bridge:
         if request.unread is not None:
             return self._relay(request)
         if request.flaw:
+            if isinstance(request.flaw, UnequalRows) and self._takes_rows(request):
+                return self._by_row(request, request.flaw)
             if not self._takes(request.flaw):
                 return self._refuse(request)
             request = replace_struct(request, flaw="")
@@ -136,6 +138,14 @@ class Bridge:
     def _takes(self, flaw: str) -> bool:
         """Return True if the route accepts a request in spite of its flaw."""
         return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
+
+    def _takes_rows(self, request: Request) -> bool:
+        """Whether the backend is called once for each row, so that rows may differ in length."""
+        return request.operation is Operation.INFER and self._backend.traits.wire.rows is Rows.ONE
+
+    def _by_row(self, request: Request, rows: UnequalRows) -> Awaitable[Response]:
+        window, most = self._backend.rows_at_once(), self._settings.max_rows
+        return infer_unequal_rows(request, rows, self._unary, window, most)
 
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)
@@ -268,7 +278,12 @@ class Bridge:
                 assert isinstance(answer, Response)
                 return self._passed(answer, request) if request.outputs else reply(answer, request)
             key = self._rewrite.key(request)
-            return await self._fitted(request, key, await self._fitting(request, key))
+            fitting = await self._fitting(request, key)
+            if fitting.row_by_row:
+                rows = unequal_rows(request.inputs, fitting.signature)
+                if rows is not None:
+                    return await self._by_row(request, rows)
+            return await self._fitted(request, key, fitting)
         except GatewayError as error:
             if not self._lacks_hint(error):
                 raise

@@ -33,7 +33,7 @@ from gateway.bridge.signatures import is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import INDEX_TENSORS
-from gateway.core.protocol import Protocol, Rows
+from gateway.core.protocol import Protocol, Rows, Wire
 from gateway.core.types import Request, Shape, Signature, TensorSpec
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class Expected:
     """The shape without the batch dimension."""
 
     @classmethod
-    def of(cls, role: str, name: str, spec: TensorSpec) -> "Expected":
-        """Return the `role`, input or output, of this specification."""
+    def of(cls, role: str, name: str, spec: TensorSpec, *, is_batch: bool) -> "Expected":
+        """The `role`, input or output, of this specification."""
         called = name if role == "input" else spec.name
-        return cls(name, spec, f"{role} {called!r}", shapes.is_batch(spec.shape), shapes.of_row(spec.shape))
+        return cls(name, spec, f"{role} {called!r}", is_batch, spec.shape[1:] if is_batch else spec.shape)
 
 
 @frozen
@@ -99,15 +99,19 @@ class Fitting:
     """True if images are decoded or encoded. That runs in a thread: a few bytes can become millions of pixels."""
 
     def to(self, signature: Signature) -> "Fitting":
-        """Return the Fitting for a model of this signature."""
-        of, client, backend = signature, self.client.traits.wire.rows, self.backend.traits.wire.rows
+        """The Fitting for a model of this signature."""
+        of, backend = signature, self.backend.traits.wire.rows
         single = backend is Rows.ONE
-        # If one side counts rows on every tensor, a model without a batch dimension gets one: the backend's own, or one
-        # made by a call for each row.
-        if Rows.FIRST in (client, backend) and is_one_row(signature):
+        # Where one side counts rows on every tensor, a model without a batch dimension is given one: the backend's own,
+        # or one that is made of a call for each row.
+        if (_counts_rows(self.client.traits.wire) or backend is Rows.FIRST) and self._is_one_row(signature):
             signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
         inputs = names.inputs_of(signature, self.settings)
-        expected = [Expected.of("input", *each) for each in inputs if each[1].name not in INDEX_TENSORS]
+        expected = [
+            Expected.of("input", name, spec, is_batch=self.is_batch(spec))
+            for name, spec in inputs
+            if spec.name not in INDEX_TENSORS
+        ]
         outputs = names.all_outputs(signature, self.settings)
         output_names = [spec.name for _, spec in outputs]
         has_bytes = any(spec.datatype is Datatype.BYTES for spec in (*signature.inputs, *signature.outputs))
@@ -118,13 +122,22 @@ class Fitting:
             inputs=inputs,
             expected=tuple(expected),
             orders=self._orders([name for name, _ in inputs], [each.name for each in expected]),
-            outputs={spec.name: Expected.of("output", name, spec) for name, spec in outputs},
+            outputs={
+                spec.name: Expected.of("output", name, spec, is_batch=self.is_batch(spec)) for name, spec in outputs
+            },
             output_names=output_names,
             output_orders=(output_names, [""] * len(outputs)) if len(set(output_names)) == len(outputs) else (),
             is_unknown=is_unknown(signature),
             lacks_bytes=has_bytes and Datatype.BYTES not in self.client.traits.wire.datatypes,
             row_by_row=single,
         )
+
+    def is_batch(self, spec: TensorSpec) -> bool:
+        """Whether the first dimension of a tensor of the signature is the batch."""
+        return shapes.is_batch(spec.shape, scalars=self.backend.traits.wire.scalars_in_rows)
+
+    def _is_one_row(self, signature: Signature) -> bool:
+        return is_one_row(signature, scalars=self.backend.traits.wire.scalars_in_rows)
 
     def lacks_inputs(self, request: Request) -> bool:
         """Return True if the request might have fewer inputs than the signature."""
@@ -140,6 +153,11 @@ class Fitting:
             return ()
         takes_unnamed = not self.settings.order and len(expected) == len(every)
         return (expected, [""] * len(expected)) if takes_unnamed else (expected,)
+
+
+def _counts_rows(client: Wire) -> bool:
+    """Whether the first dimension of a client's tensors counts rows, whatever the model; also if it is always 1."""
+    return client.rows is Rows.FIRST or (client.rows is Rows.ONE and not client.points)
 
 
 MOST_KEPT = 256
@@ -183,8 +201,10 @@ class FittedRequest(Struct, frozen=True):
     """The request is one row for a backend of vectors: one call without a batch dimension in inputs and outputs."""
 
 
-def is_one_row(signature: Signature) -> bool:
-    """Return True if no tensor has a batch dimension. False with scalars: `[-1]` would be a free dimension, not a
+def is_one_row(signature: Signature, *, scalars: bool = False) -> bool:
+    """Whether no tensor has a batch dimension. False with a tensor of shape []: `[-1]` would be a free dimension and no
     batch."""
     specs = (*signature.inputs, *signature.outputs)
-    return bool(signature.inputs) and all(spec.shape and not shapes.is_batch(spec.shape) for spec in specs)
+    return bool(signature.inputs) and all(
+        spec.shape and not shapes.is_batch(spec.shape, scalars=scalars) for spec in specs
+    )

@@ -208,7 +208,12 @@ class ModelMetadata:
         """Return the signature for clients of a one-point protocol: every tensor is a vector."""
         if not self._client.traits.wire.points:
             return signature
-        return replace(signature, inputs=_vectors(signature.inputs), outputs=_vectors(signature.outputs))
+        scalars = self._backend.traits.wire.scalars_in_rows
+        return replace(
+            signature,
+            inputs=_vectors(signature.inputs, scalars=scalars),
+            outputs=_vectors(signature.outputs, scalars=scalars),
+        )
 
 
 def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpecs:
@@ -219,13 +224,13 @@ def _as_files(specs: names.NamedSpecs, images: Container[str]) -> names.NamedSpe
     ]
 
 
-def _vectors(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """Return each tensor as a vector of FP64, -1 for a length that the signature leaves open. BYTES stay BYTES."""
+def _vectors(specs: tuple[TensorSpec, ...], *, scalars: bool) -> tuple[TensorSpec, ...]:
+    """Each tensor as a vector of FP64, -1 for a length that the signature leaves open. BYTES stay BYTES."""
     return tuple(
         TensorSpec(
             spec.name,
             Datatype.BYTES if spec.datatype is Datatype.BYTES else Datatype.FP64,
-            (shapes.point_size(spec.shape),),
+            (shapes.point_size(spec.shape, scalars=scalars),),
         )
         for spec in specs
     )

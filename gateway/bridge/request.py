@@ -150,15 +150,15 @@ def _with_missing(tensor: Tensor, fitting: Fitting) -> Tensor:
 def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
     shape, wanted, what, wire = tensor.shape, expected.spec.shape, expected.what, fitting.client.traits.wire
     if wire.points:
-        if shape == expected.row:
-            return (1, *shape) if expected.is_batch else shape
-        return shapes.fit_point(shape, wanted, what)
+        if shape != expected.row:
+            shape = shapes.fill(expected.row, tensor.elements, what)
+        return (1, *shape) if expected.is_batch else shape
     if shapes.matches(shape, wanted):
         return shape
     if wire.rows is Rows.FIRST:
         return shapes.fit_rows(shapes.with_last_dimension(tensor, wanted), wanted, what)
-    # A list of numbers is one row rather than a column of scalars: for `[-1, -1]` a `[3]` becomes `[1, 3]`.
-    if shapes.is_lone_row(shape, wanted):
+    # A list of numbers is rather one row than a column of scalars: for `[-1, -1]` a `[3]` becomes `[1, 3]`.
+    if expected.is_batch and shapes.matches(shape, expected.row):
         return (1, *shape)
     return shapes.fit_input(shapes.with_last_dimension(tensor, wanted), wanted, what)
 
@@ -203,7 +203,7 @@ def _fit_constant(tensor: Tensor, spec: TensorSpec, rows: int | None, fitting: F
     shape = shapes.fit_input(tensor.shape, spec.shape, what)
     data = datatypes.fit(tensor, spec.datatype, what, fitting.settings.cast)
     fitted = Tensor(spec.name, spec.datatype, shape, data)
-    if not shapes.is_batch(spec.shape) or rows in (None, shape[0]) or shape[0] != 1:
+    if not fitting.is_batch(spec) or rows in (None, shape[0]) or shape[0] != 1:
         return fitted
     assert rows is not None
     return make_tensor(spec.name, shapes.repeat(fitted, rows, fitting.backend.limits.message, what), spec.datatype)

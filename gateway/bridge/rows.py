@@ -9,13 +9,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from gateway.bridge import datatypes, response, shapes
-from gateway.bridge.fitting import FittedRequest, Fitting
-from gateway.core.datatypes import NUMBERS, Datatype
-from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input
+from gateway.bridge.fitting import Expected, FittedRequest, Fitting
+from gateway.core import bytes_elements, json
+from gateway.core.datatypes import BYTES, NUMBERS, Datatype
+from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input, invalid_output
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.record import Record
 from gateway.core.tasks import spawn
-from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
+from gateway.core.types import Parameters, Request, Response, Signature, Tensor, UnequalRows
+from gateway.core.types import tensor as make_tensor
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -38,14 +40,86 @@ async def infer_row_by_row(
         answer = await infer(replace(fitted.request, inputs=tuple(inputs)))
         return replace(answer, outputs=_typed(answer.outputs, fitting, fitted.request.record))
 
-    if count > settings.max_rows:
-        text = f"a batch of {count} rows needs a call for each row, and the route allows {settings.max_rows}"
-        raise invalid_input(f"{text}; send fewer at once, or allow them by `translate: {{max_rows: {count}}}`")
+    _check_count(count, settings.max_rows)
     if count == 0:
         return Response(tuple(map(shapes.empty, signature.outputs)))
     rows = _rows(fitted, fitting)
     answers = [await call(rows[0])] if count == 1 else await each(rows, call, fitting.backend.rows_at_once())
-    return replace(answers[0], outputs=_stacked([answer.outputs for answer in answers], signature, fitted))
+    outputs = _stacked([answer.outputs for answer in answers], fitting, fitted)
+    return replace(answers[0], outputs=outputs, parameters=_common_parameters(answers))
+
+
+async def infer_unequal_rows(
+    request: Request, rows: UnequalRows, infer: Callable[[Request], Awaitable[Response]], window: int, max_rows: int
+) -> Response:
+    """The responses to a request for each of its rows, which differ in length, joined.
+
+    Raises:
+        DecodeError: the inputs have different numbers of rows; a row does not fit.
+        GatewayError: as `infer_row_by_row`; INTERNAL (invalid-output), the outputs of rows cannot be joined.
+    """
+    count = max(map(len, rows.columns))
+    _check_count(count, max_rows)
+    columns = [_column_of(column, count) for column in rows.columns]
+
+    async def call(inputs: tuple[Tensor, ...]) -> Response:
+        return await infer(replace(request, inputs=inputs, flaw=""))
+
+    answers = await each(list(zip(*columns, strict=True)), call, window)
+    try:
+        outputs = tuple(map(shapes.concatenate, zip(*[answer.outputs for answer in answers], strict=True)))
+    except (DecodeError, ValueError) as error:
+        raise invalid_output(f"the outputs of rows of unequal length cannot be joined: {error}") from error
+    return replace(answers[0], outputs=outputs, parameters=_common_parameters(answers))
+
+
+def unequal_rows(inputs: Sequence[Tensor], signature: Signature) -> UnequalRows | None:
+    """The rows of inputs that came as the JSON texts of rows, as V1 makes of rows that are no tensor, if they are
+    numbers of unequal length. None if the model may take texts, or if they are anything else."""
+    texts = [each.content_type == "json" and len(each.shape) == 1 for each in inputs]
+    if not any(texts) or not signature.inputs or any(spec.datatype is BYTES for spec in signature.inputs):
+        return None
+    try:
+        columns = [_rows_of_texts(each) if is_text else (each,) for each, is_text in zip(inputs, texts, strict=True)]
+    except DecodeError:
+        return None
+    differ = any(len({row.shape for row in column}) > 1 for column in columns)
+    return UnequalRows("rows of unequal length", tuple(columns)) if differ else None
+
+
+def _rows_of_texts(tensor: Tensor) -> tuple[Tensor, ...]:
+    found = []
+    for text in bytes_elements.unpack(tensor.data):
+        array = json.array(b"[%b]" % text, values=1, literals=True)
+        if isinstance(array.values, bytes):
+            raise DecodeError("a text, expected numbers")
+        row = make_tensor(tensor.name, array.values.reshape(array.shape))
+        found.append(replace(row, untyped=True, parameters=tensor.parameters))
+    return tuple(found)
+
+
+def _column_of(column: Sequence[Tensor], count: int) -> Sequence[Tensor]:
+    """One input in each of `count` rows, given as one tensor or as those of its rows."""
+    if len(column) == count:
+        return column
+    whole = column[0]
+    if len(column) > 1 or whole.shape[:1] != (count,):
+        raise DecodeError(f"input {whole.name!r} does not have the {count} rows of an input of unequal rows")
+    return list(map(shapes.one_row, shapes.split(whole)))
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        text = f"a batch of {count} rows needs a call for each row, and the route allows {most}"
+        raise invalid_input(f"{text}; send fewer at once, or allow them by `translate: {{max_rows: {count}}}`")
+
+
+def _common_parameters(answers: Sequence[Response]) -> Parameters:
+    """The parameters that all rows were answered with: those of a batch."""
+    first = answers[0].parameters
+    if len(answers) == 1 or not first:
+        return first
+    return {name: value for name, value in first.items() if all(each.parameters.get(name) == value for each in answers)}
 
 
 def as_point(request: Request) -> Request:
@@ -107,7 +181,7 @@ def _rows(fitted: FittedRequest, fitting: Fitting) -> list[tuple[Tensor, ...]]:
     inputs, signature = fitted.request.inputs, fitting.signature
     count = 1 if fitted.rows is None else fitted.rows
     if signature.inputs:
-        batched = [shapes.is_batch(spec.shape) for spec in signature.inputs]
+        batched = list(map(fitting.is_batch, signature.inputs))
     else:
         batched = [fitted.rows is not None] * len(inputs)
     flat = fitting.backend.traits.wire.points
@@ -126,13 +200,13 @@ def _typed(outputs: Sequence[Tensor], fitting: Fitting, record: Record) -> tuple
     if not fitting.signature.outputs:
         return tuple(outputs)
     pairs = response.paired(outputs, (), fitting)
-    return tuple([_fit_output(row, each.spec, fitting, record) for row, each in pairs])
+    return tuple([_fit_output(row, each, fitting, record) for row, each in pairs])
 
 
-def _stacked(answers: Sequence[Sequence[Tensor]], signature: Signature, fitted: FittedRequest) -> tuple[Tensor, ...]:
-    if signature.outputs:
+def _stacked(answers: Sequence[Sequence[Tensor]], fitting: Fitting, fitted: FittedRequest) -> tuple[Tensor, ...]:
+    if fitting.signature.outputs:
         columns = zip(*answers, strict=True)
-        return tuple(map(_stack, columns, signature.outputs))
+        return tuple([_stack(column, is_batch=fitting.outputs[column[0].name].is_batch) for column in columns])
     if fitted.rows is None:
         return tuple(answers[0])
     for number, answer in enumerate(answers):
@@ -141,9 +215,9 @@ def _stacked(answers: Sequence[Sequence[Tensor]], signature: Signature, fitted: 
     return tuple(shapes.stack(_of_one_type(column)) for column in zip(*answers, strict=True))
 
 
-def _stack(column: Sequence[Tensor], spec: TensorSpec) -> Tensor:
-    """Return one output of all rows. The only row of an output without a batch dimension stays unchanged."""
-    return shapes.stack(column) if len(column) > 1 or shapes.is_batch(spec.shape) else column[0]
+def _stack(column: Sequence[Tensor], *, is_batch: bool) -> Tensor:
+    """One output of all rows. The only row of an output without a batch dimension stays as it is."""
+    return shapes.stack(column) if len(column) > 1 or is_batch else column[0]
 
 
 def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
@@ -161,9 +235,8 @@ def _of_one_type(column: Sequence[Tensor]) -> list[Tensor]:
     ]
 
 
-def _fit_output(row: Tensor, spec: TensorSpec, fitting: Fitting, record: Record) -> Tensor:
-    what = f"output {spec.name!r}"
-    wanted = shapes.of_row(spec.shape)
+def _fit_output(row: Tensor, expected: Expected, fitting: Fitting, record: Record) -> Tensor:
+    spec, what, wanted = expected.spec, expected.what, expected.row
     shape = row.shape if shapes.matches(row.shape, wanted) else shapes.fill(wanted, row.elements, what)
     data = datatypes.fit(row, spec.datatype, what, fitting.settings.cast)
     if fitting.settings.cast != "refuse":

@@ -1,7 +1,8 @@
 """Shapes: the batch dimension, and the conversion of a tensor's shape to a specification's shape.
 
-In a specification, -1 is a free dimension. A first -1 before other dimensions is the batch dimension: `[-1, N]` is a
-batch of rows of N elements. `[-1]` alone is a vector of any length, not a batch.
+In a specification -1 is a free dimension. A first -1 with further dimensions behind it is the batch dimension: `[-1,
+N]` is a batch of rows of N elements. `[-1]` alone is a vector of any length and no batch, unless the backend's protocol
+has `scalars` in rows (`Wire.scalars_in_rows`).
 """
 
 from collections.abc import Sequence
@@ -17,14 +18,14 @@ from gateway.core.frozen import replace
 from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 
 
-def is_batch(shape: Shape) -> bool:
-    """Return True if a specification's first dimension is the batch."""
-    return len(shape) >= 2 and shape[0] == -1
+def is_batch(shape: Shape, *, scalars: bool = False) -> bool:
+    """Whether a specification's first dimension is the batch; with `scalars` also where no other follows."""
+    return (len(shape) >= 2 or scalars) and shape[:1] == (-1,)
 
 
-def of_row(shape: Shape) -> Shape:
-    """Return a specification's shape without its batch dimension."""
-    return shape[1:] if is_batch(shape) else shape
+def of_row(shape: Shape, *, scalars: bool = False) -> Shape:
+    """A specification's shape without its batch dimension."""
+    return shape[1:] if is_batch(shape, scalars=scalars) else shape
 
 
 def as_batches(signature: Signature) -> Signature:
@@ -58,10 +59,10 @@ def is_lone_row(shape: Shape, wanted: Shape) -> bool:
     return is_batch(wanted) and matches(shape, wanted[1:])
 
 
-def point_size(shape: Shape) -> int:
-    """Return the length of a tensor's vector in a one-point protocol: the product of the dimensions after the batch, or
-    -1 if one of them is free."""
-    dimensions = of_row(shape)
+def point_size(shape: Shape, *, scalars: bool = False) -> int:
+    """The length of a tensor's vector in a one-point protocol: the product of the dimensions after the batch, -1 if one
+    of them is free."""
+    dimensions = of_row(shape, scalars=scalars)
     return -1 if -1 in dimensions else prod(dimensions)
 
 
@@ -76,16 +77,6 @@ def fit_input(shape: Shape, wanted: Shape, what: str) -> Shape:
     if is_lone_row(shape, wanted):
         return (1, *shape)
     raise DecodeError(f"{what} has shape {list(shape)}, expected {list(wanted)}")
-
-
-def fit_point(shape: Shape, wanted: Shape, what: str) -> Shape:
-    """Return the shape of a one-point protocol's vector for the backend: `wanted`, with a batch dimension of 1.
-
-    Raises:
-        DecodeError: the vector has another number of elements.
-    """
-    filled = fill(of_row(wanted), prod(shape), what)
-    return (1, *filled) if is_batch(wanted) else filled
 
 
 def fill(wanted: Shape, elements: int, what: str) -> Shape:

@@ -52,7 +52,7 @@ class ExchangeConfig(Keys):
     headers: Mapping[Name, JsonValue] = {}
     """Additional headers of the request, as templates."""
     query: Mapping[Name, JsonValue] = {}
-    """Query parameters of the request, as templates."""
+    """Query parameters of the request, as templates; they can be tensors."""
     request_type: Name = "application/json"
     """Media type of the request's body. It determines how the template's document is serialized."""
     request: JsonValue = None
@@ -144,6 +144,9 @@ class FormConfig(Keys):
     """Default of [`translate.nan`](configuration/routes.md#routes.translate.nan) for routes of the form: how the
     gateway writes NaN and infinities. With `null`, it also reads null as NaN. Without this key, JSON refuses them, and
     CSV has `NaN` and `Infinity`."""
+    batch: Literal["each"] | None = None
+    """`each`: a request of the server holds one row. The gateway calls the server once for each row of a batch; in
+    `tensors`, a first dimension of -1 counts the rows. A client of the form sends one row and gets one."""
 
     def document(self) -> dict[str, Any]:
         """Return the form as written, with its exchanges and failures as lists, for the protocol module to read."""

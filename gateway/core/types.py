@@ -501,6 +501,21 @@ class MissingNumbers(str):
     __slots__ = ()
 
 
+class UnequalRows(str):
+    """The `flaw` of a request with an input whose rows differ in length, and which has no `inputs`: a backend of which
+    a call is one row (`Rows.ONE`) takes its rows. `columns` has for each input one tensor, or those of its rows, with a
+    first dimension of 1."""
+
+    __slots__ = ("columns",)
+
+    def __new__(cls, text: str, columns: "tuple[tuple[Tensor, ...], ...]") -> "UnequalRows":
+        flaw = super().__new__(cls, text)
+        flaw.columns = columns
+        return flaw
+
+    columns: "tuple[tuple[Tensor, ...], ...]"
+
+
 class Request(Struct, frozen=True):
     """One client request, independent of its protocol.
 

@@ -100,6 +100,31 @@ async def test_one_example_stays_one_row_of_a_batch() -> None:
     assert found == [("y", "FP64", [[2, 4]])]
 
 
+@pytest.mark.parametrize("server", [WHOLE, SINGLE])
+async def test_a_client_of_one_row_reaches_models_with_and_without_a_batch(server: Protocol) -> None:
+    """It sends a batch of one, and gets one."""
+    for settings in (knows(2), knows(-1, 2)):
+        _, found = await answer(SINGLE, server, settings, rows([1, 2]))
+        assert found == [("y", "FP64", [[2, 4]])]
+
+
+SCALARS = replace(SINGLE, traits=replace(SINGLE.traits, wire=replace(SINGLE.traits.wire, scalars_in_rows=True)))
+
+
+@pytest.mark.parametrize("client", [EXAMPLES, TENSORS])
+async def test_a_dimension_of_any_size_is_a_scalar_for_each_row(client: Protocol) -> None:
+    given = rows(1, 2) if client is EXAMPLES else tensor("x", np.array([1.0, 2.0]))
+    backend, found = await answer(client, SCALARS, knows(-1), given)
+    assert asked(backend) == [[([], 1)], [([], 2)]]
+    assert found == [("y", "FP64", [2, 4])]
+
+
+async def test_a_point_is_a_scalar_for_a_server_of_scalars() -> None:
+    backend, found = await answer(POINTS, SCALARS, knows(-1), point(3))
+    assert asked(backend) == [[([], 3)]]
+    assert found == [("y", "FP64", [6])]
+
+
 async def test_a_scalar_for_each_example_is_a_vector_of_one() -> None:
     backend, found = await answer(EXAMPLES, WHOLE, knows(-1, 1), rows(1, 2))
     assert asked(backend) == [[([2, 1], [[1], [2]])]]

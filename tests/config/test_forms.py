@@ -209,6 +209,7 @@ WHOLE: dict[str, Any] = {
     "tensors": {"x": "FP64 [2]", "y": "FP64 [2]"},
     "ignore_unknown": True,
     "nan": "null",
+    "batch": "each",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from gateway.cli.proposing.form import Example, NoProposalError
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import replace
-from gateway.core.protocol import ListenerSettings, Protocol, Target
+from gateway.core.protocol import ListenerSettings, Protocol, Rows, Target
 from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
 
 _JSON = Headers(((b"content-type", b"application/json"),))
@@ -24,13 +24,15 @@ def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
     for number, example in enumerate(examples, 1):
         try:
             request = _request(protocol, path, _bytes(example.request))
-            written = protocol.encode_request(replace(request, translate=_AS_PYTHON), Target("example"))
+            sent = replace(request, inputs=_in_calls(protocol, request.inputs), translate=_AS_PYTHON)
+            written = protocol.encode_request(sent, Target("example"))
             _compare(request.inputs, _request(protocol, path, written.body).inputs)
         except (DecodeError, GatewayError, _DifferenceError) as error:
             raise NoProposalError(f"request {number} cannot be read by the form that it suggests: {error}") from error
         try:
             response = _response(protocol, _bytes(example.reply), request)
-            message = protocol.encode_response(response, request, _AS_PYTHON)
+            given = replace(response, outputs=_of_calls(protocol, response.outputs))
+            message = protocol.encode_response(given, request, _AS_PYTHON)
             _compare(response.outputs, _response(protocol, message.body, request).outputs)
         except (DecodeError, GatewayError, _DifferenceError) as error:
             raise NoProposalError(f"reply {number} cannot be read by the form that it suggests: {error}") from error
@@ -51,6 +53,19 @@ def _response(protocol: Protocol, body: Any, request: Request) -> Response:
     answer = protocol.decode_response(message, request, Target("example"))
     assert isinstance(answer, Response)
     return answer
+
+
+def _in_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The inputs of a request as calls of its server have them: without the dimension that counts rows if a call is one
+    row."""
+    is_row = protocol.traits.wire.rows is Rows.ONE
+    return tuple(replace(each, shape=each.shape[1:]) for each in tensors) if is_row else tuple(tensors)
+
+
+def _of_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The outputs of a call as responses to clients have them."""
+    is_row = protocol.traits.wire.rows is Rows.ONE
+    return tuple(replace(each, shape=(1, *each.shape)) for each in tensors) if is_row else tuple(tensors)
 
 
 def _compare(read: Sequence[Tensor], again: Sequence[Tensor]) -> None:

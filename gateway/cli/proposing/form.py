@@ -6,9 +6,10 @@ varies.
 | arrays of numbers, texts or flags | a tensor, `$x` |
 | a list of objects | rows, `[{a: $a, b: $b}, ...]` |
 | a list of equally long lists, whose columns have different types | rows, `[[$a, $b], ...]` |
-| a shape next to a flat list | `$x|shape`, `$x|flat` |
-| single values, if the body has no other input or output | a tensor of one element, `$x|scalar` or `$x|text` |
-| single values next to tensors | in requests parameters, in replies `$_`; constants if equal in several examples |
+| a shape beside a flat list | `$x|shape`, `$x|flat` |
+| single values, where nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
+| single values are the input, and no rows the output; or the output, and a flat list the input | `batch: each` |
+| single values beside tensors | of requests parameters, of replies `$_`; constants if equal in several examples |
 | `id`, `model`, `version`, `index` and similar | `$id`, `$model`, `$version`, `$index` |
 """
 
@@ -67,12 +68,14 @@ class ProposedForm:
     """A form that matches the examples.
 
     - `tensors`: datatype and shape of each tensor, by name.
-    - `notes`: for humans, about positions in the templates: `("request", "features")`.
+    - `takes_one_row`: the server is called once for each row (`batch: each`).
+    - `notes`: for people, about places in the templates: `("request", "features")`.
     """
 
     request: Template
     response: Template
     tensors: Mapping[str, tuple[Datatype, Shape]]
+    takes_one_row: bool = False
     notes: Mapping[Place, str] = field(default_factory=dict)
 
 
@@ -85,12 +88,14 @@ def propose(examples: Sequence[Example]) -> ProposedForm:
     taken: set[str] = set()
     request = _Body("request", [each.request for each in examples], taken)
     response = _Body("response", [each.reply for each in examples], taken)
-    varying = _varying(request.found, response.found)
+    found, varying = (*request.found, *response.found), _varying(request.found, response.found)
+    takes_one_row = _takes_one_row(request.found, response.found)
     tensors = {
-        each.name: (each.seen.datatype, each.shape(varies=each.name in varying))
-        for each in (*request.found, *response.found)
+        each.name: (each.seen.datatype, each.shape_of_rows if takes_one_row else each.shape(each.name in varying))
+        for each in found
     }
-    return ProposedForm(request.template, response.template, tensors, {**request.notes, **response.notes})
+    notes = {**request.notes, **response.notes}
+    return ProposedForm(request.template, response.template, tensors, takes_one_row, notes)
 
 
 @frozen
@@ -103,11 +108,22 @@ class _Found:
     rows: int = 0
     counts: tuple[int, ...] = ()
     is_single: bool = False
+    is_list_or_single: bool = False
 
-    def shape(self, *, varies: bool) -> Shape:
-        """Return the proposed shape. `varies`: its first dimension counts rows."""
+    def shape(self, varies: bool) -> Shape:
+        """The proposed shape. `varies`: its first dimension counts rows."""
         whole = (*(-1 for _ in range(self.rows)), *self.seen.shape)
         return (-1, *whole[1:]) if varies and whole else whole
+
+    @property
+    def shape_of_rows(self) -> Shape:
+        """The proposed shape of many, if this is one row."""
+        return (-1,) if self.is_single else (-1, *self.shape(False))
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether it is a single value or a flat list, which may be one row."""
+        return self.is_single or (not self.rows and not self.is_list_or_single and len(self.seen.shape) == 1)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -122,6 +138,13 @@ def _varying(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> set[str]:
     other side in all examples."""
     of_inputs, of_outputs = ({each.lengths for each in side if each.lengths} for side in (inputs, outputs))
     return {each.name for each in (*inputs, *outputs) if each.lengths in of_inputs & of_outputs}
+
+
+def _takes_one_row(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> bool:
+    """Whether a call holds one row: the input is single values, or the output is, and that of flat lists."""
+    of_values = all(each.is_single for each in inputs) and not any(each.rows for each in outputs)
+    of_lists = all(each.is_one_row for each in inputs) and all(each.is_single for each in outputs)
+    return of_values or of_lists
 
 
 class _Body:
@@ -218,7 +241,8 @@ class _Body:
     def _items(self, values: Sequence[Any], place: Place, rows: int) -> str:
         """Return the template of a list, or of one element without a list around it."""
         arrays = [each if isinstance(each, list) else [each] for each in values]
-        found = _Found(self._name(place), self._seen(arrays, place), rows, self._counts if rows else ())
+        seen = self._seen(arrays, place)
+        found = _Found(self._name(place), seen, rows, self._counts if rows else (), is_list_or_single=True)
         self._add(found, place)
         self.notes[place] = "a list, or one element without a list around it"
         return f"${found.name}|items"

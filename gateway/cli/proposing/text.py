@@ -56,6 +56,8 @@ def configuration(
 def _form(name: str, form: ProposedForm, server: ProposedServer) -> Iterator[str]:
     guess = "  # of the requests" if server.is_guess else ""
     yield f"  {name}:"
+    if form.takes_one_row:
+        yield "    batch: each                      # one row a call: a batch becomes a call for each of its rows"
     yield "    infer:"
     yield f"      path: {_scalar(server.path)}{guess}"
     yield from _member("request", form.request, ("request",), form, 6)

@@ -14,13 +14,14 @@ from gateway.protocols.json.templates import Every, Node, Object, TensorPlace, c
 
 
 class Arrangement:
-    """The places of one template. `role` is what errors call its tensors, `input` or `output`."""
+    """The places of one template. `role` is what errors call its tensors, `input` or `output`. `places` are the names
+    of the tensors that have one."""
 
     def __init__(self, node: Node, role: str, *, declared: bool) -> None:
         self._role = role
         self._declared = declared
         nodes = list(walk(node))
-        self._places = tuple(dict.fromkeys(each.name for each in nodes if isinstance(each, TensorPlace)))
+        self.places = tuple(dict.fromkeys(each.name for each in nodes if isinstance(each, TensorPlace)))
         self._has_every = any(isinstance(each, Every) or (isinstance(each, Object) and each.every) for each in nodes)
         self._required = frozenset(required_tensors(node))
 
@@ -32,7 +33,7 @@ class Arrangement:
         """
         if self._has_every:
             return self._by_name(tensors)
-        places, role = self._places, self._role
+        places, role = self.places, self._role
         if len(tensors) == 1 and len(places) == 1 and (not self._declared or tensors[0].name == places[0]):
             return {places[0]: tensors[0]}
         names = {tensor.name for tensor in tensors}
@@ -55,8 +56,8 @@ class Arrangement:
 
     def _check_names(self, tensors: Sequence[Tensor]) -> None:
         for tensor in tensors:
-            if tensor.name not in self._places:
-                known = ", ".join(map(repr, self._places)) or "none"
+            if tensor.name not in self.places:
+                known = ", ".join(map(repr, self.places)) or "none"
                 raise invalid_input(f"{self._role} {tensor.name!r} has no place in the form, which has {known}")
 
     def _by_name(self, tensors: Sequence[Tensor]) -> Mapping[str, Tensor]:

@@ -14,7 +14,7 @@ from gateway.core.errors import DecodeError, ElementError, GatewayError, invalid
 from gateway.core.frozen import replace
 from gateway.core.json.writing import REFUSED
 from gateway.core.protocol import Limits
-from gateway.core.types import Buffer, Headers, Tensor, TensorSpec
+from gateway.core.types import Buffer, Headers, Shape, Tensor, TensorSpec
 from gateway.protocols.json.arrangement import Arrangement
 from gateway.protocols.json.form import ABSENT, FormError, Place, Template
 from gateway.protocols.json.media import csv, lines, media_types, multipart, web_forms
@@ -42,8 +42,9 @@ from gateway.protocols.json.templates import (
     parse_body,
     walk_all,
 )
-from gateway.protocols.json.tensor_form import TensorForm
-from gateway.protocols.json.tensor_reading import in_declared_shape
+from gateway.protocols.json.tensor_form import TensorForm, filled
+from gateway.protocols.json.tensor_reading import in_declared_shape, read_tensor
+from gateway.protocols.json.tensor_writing import write_tensor
 from gateway.protocols.json.writing import BodyWriter, MessageContents
 
 _BOM = b"\xef\xbb\xbf"
@@ -306,7 +307,7 @@ def _is_text(node: Node) -> bool:
     """Whether a part is a text that is no JSON: words and parameters are texts, as in a query."""
     match node:
         case TensorPlace(_, spelling):
-            return spelling in (Spelling.TEXT, Spelling.BYTES, Spelling.BASE64, Spelling.NPY)
+            return spelling in (Spelling.TEXT, Spelling.BYTES, Spelling.BASE64, Spelling.NPY, Spelling.COMMAS)
         case Constant(value):
             return isinstance(value, str)
         case Slot() | ParameterPlace():
@@ -322,6 +323,10 @@ class OneTensor(MessageBody):
         spec = specs.get(node.name)
         self._form = TensorForm(node, node.name if spec else "", f"{label} {node.name!r}", spec, 0)
         self._arrangement = Arrangement(node, label, declared=bool(specs))
+
+
+class TypedBytes(OneTensor):
+    """Bodies whose bytes are one tensor."""
 
     @abstractmethod
     def tensor(self, body: Buffer, label: str) -> Tensor:
@@ -343,7 +348,7 @@ class OneTensor(MessageBody):
         return self.body(tensor, self._form.label)
 
 
-class NumpyFile(OneTensor):
+class NumpyFile(TypedBytes):
     """`.npy` files, without pickles."""
 
     def tensor(self, body: Buffer, label: str) -> Tensor:
@@ -355,11 +360,16 @@ class NumpyFile(OneTensor):
         return npy.encode(npy.storable(tensor))
 
 
-class RawBytes(OneTensor):
+class RawBytes(TypedBytes):
     """Bytes of any media type, such as an image: one element of BYTES."""
 
+    def __init__(self, node: TensorPlace, specs: Mapping[str, TensorSpec], label: str) -> None:
+        super().__init__(node, specs, label)
+        shape = filled(specs[node.name].shape, 1) if node.name in specs else None
+        self._shape: Shape = (1,) if shape is None else shape
+
     def tensor(self, body: Buffer, label: str) -> Tensor:
-        return Tensor("", BYTES, (1,), bytes_elements.pack([bytes(body)]))
+        return Tensor("", BYTES, self._shape, bytes_elements.pack([bytes(body)]))
 
     def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
         if tensor.datatype is not BYTES or tensor.elements != 1:
@@ -381,6 +391,28 @@ class TextTensor(RawBytes):
         except DecodeError as error:
             raise invalid_input(f"{label} is no text: {error}") from error
         return parts
+
+
+class NumberText(OneTensor):
+    """Texts that are numbers: `$x|numbers` is one, `$x|commas` any number of them."""
+
+    def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
+        text = bytes(body).strip()
+        if not text or b'"' in text:
+            found = "a text with quotes" if text else "an empty body"
+            raise MisfitError(f"{self._form.label}: {found}, expected numbers")
+        return BodyContents((read_tensor(self._form, b'"%b"' % text, None, limits),))
+
+    def write(self, said: MessageContents) -> tuple[Buffer, ...]:
+        _refuse_parameters(said)
+        [tensor] = self._arrangement.arrange(said.tensors).values()
+        text = b"".join(write_tensor(self._form, tensor, said))
+        if not text.startswith(b'"'):
+            label, shape = self._form.label, list(tensor.shape)
+            raise invalid_input(
+                f"{label} has the shape {shape}, expected one number; `|commas` in the form has several"
+            )
+        return (text[1:-1],)
 
 
 class TextWord(MessageBody):
@@ -434,7 +466,7 @@ def make_body(
     declared = media_types.declared(media_type)
     if declared is None:
         raise FormError(place, f"{media_type!r} is no media type, expected such as application/json")
-    label = "output" if role is Role.RESPONSE else "input"
+    label = "input" if role is Role.REQUEST else "output"
     if is_json(declared):
         return JsonBody(nodes, specs, label, ignore_unknown=ignore_unknown, nan=nan)
     if declared.essence in _LINES:
@@ -457,6 +489,10 @@ def is_json(media_type: MediaType) -> bool:
     return media_type.essence == "application/json" or media_type.subtype.endswith("+json")
 
 
+_OF_BYTES = frozenset({Spelling.NESTED})
+_OF_TEXT = frozenset({Spelling.NESTED, Spelling.NUMBERS, Spelling.COMMAS})
+
+
 def _single(
     nodes: tuple[Node, ...], media_type: MediaType, specs: Mapping[str, TensorSpec], label: str, place: Place
 ) -> MessageBody:
@@ -464,8 +500,12 @@ def _single(
     is_text = media_type.essence == "text/plain"
     if len(nodes) == 1 and is_text and isinstance(node, Slot):
         return TextWord(node)
-    if len(nodes) > 1 or not isinstance(node, TensorPlace) or node.spelling is not Spelling.NESTED:
-        raise FormError(place, f"a body of {media_type.essence} is one tensor: expected such as `$x`")
+    spellings = _OF_TEXT if media_type.type == "text" else _OF_BYTES
+    if len(nodes) > 1 or not isinstance(node, TensorPlace) or node.spelling not in spellings:
+        also = ", or of numbers `$x|numbers` and `$x|commas`" if spellings is _OF_TEXT else ""
+        raise FormError(place, f"a body of {media_type.essence} is one tensor: expected such as `$x`{also}")
+    if node.spelling is not Spelling.NESTED:
+        return NumberText(node, specs, label)
     if media_type.essence == "application/x-npy":
         return NumpyFile(node, specs, label)
     return TextTensor(node, specs, label) if is_text else RawBytes(node, specs, label)

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
-from gateway.core.datatypes import BYTES
-from gateway.core.types import TensorSpec
+from gateway.core.datatypes import BOOL, BYTES
+from gateway.core.types import Signature, TensorSpec
 from gateway.protocols.json.arrangement import required_tensors
 from gateway.protocols.json.bodies import MessageBody, is_json
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm
 from gateway.protocols.json.coverage import covers
 from gateway.protocols.json.form import FormError, Place
+from gateway.protocols.json.one_row import check_row
 from gateway.protocols.json.templates import (
     MISSING,
     Anything,
@@ -35,13 +36,18 @@ def check_form(form: CompiledForm) -> None:
     Raises:
         FormError: with the place in the form.
     """
-    specs = form.form.tensors
+    specs = form.specs
+    if form.form.batch:
+        signature = form.signature or Signature()
+        check_row(signature.inputs, signature.outputs)
     for place, exchange in _exchanges(form):
+        for within, node in _nodes_of_tensors(exchange, place):
+            _check_tensors(node, within, specs)
+            _check_elements(node, specs, in_row=bool(form.form.batch))
+            _check_written(node, within)
+            _check_rows(node, within)
+        _check_query(exchange, (*place, "query"), specs)
         for key, body in (("request", exchange.request), ("response", exchange.response)):
-            for within, node in _alternatives(body, (*place, key)):
-                _check_tensors(node, within, specs)
-                _check_written(node, within)
-                _check_rows(node, within)
             _check_alternatives(body.nodes, (*place, key), ignore_unknown=exchange.form.ignore_unknown)
     # a list whose names are keys has no nodes
     for within, node in _alternatives(form.models, ("models", "response")):
@@ -71,6 +77,26 @@ def _exchanges(form: CompiledForm) -> Iterator[tuple[Place, CompiledExchange]]:
     several = len(form.exchanges) > 1
     for at, exchange in enumerate(form.exchanges):
         yield ("infer", at) if several else ("infer",), exchange
+
+
+def _nodes_of_tensors(exchange: CompiledExchange, place: Place) -> Iterator[tuple[Place, Node]]:
+    for node in exchange.query.nodes if exchange.query is not None else ():
+        yield (*place, "query"), node
+    yield from _alternatives(exchange.request, (*place, "request"))
+    yield from _alternatives(exchange.response, (*place, "response"))
+
+
+def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, TensorSpec]) -> None:
+    """Tensors in a query are declared, since nothing else tells them from those of the body, and have no other
+    place."""
+    if exchange.query is None:
+        return
+    names = set(_names(exchange.query.nodes))
+    if not specs:
+        raise FormError(place, f"${min(names)} is in the query: declare the form's tensors in `tensors`")
+    for name in _names(exchange.request.nodes):
+        if name in names:
+            raise FormError(place, f"${name} stands in the query and in the body, expected one place")
 
 
 def _alternatives(body: MessageBody, place: Place) -> Iterator[tuple[Place, Node]]:
@@ -125,11 +151,43 @@ def _check_place(each: TensorPlace, places: list[TensorPlace], place: Place, spe
             )
         if spec and spec.datatype is not datatype:
             raise FormError(place, f"${each.name} is {spec.datatype} in `tensors` and {datatype} here")
+    if spec and each.spelling in _NUMBERS and spec.datatype in (BYTES, BOOL):
+        raise FormError(place, f"${each.name}|{each.spelling.value} is numbers, but `tensors` has {spec.datatype}")
     if spec and each.spelling in _TEXTS and spec.datatype is not BYTES:
         raise FormError(place, f"${each.name}|{each.spelling.value} is BYTES, but `tensors` has {spec.datatype}")
 
 
+_ELEMENTS = frozenset({Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES})
+
+
+def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool) -> None:
+    """What stands for one element outside of rows is not declared as any number of them. `in_row`: the body is that of
+    one row."""
+    if isinstance(node, RowList):
+        return
+    for child in children(node):
+        _check_elements(child, specs, in_row=in_row)
+    if not isinstance(node, TensorPlace) or node.spelling not in _ELEMENTS or node.name not in specs:
+        return
+    spec = specs[node.name]
+    if all(size == 1 for size in spec.shape):
+        return
+    what = f"${node.name}|{node.spelling.value} stands for one element"
+    if in_row:
+        text = f"{what} of each row: expected {spec.datatype} [-1]"
+    elif spec.shape[0] == -1:
+        text = (
+            f"{what}, but {spec.datatype} {list(spec.shape)} is any number of them. If -1 counts rows and the server"
+            " takes one row a call, add `batch: each` to the form: the gateway then calls it once for each row."
+            f" Otherwise declare {spec.datatype} [1]"
+        )
+    else:
+        text = f"{what}: expected {spec.datatype} [1], not {list(spec.shape)}"
+    raise FormError(("tensors", node.name), text)
+
+
 _SHAPED = frozenset({Spelling.FLAT, Spelling.BASE64})
+_NUMBERS = frozenset({Spelling.NUMBERS, Spelling.COMMAS})
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 
 
@@ -198,7 +256,7 @@ def _check_declared(form: CompiledForm) -> None:
     """Each tensor of `tensors` stands in requests or in responses, and not in both."""
     sides: tuple[set[str], set[str]] = (set(), set())
     for exchange in form.exchanges:
-        sides[0].update(_names(exchange.request.nodes))
+        sides[0].update(_names(exchange.input_nodes))
         sides[1].update(_names(exchange.response.nodes))
     for name in form.form.tensors:
         if name in sides[0] and name in sides[1]:

@@ -242,16 +242,17 @@ def _written(exchange: CompiledExchange, request: Request) -> Message:
     if body.words or head.words:
         words = {Word.ID: request.id, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
     texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
-    translate = request.translate
+    translate, inputs, asked = request.translate, request.inputs, ""
+    if exchange.query is not None:
+        asked, inputs = exchange.query.write(MessageContents(translate.nan or "", translate, inputs))
     parts = body.write(
-        MessageContents(
-            translate.nan or "", translate, request.inputs, words, request.parameters, texts, head.parameters
-        )
+        MessageContents(translate.nan or "", translate, inputs, words, request.parameters, texts, head.parameters)
     )
     all_headers = body.headers(exchange.request_headers, parts)
     if head.is_empty:
         return Message(form.methods[0], path, all_headers, parts, 0, "", "", {}, "", 0.0, request.deadline)
     headers, query = head.write(words, request.parameters)
+    query = f"{query}&{asked}" if query and asked else query or asked
     all_headers = Headers((*all_headers.raw, *headers))
     return Message(form.methods[0], path, all_headers, parts, query=query, deadline=request.deadline)
 

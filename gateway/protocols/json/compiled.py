@@ -14,6 +14,8 @@ from gateway.protocols.json.listing import listing_body
 from gateway.protocols.json.media import media_types
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
+from gateway.protocols.json.one_row import specs_of_row
+from gateway.protocols.json.query import QueryTensors
 from gateway.protocols.json.templates import Node, Role, TensorPlace, walk_all
 from gateway.protocols.json.writing import NO_TEXTS
 
@@ -32,10 +34,11 @@ class FormMessage(Message, frozen=True):
 @frozen
 class CompiledExchange:
     """An exchange with the readers and writers of its bodies. Types are those that the form declares; `origin` is that
-    of the requests that it replies to."""
+    of the requests that it replies to; `query` has the tensors in their queries, None if there are none."""
 
     form: Exchange
     head: HeadFields
+    query: QueryTensors | None
     request: MessageBody
     response: MessageBody
     request_type: MediaType
@@ -43,7 +46,12 @@ class CompiledExchange:
     request_headers: Headers
     origin: FormMessage
     shapes: Mapping[str, Shape]
-    """The shapes of tensors that the form declares."""
+    """The shapes of batches that the form declares, by the names of tensors; empty if bodies are single rows."""
+
+    @property
+    def input_nodes(self) -> tuple[Node, ...]:
+        """The templates in which the tensors of requests stand."""
+        return self.request.nodes if self.query is None else (*self.query.nodes, *self.request.nodes)
 
 
 @frozen
@@ -65,7 +73,7 @@ class CompiledFailure:
 @frozen
 class CompiledForm:
     """A form with the readers and writers of all its bodies. `name` is the form's; `signature` has the tensors that it
-    declares, None if it declares none."""
+    declares, None if it declares none; `specs` has them as bodies hold them: those of one row with `batch: each`."""
 
     name: str
     form: Form
@@ -77,6 +85,7 @@ class CompiledForm:
     error: MessageBody
     failures: tuple[CompiledFailure, ...]
     signature: Signature | None
+    specs: Mapping[str, TensorSpec]
 
     def by_pattern(self) -> Mapping[str, tuple[CompiledExchange, ...]]:
         """The exchanges of each method and path that a listener accepts."""
@@ -93,8 +102,9 @@ def compile_form(name: str, form: Form) -> CompiledForm:
     Raises:
         FormError: a template that cannot be used, with its place in the form.
     """
+    specs = specs_of_row(form.tensors) if form.batch else form.tensors
     exchanges = [
-        _exchange(form, each, ("infer", at) if len(form.infer) > 1 else ("infer",))
+        _exchange(form, each, specs, ("infer", at) if len(form.infer) > 1 else ("infer",))
         for at, each in enumerate(form.infer)
     ]
     models = form.models
@@ -116,13 +126,14 @@ def compile_form(name: str, form: Form) -> CompiledForm:
         make_body(form.error, form.error_type, Role.ERROR, ("error",), {}, ignore_unknown=True),
         tuple(_failure(form, each, ("failures", at)) for at, each in enumerate(form.failures)),
         _signature(form.tensors, exchanges) if form.tensors else None,
+        specs,
     )
 
 
-def _exchange(form: Form, exchange: Exchange, place: Place) -> CompiledExchange:
+def _exchange(form: Form, exchange: Exchange, specs: Mapping[str, TensorSpec], place: Place) -> CompiledExchange:
     request_type = _media_type(exchange.request_type, (*place, "request_type"))
     response_type = _media_type(exchange.response_type, (*place, "response_type"))
-    ignore, specs = exchange.ignore_unknown, form.tensors
+    ignore = exchange.ignore_unknown
     sent, accepted = exchange.request_type, exchange.response_type
     told = STREAM_KINDS[exchange.stream].media_type if exchange.stream else accepted
     headers = [(b"accept", told.encode())]
@@ -132,18 +143,21 @@ def _exchange(form: Form, exchange: Exchange, place: Place) -> CompiledExchange:
         exchange.response, accepted, Role.RESPONSE, (*place, "response"), specs, ignore_unknown=ignore, nan=form.nan
     )
     told_headers = Headers(((b"content-type", _written(told)),))
+    head = HeadFields(exchange.headers, exchange.query, place, ignore_unknown=ignore)
+    request = make_body(
+        exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore, nan=form.nan
+    )
     return CompiledExchange(
         exchange,
-        HeadFields(exchange.headers, exchange.query, place, ignore_unknown=ignore),
-        make_body(
-            exchange.request, sent, Role.REQUEST, (*place, "request"), specs, ignore_unknown=ignore, nan=form.nan
-        ),
+        head,
+        QueryTensors(head.tensors, request.nodes, specs) if head.tensors else None,
+        request,
         response,
         request_type,
         response_type,
         Headers(tuple(headers)),
         FormMessage(response=response, response_headers=told_headers),
-        {name: spec.shape for name, spec in specs.items()},
+        {} if form.batch else {name: spec.shape for name, spec in specs.items()},
     )
 
 
@@ -173,7 +187,7 @@ def _failure(form: Form, failure: FailureReply, place: Place) -> CompiledFailure
 
 def _signature(specs: Mapping[str, TensorSpec], exchanges: Sequence[CompiledExchange]) -> Signature:
     """The declared tensors: those of requests are inputs, those of responses outputs."""
-    inputs = tensor_names(node for each in exchanges for node in each.request.nodes)
+    inputs = tensor_names(node for each in exchanges for node in each.input_nodes)
     outputs = tensor_names(node for each in exchanges for node in each.response.nodes)
     return Signature(
         tuple(spec for name, spec in specs.items() if name in inputs),

@@ -48,6 +48,8 @@ def _tensor_covers(wide: TensorPlace, narrow: Node) -> bool:
         return wide.spelling is Spelling.NESTED and _tensor_covers(wide, narrow.row)
     if not isinstance(narrow, TensorPlace):
         return False
+    if narrow.spelling in (Spelling.NUMBERS, Spelling.COMMAS) and wide.spelling is not narrow.spelling:
+        return False  # declared numbers are not read from texts
     if wide.spelling is Spelling.NESTED:
         return narrow.spelling is not Spelling.SHAPE
     if wide.spelling is Spelling.ITEMS:

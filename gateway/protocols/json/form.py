@@ -23,6 +23,8 @@ JSON_TYPE: Final = "application/json"
 STREAMS = ("sse", "openai", "jsonl")
 """How a streamed reply is cut into messages: server-sent events, the same with `[DONE]` at the end, or one line for
 each."""
+BATCHES = ("each",)
+"""How servers are called that do not take whole batches: `each`, once for each row."""
 MOST_EXCHANGES = 32
 MOST_PATHS = 32
 MOST_FAILURES = 32
@@ -122,7 +124,7 @@ class FailureReply:
 class Form:
     """A protocol that is declared as data: the positions of tensors, names and errors in JSON over HTTP. `tensors` has
     the datatype and shape of every tensor of its templates, or of none. `nan` is the default of routes'
-    `translate.nan`; empty: `error`."""
+    `translate.nan`; empty: `error`. `batch`: one of BATCHES if servers do not take whole batches; else empty."""
 
     infer: tuple[Exchange, ...]
     ready: Probe | None = None
@@ -134,6 +136,7 @@ class Form:
     tensors: Mapping[str, TensorSpec] = field(default_factory=dict)
     ignore_unknown: bool = False
     nan: str = ""
+    batch: str = ""
 
 
 # --- reading a form ---
@@ -149,6 +152,7 @@ _FORM_KEYS = (
     "tensors",
     "ignore_unknown",
     "nan",
+    "batch",
 )
 _EXCHANGE_KEYS = (
     "path", "client_path", "method", "headers", "query", "request_type", "request", "response_type", "response",
@@ -183,7 +187,15 @@ def parse_form(document: Mapping[str, Any]) -> Form:
         tensors=dict(_tensors(form.get("tensors", {}))),
         ignore_unknown=ignore,
         nan=_nan(form),
+        batch=_batch(form),
     )
+
+
+def _batch(form: Mapping[str, Any]) -> str:
+    batch = form.get("batch", "")
+    if batch and batch not in BATCHES:
+        raise FormError(("batch",), f"{batch!r} is none of {', '.join(BATCHES)}")
+    return str(batch)
 
 
 def _nan(form: Mapping[str, Any]) -> str:

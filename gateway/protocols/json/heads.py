@@ -14,10 +14,12 @@ from gateway.protocols.json.templates import (
     MISSING,
     Anything,
     Constant,
+    Member,
     Node,
     ParameterPlace,
     Role,
     Slot,
+    TensorPlace,
     Word,
     parse_body,
 )
@@ -42,8 +44,17 @@ class HeadFields:
     def __init__(
         self, headers: Mapping[str, Template], query: Mapping[str, Template], place: Place, *, ignore_unknown: bool
     ) -> None:
-        self._headers = _fields(headers, (*place, "headers"))
-        self._query = _fields(query, (*place, "query"))
+        self._headers = _fields(_parsed(headers, Role.HEADER, (*place, "headers")), (*place, "headers"))
+        parsed = _parsed(query, Role.QUERY, (*place, "query"))
+        self.tensors = tuple(
+            Member(key.removesuffix("?"), node, key.endswith("?"))
+            for key, node in parsed.items()
+            if isinstance(node, TensorPlace)
+        )
+        """The query parameters that are tensors, which `query` reads and writes."""
+        others = {key: node for key, node in parsed.items() if not isinstance(node, TensorPlace)}
+        self._query = _fields(others, (*place, "query"))
+        self._known = frozenset(each.name for each in self._query) | frozenset(each.key for each in self.tensors)
         self._ignore_unknown = ignore_unknown
         self.is_empty = not headers and not query
         nodes = [each.node for each in (*self._headers, *self._query)]
@@ -64,7 +75,7 @@ class HeadFields:
         for each in self._headers:
             found = headers.all(each.name.lower())
             _read(each, "header", found, words, parameters)
-        if self._query:
+        if self._known:
             self._read_query(message.query, words, parameters)
         return words, parameters
 
@@ -79,10 +90,11 @@ class HeadFields:
             given = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
         except ValueError as error:
             raise DecodeError(f"the query is malformed: {error}") from error
-        known = {each.name for each in self._query}
         for name, _ in given:
-            if name not in known and not self._ignore_unknown:
+            if name not in self._known and not self._ignore_unknown:
                 raise MisfitError(f"the form has no query parameter {name!r}")
+        for tensor in self.tensors:
+            _check_once("query parameter", tensor.key, sum(name == tensor.key for name, _ in given), tensor.optional)
         for each in self._query:
             _read(each, "query parameter", [text for name, text in given if name == each.name], words, parameters)
 
@@ -102,12 +114,25 @@ class HeadFields:
         return headers, urlencode([(name, text) for name, text in pairs if text is not None])
 
 
-def _fields(templates: Mapping[str, Template], place: Place) -> tuple[HeadField, ...]:
-    found = []
+def _parsed(templates: Mapping[str, Template], role: Role, place: Place) -> dict[str, Node]:
+    found = {}
     for key, template in templates.items():
-        node = parse_body(template, Role.HEADER, (*place, key))[0]
-        if isinstance(template, dict) or not isinstance(node, Constant | Anything | Slot | ParameterPlace):
-            raise FormError((*place, key), "expected a constant, a word such as $id, $param.NAME, or $_")
+        found[key] = node = parse_body(template, role, (*place, key))[0]
+        if isinstance(template, dict) or not isinstance(node, _NODES[role]):
+            tensor = ", a tensor such as $x|scalar" if role is Role.QUERY else ""
+            raise FormError((*place, key), f"expected a constant, a word such as $id, $param.NAME{tensor}, or $_")
+    return found
+
+
+_NODES = {
+    Role.HEADER: Constant | Anything | Slot | ParameterPlace,
+    Role.QUERY: Constant | Anything | Slot | ParameterPlace | TensorPlace,
+}
+
+
+def _fields(nodes: Mapping[str, Node], place: Place) -> tuple[HeadField, ...]:
+    found = []
+    for key, node in nodes.items():
         optional = key.endswith("?")
         if isinstance(node, Anything) and node.written is MISSING and not optional:
             raise FormError((*place, key), f"nothing says what to write: write `$_=VALUE`, or the name as `{key}?`")
@@ -118,12 +143,9 @@ def _fields(templates: Mapping[str, Template], place: Place) -> tuple[HeadField,
 def _read(
     field: HeadField, what: str, found: list[str], words: dict[Word, json.Json], parameters: dict[str, ParameterValue]
 ) -> None:
+    _check_once(what, field.name, len(found), field.optional)
     if not found:
-        if not field.optional:
-            raise MisfitError(f"the {what} {field.name!r} is missing")
         return
-    if len(found) > 1:
-        raise MisfitError(f"the {what} {field.name!r} is there {len(found)} times, expected it once")
     text = found[0]
     match field.node:
         case Constant(value):
@@ -135,6 +157,13 @@ def _read(
         case ParameterPlace(name):
             _check_same(f"parameter {name!r}", parameters.get(name, text), text)
             parameters[name] = text
+
+
+def _check_once(what: str, name: str, count: int, optional: bool) -> None:
+    if not count and not optional:
+        raise MisfitError(f"the {what} {name!r} is missing")
+    if count > 1:
+        raise MisfitError(f"the {what} {name!r} is there {count} times, expected it once")
 
 
 def _check_same(what: str, one: object, other: str) -> None:

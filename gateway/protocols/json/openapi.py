@@ -82,7 +82,7 @@ def _inference(form: CompiledForm, exchanges: list[CompiledExchange]) -> HttpOpe
         {200: ("", _joined(form, replies))},
         _error(form),
         body=_joined(form, requests),
-        parameters=tuple({(each.place, each.name): each for each in _parameters(exchanges)}.values()),
+        parameters=tuple({(each.place, each.name): each for each in _parameters(form, exchanges)}.values()),
     )
 
 
@@ -91,13 +91,16 @@ def _reply_type(exchange: CompiledExchange) -> str:
     return STREAM_KINDS[stream].media_type if stream else exchange.form.response_type
 
 
-def _parameters(exchanges: Iterable[CompiledExchange]) -> Iterator[Parameter]:
+def _parameters(form: CompiledForm, exchanges: Iterable[CompiledExchange]) -> Iterator[Parameter]:
+    schemas = _Schemas(form)
     for each in exchanges:
+        tensors = {member.key: schemas.of(member.node) for member in each.head.tensors}
         for place, templates in (("header", each.form.headers), ("query", each.form.query)):
             for key, template in templates.items():
                 name = key.removesuffix("?")
                 is_constant = isinstance(template, str) and not template.startswith("$")
                 schema = {"const": template} if is_constant else STRING
+                schema = tensors.get(name, schema) if place == "query" else schema
                 yield Parameter(place, name, "May be missing." if key.endswith("?") else "Must be there.", schema)
 
 
@@ -138,7 +141,7 @@ class _Schemas:
     """Schemas of the templates of one form."""
 
     def __init__(self, form: CompiledForm) -> None:
-        self._specs = form.form.tensors
+        self._specs = form.specs
         self._is_open = form.form.ignore_unknown
 
     def of(self, node: Node, rows: int = 0) -> Schema:
@@ -171,7 +174,7 @@ class _Schemas:
     def _tensor(self, place: TensorPlace, rows: int) -> Schema:
         if place.spelling in (Spelling.BYTES, Spelling.BASE64, Spelling.NPY):
             return _BASE64
-        if place.spelling is Spelling.TEXT:
+        if place.spelling in (Spelling.TEXT, Spelling.COMMAS):
             return STRING
         spec = self._specs.get(place.name)
         item = {} if spec is None else element(spec.datatype)
@@ -186,17 +189,18 @@ class _Schemas:
                 return {"anyOf": [item, list_of(item)]}
             case Spelling.ROW:
                 return list_of(item)
+        item = STRING if place.spelling is Spelling.NUMBERS else item
         return {} if spec is None else nested(item, spec.shape[rows:])
 
 
 def _example(form: CompiledForm, node: Node) -> Any:
     """A body that is right, without what may be missing; None if a tensor is not declared, or is too large."""
     tensors = [each for each in walk(node) if isinstance(each, TensorPlace)]
-    specs = [form.form.tensors[each.name] for each in tensors if each.name in form.form.tensors]
+    specs = [form.specs[each.name] for each in tensors if each.name in form.specs]
     spelled = all(each.spelling in _SHOWN for each in tensors)
     if len(specs) < len(tensors) or not tensors or not spelled or not has_example(specs):
         return None
-    return _shown(node, form.form.tensors, 0)
+    return _shown(node, form.specs, 0)
 
 
 _SHOWN = frozenset({Spelling.NESTED, Spelling.FLAT, Spelling.SHAPE, Spelling.ITEMS, Spelling.SCALAR, Spelling.TEXT})

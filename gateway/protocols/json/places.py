@@ -30,6 +30,7 @@ from gateway.protocols.json.templates import (
 from gateway.protocols.json.tensor_form import TensorForm
 from gateway.protocols.json.tensor_reading import read_tensor
 from gateway.protocols.json.types import Leaf
+from gateway.protocols.json.unequal_rows import UnequalTensors, rows_of
 
 
 class BodyContents(Struct, frozen=True):
@@ -40,6 +41,8 @@ class BodyContents(Struct, frozen=True):
     words: Mapping[Word, Json] = field(default_factory=dict)
     parameters: Parameters = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
+    unequal: UnequalTensors | None = None
+    """Of requests alone."""
 
 
 class BodyReading:
@@ -61,6 +64,7 @@ class BodyReading:
         self.words: dict[Word, Json] = {}
         self.parameters: dict[str, ParameterValue] = {}
         self.texts: dict[str, str] = {}
+        self.unequal: UnequalTensors | None = None
 
     def plain(self, text: Raw) -> Json:
         """The value of a JSON text whose members are counted. Raises DecodeError as `read_plain`."""
@@ -71,9 +75,12 @@ class BodyReading:
         self.members += members
         return value
 
-    def found(self) -> BodyContents:
-        """The contents that were read."""
-        return BodyContents(tuple(self.tensors), self.words, self.parameters, self.texts)
+    def found(self, role: str) -> BodyContents:
+        """The contents that were read. Raises DecodeError if rows differ in length, in another body than a request,
+        whose `role` is input."""
+        if self.unequal is not None and role != "input":
+            raise DecodeError(self.unequal.error)
+        return BodyContents(tuple(self.tensors), self.words, self.parameters, self.texts, self.unequal)
 
 
 ReadPlace: TypeAlias = Callable[[Any, BodyReading], None]
@@ -129,7 +136,14 @@ def _add_tensor(form: TensorForm, text: bytes, reading: BodyReading) -> None:
     if reading.is_marked:
         text = literals.unmark(text)
     shape = reading.shapes.get(form.place.name) if reading.shapes else None
-    reading.tensors.append(read_tensor(form, text, shape, reading.limits))
+    try:
+        tensor = read_tensor(form, text, shape, reading.limits)
+    except DecodeError as error:
+        rows = rows_of(form, text, error, reading.limits)
+        known = reading.unequal.rows if reading.unequal else {}
+        reading.unequal = UnequalTensors({**known, len(reading.tensors): rows}, str(error))
+        tensor = rows[0]
+    reading.tensors.append(tensor)
 
 
 def _joined(given: Any, what: str) -> bytes | None:

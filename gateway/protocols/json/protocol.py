@@ -2,12 +2,23 @@
 
 from typing import TYPE_CHECKING
 
-from gateway.core.protocol import HttpForm, Models, Protocol, StreamFraming, Traits, Wire
+from gateway.core.protocol import (
+    DecodeRequest,
+    EncodeResponse,
+    HttpForm,
+    Models,
+    Protocol,
+    Rows,
+    StreamFraming,
+    Traits,
+    Wire,
+)
 from gateway.protocols.json.checks import check_form
 from gateway.protocols.json.client import FormClient
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, compile_form
 from gateway.protocols.json.form import Form
 from gateway.protocols.json.media.streams import STREAM_KINDS
+from gateway.protocols.json.one_row import reading_one_row, writing_one_row
 from gateway.protocols.json.relay import FormRelay
 from gateway.protocols.json.server import FormServer
 from gateway.protocols.json.templates import ParameterPlace, ParametersPlace, Word, walk_all
@@ -29,6 +40,11 @@ def protocol_of(name: str, form: Form) -> Protocol:
     compiled = compile_form(name, form)
     check_form(compiled)
     server, client = FormServer(compiled), FormClient(compiled)
+    decode_request: DecodeRequest = server.decode_request
+    encode_response: EncodeResponse = server.encode_response
+    if form.batch:
+        decode_request = reading_one_row(decode_request, form.tensors)
+        encode_response = writing_one_row(encode_response)
     streams = any(each.form.stream for each in compiled.exchanges)
     return Protocol(
         PREFIX + name,
@@ -38,8 +54,8 @@ def protocol_of(name: str, form: Form) -> Protocol:
             stream_framing=_framing(compiled),
         ),
         patterns=server.patterns,
-        decode_request=server.decode_request,
-        encode_response=server.encode_response,
+        decode_request=decode_request,
+        encode_response=encode_response,
         encode_error=server.encode_error,
         encode_request=client.encode_request,
         decode_response=client.decode_response,
@@ -67,6 +83,8 @@ def _traits(form: CompiledForm) -> Traits:
             untyped=True,
             unnamed=True,
             selects=False,
+            rows=Rows.ONE if form.form.batch else Rows.FREE,
+            scalars_in_rows=bool(form.form.batch),
             nan=form.form.nan or "error",
             parameters=any(map(_has_parameters, form.exchanges)),
             streams=any(each.form.stream for each in form.exchanges),

@@ -50,6 +50,7 @@ class BodyReader:
     def __init__(self, node: Node, specs: Mapping[str, TensorSpec], role: str, *, ignore_unknown: bool) -> None:
         self._type = body_type(node, ignore_unknown=ignore_unknown)
         self._members = self._type.members
+        self._role = role
         keys = _cut_keys(node)
         self._keys = tuple((key, b'"%b"' % key.encode()) for key in keys.values())
         self._rows = memory_of_rows(node)
@@ -68,7 +69,7 @@ class BodyReader:
             reading = BodyReading(limits, _NO_CUTS)
             for read in self._places:
                 read(text.strip(_BLANKS), reading)
-            return reading.found()
+            return reading.found(self._role)
         rest, cuts = self._cut(text) if len(text) > CUT_FROM else (text, _NO_CUTS)
         reading = BodyReading(limits, cuts)
         found = self._read(decode, rest, reading)
@@ -96,7 +97,7 @@ class BodyReader:
         # there are more colons where a key occurs twice or is ignored, and where a string has one
         if colons != self._members(value) + reading.members:
             members_of(text, colons)
-        return reading.found()
+        return reading.found(self._role)
 
     def _cut(self, text: bytes) -> tuple[bytes, Mapping[str, bytes]]:
         """`text` with 0 in place of the tensors that were cut out, and their texts by key."""

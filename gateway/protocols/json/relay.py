@@ -104,6 +104,8 @@ class _Path:
         if self._is_mixed:  # the body says whether it asks for a stream
             return None
         found = self._requests.by_type(content_type)
+        if any(each.query is not None for each in found):  # its tensors are read
+            return None
         if not found or not all(_have_one_head(found[0], each) for each in found):
             return None
         of_clients = self._path in found[0].form.client_paths

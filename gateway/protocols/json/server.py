@@ -27,6 +27,7 @@ from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.misfit import explained
 from gateway.protocols.json.templates import Word
+from gateway.protocols.json.unequal_rows import flaw as flaw_of_rows
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
@@ -68,13 +69,17 @@ class _Route:
 
     def _read(self, exchange: CompiledExchange, message: Message, listener: ListenerSettings) -> Request:
         found = exchange.request.read(message.body, message.headers, listener.limits)
-        words, parameters, captures = found.words, found.parameters, message.captures
+        words, tensors, parameters, captures = found.words, found.tensors, found.parameters, message.captures
+        in_query: tuple[Tensor, ...] = ()
         if not exchange.head.is_empty:
             more_words, more_parameters = exchange.head.read(message)
             words = {**more_words, **words}
             parameters = _joined(more_parameters, parameters)
             for word, text in more_words.items():
                 _agreed(word.value, text, found.words.get(word, ""))
+            if exchange.query is not None:
+                in_query = exchange.query.read(message.query, listener.limits)
+                tensors = (*in_query, *tensors)
         replying = exchange
         if self._has_types:
             replying = self._by_response.replying(exchange, message.headers.get("accept"))
@@ -90,12 +95,14 @@ class _Route:
             model or listener.model,
             version,
             id,
-            found.tensors,
+            tensors,
             (),
             parameters,
             message.deadline,
             origin,
         )
+        if found.unequal is not None:
+            request = replace(request, inputs=(), flaw=flaw_of_rows(found.unequal, found.tensors, in_query))
         return replace(request, operation=STREAM) if replying.form.stream else request
 
 
@@ -161,7 +168,7 @@ class FormServer:
         if route is None or not route.is_mixed:
             return False
         try:
-            return route.read(message, _ANY_LISTENER).operation is STREAM
+            return _read_for_anyone(route, message).operation is STREAM
         except (DecodeError, GatewayError):
             return False  # `decode_request` reports it
 
@@ -230,6 +237,14 @@ class FormServer:
         return reply(_JSON, self._form.one_model.write(MessageContents(words={Word.MODEL: name})), 200)
 
 
+def _read_for_anyone(route: _Route, message: Message) -> Request:
+    """The request in a message, as `decode_request` reads it, before the limits of its listener are known."""
+    try:
+        return route.read(message, _ANY_LISTENER)
+    except DecodeError as error:
+        return _read_missing(route, message, _ANY_LISTENER, error)
+
+
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
     """The request in a message that `error` is about, with NaN in place of null; it has a flaw. Raises `error` if it
     cannot be read so either."""
@@ -239,6 +254,8 @@ def _read_missing(route: _Route, message: Message, listener: ListenerSettings, e
         request = route.read(replace(message, parts=(text,)), listener)
     except (DecodeError, GatewayError) as other:
         raise json.missing.clearer(error, other) from None
+    if request.flaw:
+        raise error
     return replace(request, flaw=json.missing.flaw(error))
 
 

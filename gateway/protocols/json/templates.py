@@ -33,6 +33,8 @@ class Spelling(Enum):
     ITEMS = "items"
     TEXTS = "texts"
     ROW = "row"
+    NUMBERS = "numbers"
+    COMMAS = "commas"
     SCALAR = "scalar"
     TEXT = "text"
     BYTES = "bytes"
@@ -72,7 +74,8 @@ class Role(Enum):
     REQUEST = "a request"
     RESPONSE = "a response"
     ERROR = "an error"
-    HEADER = "a header or a query parameter"
+    HEADER = "a header"
+    QUERY = "a query parameter"
     LISTING = "a list of models"
     MODEL = "one model"
     PROBE = "the answer to a probe"
@@ -215,13 +218,14 @@ _ALLOWED = {
     Role.RESPONSE: frozenset({Word.ID, Word.MODEL, Word.VERSION, Word.INDEX}),
     Role.ERROR: frozenset({Word.ID, Word.MODEL, Word.MESSAGE, Word.CODE, Word.GRPC_CODE}),
     Role.HEADER: frozenset({Word.ID, Word.MODEL, Word.VERSION}),
+    Role.QUERY: frozenset({Word.ID, Word.MODEL, Word.VERSION}),
     Role.LISTING: frozenset({Word.MODEL, Word.VERSION, Word.INDEX}),
     Role.MODEL: frozenset({Word.MODEL}),
     Role.PROBE: frozenset[Word](),
 }
 _WORDS = {word.value: word for word in Word}
-_HAVE_TENSORS = frozenset({Role.REQUEST, Role.RESPONSE})
-_HAVE_PARAMETERS = frozenset({Role.REQUEST, Role.RESPONSE, Role.HEADER})
+_HAVE_TENSORS = frozenset({Role.REQUEST, Role.RESPONSE, Role.QUERY})
+_HAVE_PARAMETERS = frozenset({Role.REQUEST, Role.RESPONSE, Role.HEADER, Role.QUERY})
 _NAME = re.compile(r"[^\s|$*]+")
 _PARAMETER = "$param."
 _RESERVED = frozenset({"any", "param", *(word.value[1:] for word in Word)})

@@ -18,6 +18,7 @@ from gateway.core.json.untyped import untyped_numbers
 from gateway.core.protocol import Limits
 from gateway.core.types import MAX_RANK, Buffer, Shape, Tensor, can_exist
 from gateway.protocols.json.misfit import STRUCTURE, MisfitError
+from gateway.protocols.json.number_texts import numbers_of_lists, numbers_of_texts
 from gateway.protocols.json.templates import Spelling
 from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 
@@ -61,15 +62,21 @@ def in_declared_shape(form: TensorForm, tensor: Tensor) -> Tensor:
     return tensor if fits(tensor.shape, spec.shape) else _in_shape(form, tensor, spec.shape)
 
 
-_FREE = frozenset({Spelling.FLAT, Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES, Spelling.BASE64})
+_FREE = frozenset({Spelling.FLAT, Spelling.COMMAS, Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES, Spelling.BASE64})
 """The spellings that do not say the shape."""
+
+
+_BARE = {
+    Spelling.NESTED: "; a bare element is written `${}|scalar` in the form",
+    Spelling.NUMBERS: "; a number without a list has the shape [] in the form",
+}
 
 
 def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
     """The tensor in the shape that is `wanted`, -1 for any size. Raises DecodeError if it has another."""
     shape = filled(wanted, tensor.elements) if form.place.spelling in _FREE else None
     if shape is None:
-        bare = "" if tensor.shape else f"; a bare element is written `${form.place.name}|scalar` in the form"
+        bare = "" if tensor.shape else _BARE.get(form.place.spelling, "").format(form.place.name)
         raise DecodeError(f"{form.label} has shape {list(tensor.shape)}, expected {list(wanted)}{bare}")
     return Tensor(
         tensor.name, tensor.datatype, shape, tensor.data, tensor.content_type, tensor.parameters, tensor.untyped
@@ -132,7 +139,7 @@ def _of_array(name: str, array: Array, datatype: Datatype | None) -> Tensor:
     values = array.values
     if isinstance(values, bytes):
         if datatype not in (None, BYTES):
-            raise DecodeError(f"holds strings, expected {datatype}")
+            raise DecodeError(f"holds strings, expected {datatype}; `|numbers` in the form reads numbers as texts")
         return Tensor(name, BYTES, array.shape, values, untyped=datatype is None)
     if datatype is None:
         return Tensor(name, _UNTYPED[values.dtype.kind], array.shape, _raw(values), untyped=True)
@@ -174,6 +181,31 @@ def _read_texts(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
     if b'"' not in text and text.strip(b"[] \t\r\n"):
         raise MisfitError("expected a text or a list of texts")
     return _of_texts(_read_items(form, text, limits))
+
+
+# --- numbers as texts ---
+
+
+def _read_numbers(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """As nested lists, of texts that are numbers."""
+    tensor = _only_numbers(_read_nested(form, numbers_of_texts(text), limits))
+    if text.count(b'"') > 2 * tensor.elements:
+        raise DecodeError("an empty text, expected a number")
+    return tensor
+
+
+def _read_commas(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
+    """One text of numbers with commas; in rows one for each."""
+    tensor = _only_numbers(_read_nested(form, numbers_of_lists(text), limits))
+    if len(tensor.shape) != form.rows + 1 or text.count(b'"') != 2 * prod(tensor.shape[:-1]):
+        raise MisfitError("expected a text of numbers with commas")
+    return tensor
+
+
+def _only_numbers(tensor: Tensor) -> Tensor:
+    if tensor.datatype is BOOL:
+        raise DecodeError("a text is true or false, expected a number")
+    return tensor
 
 
 # --- bare elements ---
@@ -273,6 +305,8 @@ _READERS: Mapping[Spelling, Callable[[TensorForm, bytes, Limits], Tensor]] = {
     Spelling.ITEMS: _read_items,
     Spelling.TEXTS: _read_texts,
     Spelling.ROW: _read_row,
+    Spelling.NUMBERS: _read_numbers,
+    Spelling.COMMAS: _read_commas,
     Spelling.SCALAR: _read_scalar,
     Spelling.TEXT: _read_text,
     Spelling.BYTES: _read_bytes,

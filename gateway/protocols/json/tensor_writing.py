@@ -14,7 +14,9 @@ from gateway.core import bytes_elements, json, npy
 from gateway.core.casting import cast
 from gateway.core.datatypes import BOOL, BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, ElementError, invalid_input
+from gateway.core.frozen import replace_struct
 from gateway.core.types import DEFAULT_TRANSLATE, Buffer, Shape, Tensor, Translate
+from gateway.protocols.json.number_texts import text_with_commas, texts_of_numbers
 from gateway.protocols.json.templates import Spelling
 from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 
@@ -80,6 +82,27 @@ def _write_flat(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[
     return _flat(tensor, style, form.label)
 
 
+def _write_numbers(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[bytes, ...]:
+    text = b"".join(_write_nested(form, _numbers(form, tensor), _as_words(style)))
+    return (texts_of_numbers(text),)
+
+
+def _write_commas(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[bytes, ...]:
+    _check_flat(form, tensor)
+    return (text_with_commas(b"".join(_flat(_numbers(form, tensor), _as_words(style), form.label))),)
+
+
+def _numbers(form: TensorForm, tensor: Tensor) -> Tensor:
+    if tensor.datatype in (BYTES, BOOL):
+        raise invalid_input(f"{form.label} is {tensor.datatype}, expected numbers")
+    return tensor
+
+
+def _as_words(style: ElementStyle) -> ElementStyle:
+    """The style of numbers within quotes: NaN as a string would have quotes of its own."""
+    return replace_struct(style, nan="literal") if style.nan == "string" else style
+
+
 def _write_shape(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[bytes, ...]:
     return (orjson.dumps(tensor.shape),)
 
@@ -104,6 +127,8 @@ _WRITERS: Mapping[Spelling, Callable[[TensorForm, Tensor, ElementStyle], tuple[b
     Spelling.ITEMS: _write_items,
     Spelling.TEXTS: _write_texts,
     Spelling.ROW: _write_row,
+    Spelling.NUMBERS: _write_numbers,
+    Spelling.COMMAS: _write_commas,
     Spelling.SCALAR: _write_bare,
     Spelling.TEXT: _write_bare,
     Spelling.BYTES: _write_bare,
@@ -127,14 +152,16 @@ def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyl
         return _bare(form, tensor, count, lead, style)
     if len(tensor.shape) < form.rows:
         raise invalid_input(f"{what} has the shape {list(tensor.shape)}, expected {form.rows} dimensions of rows")
-    if spelling in (Spelling.BASE64, Spelling.FLAT):
+    if spelling in (Spelling.BASE64, Spelling.FLAT, Spelling.COMMAS):
         _check_flat(form, tensor)
+    if spelling in _OF_NUMBERS:
+        tensor, style = _numbers(form, tensor), _as_words(style)
     if spelling is Spelling.BASE64:
         return _base64_rows(_elements(form, tensor), count)
     if spelling is Spelling.NPY:
         return [_npy(each, what) for each in _parts(tensor, lead)]
     shape = (count, *tensor.shape[len(lead) :])
-    if spelling is Spelling.FLAT:
+    if spelling in (Spelling.FLAT, Spelling.COMMAS):
         shape = (count, prod(shape[1:]))
     if not count:
         return []
@@ -142,11 +169,15 @@ def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyl
     if tensor.datatype is BYTES:
         return [json.kept(orjson.dumps(each)) for each in _nested_texts(whole, style, what)]
     if not whole.elements:
-        return [b"".join(json.number_pieces(row, style.nan, what)) for row in whole.array]
-    return _split(b"".join(_nested(whole, style, what)), len(shape))
+        texts = [b"".join(json.number_pieces(row, style.nan, what)) for row in whole.array]
+    else:
+        texts = _split(b"".join(_nested(whole, style, what)), len(shape))
+    written = _OF_NUMBERS.get(spelling)
+    return texts if written is None else list(map(written, texts))
 
 
 _BARE = frozenset({Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES})
+_OF_NUMBERS = {Spelling.NUMBERS: texts_of_numbers, Spelling.COMMAS: text_with_commas}
 
 
 def _as_declared(form: TensorForm, tensor: Tensor) -> Tensor:

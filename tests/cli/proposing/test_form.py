@@ -23,7 +23,7 @@ BODIES = {
         {"prediction": 3.0},
         {"features": "$features"},
         {"prediction": "$prediction|scalar"},
-        {"features": "INT64 [2]", "prediction": "FP64 [1]"},
+        {"features": "INT64 [-1, 2]", "prediction": "FP64 [-1]"},
     ),
     "flask, rows": FLASK,
     "flask, with an id and a time": (
@@ -44,12 +44,12 @@ BODIES = {
         },
         {"species": "$species|text", "probability": "$probability|scalar"},
         {
-            "sepal_length": "FP64 [1]",
-            "sepal_width": "FP64 [1]",
-            "wild": "BOOL [1]",
-            "place": "BYTES [1]",
-            "species": "BYTES [1]",
-            "probability": "FP64 [1]",
+            "sepal_length": "FP64 [-1]",
+            "sepal_width": "FP64 [-1]",
+            "wild": "BOOL [-1]",
+            "place": "BYTES [-1]",
+            "species": "BYTES [-1]",
+            "probability": "FP64 [-1]",
         },
     ),
     "fastapi, a list of models": (
@@ -64,7 +64,7 @@ BODIES = {
         {"label": "POSITIVE", "score": 0.99},
         {"text": "$text|text", "max_length?": "$param.max_length"},
         {"label": "$label|text", "score": "$score|scalar"},
-        {"text": "BYTES [1]", "label": "BYTES [1]", "score": "FP64 [1]"},
+        {"text": "BYTES [-1]", "label": "BYTES [-1]", "score": "FP64 [-1]"},
     ),
     "seldon, ndarray": (
         {"data": {"names": ["a", "b"], "ndarray": [[1, 2], [3, 4]]}},
@@ -150,10 +150,12 @@ def suggested(*examples: Example) -> tuple[Any, Any, dict[str, str]]:
     """The templates and the tensors that are proposed; the examples were read back."""
     found = propose(examples)
     tensors = {name: f"{datatype.value} {list(shape)}" for name, (datatype, shape) in found.tensors.items()}
-    document = {
+    document: dict[str, Any] = {
         "infer": {"path": "/predict", "request": found.request, "response": found.response},
         "tensors": tensors,
     }
+    if found.takes_one_row:
+        document["batch"] = "each"
     check(form("proposed", document), "/predict", examples)
     return found.request, found.response, tensors
 
@@ -186,6 +188,21 @@ def test_a_dimension_that_varies_is_free_although_no_output_has_it() -> None:
 
 def test_whole_numbers_in_one_example_and_others_in_another_are_floats() -> None:
     assert suggested(Example({"x": [1]}, {"y": [1]}), Example({"x": [1.5]}, {"y": [1]}))[2]["x"] == "FP64 [-1]"
+
+
+ONE_ROW = {
+    "values": ({"length": 5.1, "width": 3.5}, {"species": "setosa"}, True),
+    "a text": ({"text": "a"}, {"embedding": [0.5, 0.25]}, True),
+    "a flat list": ({"features": [5.1, 3.5]}, {"prediction": 0}, True),
+    "lists on both sides": ({"x": [1, 2]}, {"y": [1.5, 2.5]}, False),
+    "rows": ({"features": [[5.1, 3.5]]}, {"prediction": [0]}, False),
+    "rows of objects": ([{"length": 5.1}], {"prediction": 0}, False),
+}
+
+
+@pytest.mark.parametrize(("request_", "reply", "expected"), ONE_ROW.values(), ids=ONE_ROW)
+def test_a_server_of_one_row_is_called_for_each(request_: Any, reply: Any, expected: bool) -> None:
+    assert propose([Example(request_, reply)]).takes_one_row is expected
 
 
 def test_a_text_or_a_list_of_texts_are_items() -> None:

@@ -43,6 +43,18 @@ def shown(tensors: tuple[Tensor, ...]) -> list[tuple[str, str, list[int], Any]]:
     return [(each.name, each.datatype.value, list(each.shape), each.array.tolist()) for each in tensors]
 
 
+def test_rows_of_unequal_length_are_read_one_by_one() -> None:
+    found = read({"a": "$x", "b": "$z"}, b'{"a":[[1],[1,2]],"b":[3]}')
+    assert found.unequal is not None
+    assert [shown(rows) for rows in found.unequal.rows.values()] == [
+        [("", "INT64", [1, 1], [[1]]), ("", "INT64", [1, 2], [[1, 2]])]
+    ]
+    with pytest.raises(DecodeError, match="output 'x': ragged"):
+        read("$x", b"[[1],[1,2]]", role=Role.RESPONSE)
+    with pytest.raises(DecodeError, match="input 'x': ragged"):
+        read("$x", b"[[1],[1,2]" + b",[1]" * 10_000 + b"]")
+
+
 def text_tensor(name: str, texts: list[str], *shape: int) -> Tensor:
     """A BYTES tensor; of one dimension without a shape."""
     data = bytes_elements.pack([each.encode() for each in texts])
@@ -218,7 +230,7 @@ def test_alternatives_are_tried_in_their_order() -> None:
     with pytest.raises(DecodeError, match="3 alternatives"):
         read(template, b"{}")
     with pytest.raises(DecodeError, match="ragged"):
-        read(template, b'{"inputs":[[1],[1,2]]}')
+        read(template, b'{"inputs":[[1],[[2]]]}')
 
 
 DECLARED: list[tuple[object, dict[str, TensorSpec], bytes, Any]] = [
@@ -293,7 +305,7 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ({"a": X}, b'{"a":[1,null]}', "input 'x'"),
     ({"a": X}, b'{"a":{"b":1}}', "object"),
     ({"a": X}, b'{"a":[{"b":1}]}', "input 'x'"),
-    ({"a": X}, b'{"a":[[1],[1,2]]}', "ragged"),
+    ({"a": X}, b'{"a":[[1],[[2]]]}', "ragged"),
     ({"a": X}, b'{"a":[[1],2]}', "ragged"),
     ({"a": X}, b'{"a":[1,"a"]}', "input 'x'"),
     ({"a": X}, b'{"a":[1,true]}', "input 'x'"),

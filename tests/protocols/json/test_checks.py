@@ -79,7 +79,7 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
         ("infer", "headers", "h"),
         "a constant, a word",
     ),
-    ("infer: {path: /p, query: {q: $x}, request: $x, response: $y}", ("infer", "query", "q"), "has no tensors"),
+    ("infer: {path: /p, query: {q: $x}, request: $x, response: $y}", ("infer", "query"), "declare the form's tensors"),
     # what is never used
     (infer("{$any: [{a: $x}, {a: $x|flat}]}"), (*REQUEST, "$any", 1), "alternative 1 accepts all"),
     (infer('{$any: [{a: $x, "b?": $_}, {a: $x, b: 1}]}'), (*REQUEST, "$any", 1), "alternative 1 accepts all"),

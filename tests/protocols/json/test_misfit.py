@@ -36,7 +36,7 @@ TABLES = {
         (b'{"split": {"columns": ["a", "a"], "data": [[1, 2]]}}', r"^the names of the inputs are \['a', 'a'\]"),
         (b'{"split": {"columns": ["a"], "data": [[1, 2]]}}', "^row 0 has 2 cells for 1 columns$"),
         (b'{"records": [{"a": 1}, {"b": 1}]}', r"^row 1 has the members \['b'\], but row 0 has \['a'\]$"),
-        (b'{"inputs": [[1], [1, 2]]}', "ragged"),
+        (b'{"inputs": [[1], [[2]]]}', "ragged"),
         (b"{", "^not JSON"),
         (b"", "^an empty body, expected JSON$"),
         (b'{"other": 1}', "^member `other` is not in the form"),

@@ -326,6 +326,8 @@ def test_an_exchange_may_reply_by_a_stream() -> None:
     assert form.body_wants_stream is not None
     assert form.body_wants_stream(message("POST /both", b'{"x":[1],"stream":true}'))
     assert not form.body_wants_stream(message("POST /both", b'{"x":[1]}'))
+    assert form.body_wants_stream(message("POST /both", b'{"x":[null,1.5],"stream":true}'))
+    assert not form.body_wants_stream(message("POST /both", b'{"x":[null,1.5]}'))
     assert not form.body_wants_stream(message("POST /both", b"nonsense"))
     assert STREAMS.traits.wire.streams
     request = read(STREAMS, "POST /stream", b'{"x":[1]}')

@@ -1,0 +1,65 @@
+"""Numbers as texts: `["0", "1.5"]` (`$x|numbers`) and `"0,1.5"` (`$x|commas`), to JSON text of numbers and back.
+
+No object is made for a number: quotes become blanks or brackets in the text itself, which the reader of numbers reads
+then. It would not see that a text holds more than one number, so commas and brackets within quotes are looked for.
+"""
+
+import numpy as np
+
+from gateway.core.errors import DecodeError
+
+_PIECE = 2**20
+"""Bytes that are looked at together."""
+_QUOTE = ord('"')
+
+
+def numbers_of_texts(text: bytes) -> bytes:
+    """`["0", "1"]` as `[ 0 ,  1 ]`. Raises DecodeError for a text that cannot be one number."""
+    return _with_words(_replaced(text, b"[]{},", b"  "))
+
+
+def numbers_of_lists(text: bytes) -> bytes:
+    """`["0,1", "2,3"]` as `[[0,1], [2,3]]`. Raises DecodeError for a text that cannot be numbers with commas."""
+    return _with_words(_replaced(text, b"[]{}", b"[]"))
+
+
+def _replaced(text: bytes, refused: bytes, brackets: bytes) -> bytes:
+    """`text` with opening and closing quotes replaced. Nothing of `refused` may be within quotes."""
+    if b"\\" in text:
+        raise DecodeError("a text with a backslash, expected a number")
+    table = np.zeros(256, np.bool_)
+    table[list(refused)] = True
+    found = np.frombuffer(text, np.uint8).copy()
+    is_open = False
+    for start in range(0, len(found), _PIECE):
+        piece = found[start : start + _PIECE]
+        quotes = piece == _QUOTE
+        within = np.logical_xor.accumulate(quotes) ^ is_open
+        if (within & table[piece]).any():
+            raise DecodeError('a text that is no number, expected such as "1.5"')
+        is_open = bool(within[-1])
+        piece[quotes & within], piece[quotes & ~within] = brackets
+    return found.tobytes()
+
+
+def _with_words(text: bytes) -> bytes:
+    """NaN and infinities as JSON's extensions have them, where they are spelled as Python and C print them."""
+    if b"n" not in text:
+        return text
+    return text.replace(b"nan", b"NaN").replace(b"inf", b"Infinity")
+
+
+def texts_of_numbers(text: bytes) -> bytes:
+    """A JSON text of numbers, compact, flat or nested, with each number as a text. null stays null."""
+    if b"[]" in text:
+        return text
+    found = text.replace(b",", b'","').replace(b"[", b'["').replace(b"]", b'"]')
+    while b'"[' in found:
+        found = found.replace(b'"[', b"[").replace(b']"', b"]")
+    found = found if found.startswith(b"[") else b'"%b"' % found
+    return found.replace(b'"null"', b"null")
+
+
+def text_with_commas(text: bytes) -> bytes:
+    """A flat JSON list of numbers as one text."""
+    return b'"%b"' % text[1:-1]

@@ -1,0 +1,73 @@
+"""Forms of servers that take one row a call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
+
+Bodies hold the tensors of a row, without the dimension that counts rows. The bridge calls such a server once for each
+row of a batch. A client of the form sends one row, which is a batch of one row for everybody else.
+"""
+
+from collections.abc import Mapping
+
+from gateway.core.errors import DecodeError, invalid_output
+from gateway.core.frozen import replace, replace_struct
+from gateway.core.protocol import DecodeRequest, EncodeResponse, ListenerSettings
+from gateway.core.types import Answer, Message, Request, Response, Shape, Tensor, TensorSpec, Translate, UnequalRows
+from gateway.protocols.json.form import FormError
+
+
+def specs_of_row(specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
+    """The tensors of a form as they are in one row."""
+    return {name: replace(spec, shape=spec.shape[1:]) if _has_rows(spec) else spec for name, spec in specs.items()}
+
+
+def _has_rows(spec: TensorSpec) -> bool:
+    return spec.shape[:1] == (-1,)
+
+
+def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
+    """Raise FormError if the tensors of a form do not say which of them are one row."""
+    if not inputs or not outputs:
+        text = "`batch: each` needs `tensors`: a first dimension of -1 says that a tensor is one row of a batch"
+        raise FormError(("batch",), f"{text}, such as `x: FP64 [-1, 4]` for {{x: [1, 2, 3, 4]}}")
+    if not any(map(_has_rows, inputs)):
+        text = f"no input of {', '.join(each.name for each in inputs)} has a first dimension of -1"
+        raise FormError(("batch",), f"{text}, which counts the rows")
+    for each in outputs:
+        if not _has_rows(each):
+            text = f"${each.name} is there for each row: expected a first dimension of -1"
+            raise FormError(("tensors", each.name), f"{text}, {each.datatype} {[-1, *each.shape]}")
+
+
+def reading_one_row(decode: DecodeRequest, specs: Mapping[str, TensorSpec]) -> DecodeRequest:
+    """`decode` of requests that hold one row: it becomes a batch of one."""
+    in_rows = frozenset(name for name, spec in specs.items() if _has_rows(spec))
+
+    def read(message: Message, listener: ListenerSettings) -> Request:
+        request = decode(message, listener)
+        if isinstance(request.flaw, UnequalRows):
+            raise DecodeError(request.flaw)
+        inputs = [_in_shape(each, (1, *each.shape)) if each.name in in_rows else each for each in request.inputs]
+        return replace_struct(request, inputs=tuple(inputs)) if inputs else request
+
+    return read
+
+
+def writing_one_row(encode: EncodeResponse) -> EncodeResponse:
+    """`encode` of responses that hold one row. Of any other number of rows an error is raised: INTERNAL
+    (invalid-output)."""
+
+    def write(answer: Answer, request: Request, translate: Translate) -> Message:
+        if isinstance(answer, Response):
+            answer = replace(answer, outputs=tuple(map(_only_row, answer.outputs)))
+        return encode(answer, request, translate)
+
+    return write
+
+
+def _only_row(tensor: Tensor) -> Tensor:
+    if tensor.shape[:1] != (1,):
+        found = f"output {tensor.name!r} has the shape {list(tensor.shape)}"
+        raise invalid_output(f"{found}, expected one row for the one that was sent")
+    return _in_shape(tensor, tensor.shape[1:])
+
+
+def _in_shape(tensor: Tensor, shape: Shape) -> Tensor:
+    return replace_struct(tensor, shape=shape)

@@ -1,0 +1,51 @@
+"""Rows of unequal length, such as the tokens of several texts: `[[1, 2, 3], [4]]`. They are no tensor, but each row is
+one."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.core.errors import DecodeError
+from gateway.core.protocol import Limits
+from gateway.core.types import Tensor, UnequalRows
+from gateway.protocols.json.templates import Spelling
+from gateway.protocols.json.tensor_form import TensorForm
+from gateway.protocols.json.tensor_reading import read_tensor
+
+_decode_rows = msgspec.json.Decoder(list[Raw]).decode
+_REMEDY = (
+    "send one request for each row, or with `batch: each` in the form of the backend the gateway calls its server for"
+    " each row"
+)
+
+
+class UnequalTensors(Struct, frozen=True):
+    """The tensors of a body whose rows differ in length, by their positions: for each the tensors of its rows, which
+    have a first dimension of 1. `error` says why they are no tensors."""
+
+    rows: Mapping[int, tuple[Tensor, ...]]
+    error: str
+
+
+def rows_of(form: TensorForm, text: bytes, error: DecodeError, limits: Limits) -> tuple[Tensor, ...]:
+    """The tensors of the rows of the list `text`, which `error` says is ragged. Raises `error` if that is not so, if
+    there are more than `limits.json_values` rows, or if one of them is no tensor itself."""
+    is_free = form.spec is None or form.spec.shape[:1] == (-1,)
+    if "ragged" not in str(error) or form.place.spelling is not Spelling.NESTED or not is_free:
+        raise error
+    if text.count(b"[") > limits.json_values:
+        raise error
+    try:
+        found = tuple([read_tensor(form, b"[%b]" % row, None, limits) for row in _decode_rows(text)])
+    except (msgspec.DecodeError, DecodeError) as other:
+        raise error from other
+    if len({len(each.shape) for each in found}) > 1:
+        raise error
+    return found
+
+
+def flaw(unequal: UnequalTensors, tensors: Sequence[Tensor], further: Sequence[Tensor]) -> UnequalRows:
+    """The flaw of a request with the `tensors` of a body, and `further` ones before them."""
+    columns = [unequal.rows.get(at, (tensor,)) for at, tensor in enumerate(tensors)]
+    return UnequalRows(f"{unequal.error}; {_REMEDY}", (*((each,) for each in further), *columns))

@@ -1,0 +1,172 @@
+"""Tensors in the query of requests: `GET /q?x=5.1`."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.types import Headers, Message, Request, Tensor, tensor
+from gateway.protocols.json.form import FormError
+from tests.protocols.json.declared import declared, read, without_origin, written
+from tests.wires import Wires, replying
+
+GET = declared("""
+infer:
+  path: /q
+  method: [GET, POST]
+  query: {x: $x|scalar, "n?": $n|text, "xs?": $xs|commas, "m?": $m, fmt: json, "k?": $param.k}
+  response: {y: $y|scalar}
+tensors: {x: "FP64 [1]", n: "BYTES [1]", xs: "FP64 [-1]", m: "INT64 [-1, 2]", y: "FP64 [1]"}
+""")
+POST = declared("""
+infer: {path: /q, query: {x: $x|scalar}, request: {z: $z}, response: {y: $y}}
+tensors: {x: "FP64 [1]", z: "FP64 [-1]", y: "FP64 [-1]"}
+""")
+
+
+def values(request: Request) -> dict[str, object]:
+    return {each.name: each.array.tolist() for each in request.inputs}
+
+
+@pytest.mark.parametrize("pattern", ["GET /q", "POST /q"])
+def test_query_parameters_are_tensors(pattern: str) -> None:
+    request = read(GET, pattern, query="x=5.1&fmt=json&n=a%20b+%C3%A9&xs=1,2.5&m=%5B%5B1,2%5D%5D&k=3")
+    assert values(request) == {"x": [5.1], "n": ["a b é".encode()], "xs": [1, 2.5], "m": [[1, 2]]}
+    assert request.parameters == {"k": "3"}
+
+
+def test_tensors_are_written_to_the_query() -> None:
+    sent = written(GET, without_origin(read(GET, "GET /q", query="x=5.1&fmt=json&n=a%20b+%26&xs=1,2.5&k=3")))
+    assert (sent.method, sent.path, bytes(sent.body)) == ("GET", "/q", b"")
+    assert sent.query == "fmt=json&k=3&x=5.1&n=a+b+%26&xs=1.0%2C2.5"
+    assert sent.headers.get("content-type") == ""
+
+
+def test_other_tensors_stand_in_the_body() -> None:
+    request = read(POST, "POST /q", b'{"z":[1,2]}', query="x=7")
+    assert values(request) == {"x": [7], "z": [1, 2]}
+    sent = written(POST, without_origin(request))
+    assert (sent.query, bytes(sent.body)) == ("x=7.0", b'{"z":[1.0,2.0]}')
+
+
+def inputs(*tensors: Tensor) -> Request:
+    return replace(without_origin(read(POST, "POST /q", b'{"z":[1]}', query="x=7")), inputs=tensors)
+
+
+def test_tensors_without_names_go_to_the_query_first() -> None:
+    sent = written(POST, inputs(tensor("", np.array([1.0])), tensor("", np.array([2.0, 3.0]))))
+    assert (sent.query, bytes(sent.body)) == ("x=1.0", b'{"z":[2.0,3.0]}')
+
+
+def test_what_has_no_place_or_is_missing_is_refused_by_name() -> None:
+    x, z = tensor("x", np.array([1.0])), tensor("z", np.array([1.0]))
+    with pytest.raises(GatewayError, match="input 'x' is missing"):
+        written(POST, inputs(z))
+    with pytest.raises(GatewayError, match="input 'z' is missing"):
+        written(POST, inputs(x))
+    with pytest.raises(GatewayError, match=r"input 'w' has no place in the form, which has 'x', 'z'"):
+        written(POST, inputs(x, z, tensor("w", np.array([1.0]))))
+    with pytest.raises(GatewayError, match=r"input 'x' has the shape \[2\]"):
+        written(POST, inputs(tensor("x", np.array([1.0, 2.0])), z))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", "the query parameter 'x' is missing"),
+        ("x=1&x=2&fmt=json", "the query parameter 'x' is there 2 times"),
+        ("x=1&z=2&fmt=json", "the form has no query parameter 'z'"),
+        ("x=a&fmt=json", "the query: "),
+        ("x=[1,2]&fmt=json", "input 'x'"),
+        ("x=1&fmt=json&xs=1,a", "input 'xs'"),
+        ("x=&fmt=json", "the query: "),
+        ("x=%22%&fmt=json", "the query: "),
+    ],
+)
+def test_a_query_that_is_not_as_the_form_has_it_is_refused(query: str, expected: str) -> None:
+    with pytest.raises(DecodeError, match=expected):
+        read(GET, "GET /q", query=query)
+
+
+WRONG = [
+    ("infer: {path: /q, query: {x: $x}, response: $y}", "declare the form's tensors in `tensors`"),
+    (
+        'infer: {path: /q, query: {x: $x}, request: {x: $x}, response: $y}\ntensors: {x: "FP64 [1]", y: "FP64 [1]"}',
+        "$x stands in the query and in the body",
+    ),
+    (
+        'infer: {path: /q, query: {x: $x, z: $x}, response: $y}\ntensors: {x: "FP64 [1]", y: "FP64 [1]"}',
+        "$x stands at 2 places",
+    ),
+    ("infer: {path: /q, query: {x: [$x]}, response: $y}", "a tensor such as $x|scalar"),
+    ("infer: {path: /q, headers: {x: $x}, request: $z, response: $y}", "a header has no tensors"),
+    (
+        'infer: {path: /q, query: {x: $x|scalar}, response: $y}\ntensors: {x: "FP64 [-1]", y: "FP64 [-1]"}',
+        "batch: each",
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "expected"), WRONG)
+def test_forms_with_wrong_queries_are_refused(form: str, expected: str) -> None:
+    with pytest.raises(FormError) as caught:
+        declared(form)
+    assert expected in caught.value.message
+
+
+def test_the_document_has_the_parameters() -> None:
+    assert GET.describer is not None
+    operation = GET.describer()("GET /q", None, "")
+    assert operation is not None
+    schemas = {each.name: each.schema for each in operation.parameters}
+    assert schemas["x"]["type"] == "number"
+    assert schemas["fmt"] == {"const": "json"}
+
+
+CONFIG = """
+forms:
+  query:
+    infer: {path: /q, method: [GET, POST], query: {x: $x|scalar}, response: {y: $y|scalar}}
+    tensors: {x: "FP64 [1]", y: "FP64 [1]"}
+  rows:
+    batch: each
+    infer: {path: /r, method: GET, query: {x: $x|scalar}, response: {y: $y|scalar}}
+    tensors: {x: "FP64 [-1]", y: "FP64 [-1]"}
+listeners: [{name: in, bind: "127.0.0.1:0", model: m, protocols: [v2-rest, "json:query"]}]
+backends:
+  lab: {protocol: json, form: query, endpoints: ["lab:1"]}
+  each: {protocol: json, form: rows, endpoints: ["lab:1"]}
+routes: [{match: {model: m}, backend: lab}, {match: {model: r}, backend: each}]
+"""
+REPLY = {"headers": ((b"content-type", b"application/json"),)}
+
+
+async def test_clients_of_v2_reach_a_server_by_its_query() -> None:
+    wires = Wires(CONFIG, lab=replying(b'{"y": 2.5}', status=200, **REPLY))
+    body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1], "data": [5]}]}
+    reply = await wires.post("v2-rest", "/v2/models/m/infer", json.dumps(body).encode())
+    assert json.loads(bytes(reply.body))["outputs"][0]["data"] == [2.5]
+    [sent] = wires.sent["lab"]
+    assert (sent.method, sent.path, sent.query) == ("GET", "/q", "x=5.0")
+
+
+async def test_rows_are_queries() -> None:
+    wires = Wires(CONFIG, lab=replying(b'{"y": 2.5}', status=200, **REPLY))
+    body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [2], "data": [5, 6]}]}
+    reply = await wires.post("v2-rest", "/v2/models/r/infer", json.dumps(body).encode())
+    assert json.loads(bytes(reply.body))["outputs"][0] == {
+        "name": "y", "datatype": "FP64", "shape": [2], "data": [2.5, 2.5],
+    }  # fmt: skip
+    assert sorted(each.query for each in wires.sent["lab"]) == ["x=5.0", "x=6.0"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_the_same_form_on_both_sides_keeps_the_query(method: str) -> None:
+    wires = Wires(CONFIG, lab=replying(b'{"y": 2.5}', status=200, **REPLY))
+    reply = await wires.send("json:query", Message(method, "/q", Headers(), (b"",), query="x=5"))
+    assert (reply.status, json.loads(bytes(reply.body))) == (200, {"y": 2.5})
+    assert [each.query for each in wires.sent["lab"]] == ["x=5.0"]
+    refused = await wires.send("json:query", Message(method, "/q", Headers(), (b"",), query="z=5"))
+    assert refused.status == 400
