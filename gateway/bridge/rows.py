@@ -14,8 +14,8 @@ from gateway.bridge.fitting import FittedRequest, Fitting
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input
 from gateway.core.frozen import replace, replace_struct
+from gateway.core.queue_wait import PartWaits
 from gateway.core.record import Record
-from gateway.core.tasks import spawn
 from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
 
 S = TypeVar("S")
@@ -62,12 +62,13 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
         GatewayError, DecodeError: the first failure, with the number of its row; calls in flight are cancelled.
     """
     results: dict[int, T] = {}
+    waits = PartWaits()
     running: dict[asyncio.Task[T], int] = {}
     waiting = iter(enumerate(rows))
     try:
         while len(results) < len(rows):
             for row, item in _take(waiting, window - len(running)):
-                running[spawn(call(item))] = row
+                running[waits.spawn(call(item))] = row
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in sorted(done, key=running.__getitem__):
                 others_ran = bool(results) or len(running) > 1
@@ -75,6 +76,7 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
                 del running[task]
     finally:
         await _cancel(running)
+        waits.note()
     return [results[row] for row in range(len(rows))]
 
 

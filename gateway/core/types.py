@@ -435,12 +435,14 @@ class Tries:
 
 
 class CallsLeft:
-    """How many calls the steps of graphs may still make for one request of a client. All its steps share it."""
+    """How many calls the steps of graphs may still make for one request of a client, and whether one `has_run`. All its
+    steps share it."""
 
-    __slots__ = ("number",)
+    __slots__ = ("has_run", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.has_run = False
 
 
 class Head(Struct, frozen=True):

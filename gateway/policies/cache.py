@@ -14,7 +14,6 @@ waits makes it anew. So does another client if the call was refused to the one w
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextvars import copy_context
 from time import monotonic
 from typing import Annotated, ClassVar, Self
 
@@ -25,10 +24,9 @@ from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
 from gateway.core.offload import in_thread
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.queue_wait import queue_wait
+from gateway.core.queue_wait import PartWaits
 from gateway.core.record import CACHE_OUTCOMES, HIT, MISS, SHARED, Record
 from gateway.core.redis import redis_url
-from gateway.core.tasks import keep
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.cached_answers import AnswerStore, form_of_message, own_copy, request_key, tensor_bytes
@@ -101,15 +99,21 @@ class Settings(Documented):
 class Flight:
     """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that is sent.
     `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
-    arrival. Each call has its own future, which costs less than `asyncio.shield`."""
+    arrival. Each call has its own future, which costs less than `asyncio.shield`. `waits`: of the call in queues."""
 
-    __slots__ = ("leader", "task", "waiting")
+    __slots__ = ("leader", "task", "waiting", "waits")
 
     task: "asyncio.Task[None]"
 
     def __init__(self, leader: Request) -> None:
         self.leader = leader
         self.waiting: dict[asyncio.Future[Answer | Exception], None] = {}
+        self.waits = PartWaits()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call waits for the answer."""
+        return any(not each.done() for each in self.waiting)
 
     def tell(self, found: Answer | Exception) -> None:
         """Give all who wait what was found."""
@@ -201,27 +205,22 @@ class Cache(PolicyState):
 
     async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
         flight = self._flights[key] = Flight(request)
-        context = copy_context()
-        # In a context that is known, because the backend notes there how long the call waited in a queue.
-        fly = self._fly(key, flight, handler, request)
-        flight.task = asyncio.get_running_loop().create_task(fly, context=context)
-        keep(flight.task)
+        flight.task = flight.waits.spawn(self._fly(key, flight, handler, request))
         flight.task.add_done_callback(flight.ended)
         answer = await self._wait(key, flight)
-        wait = context.get(queue_wait)
-        if wait is not None:
-            queue_wait.set(wait)
         if isinstance(answer, Exception):
-            raise answer
+            raise _copy(answer)  # what is added for one client is not for the others
         return answer
 
     async def _wait(self, key: bytes, flight: Flight) -> Answer | Exception:
-        future: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        flight.waiting[future] = None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer | Exception] = loop.create_future()
+        flight.waiting[future], joined = None, loop.time()
         try:
             return await future
         finally:
             del flight.waiting[future]
+            flight.waits.note(joined, go_on=flight.is_awaited)
             if not flight.waiting and not flight.task.done():
                 self._land(key, flight)  # who comes now begins another call
                 flight.task.cancel()

@@ -254,6 +254,16 @@ async def test_the_last_fallback_is_named_by_its_error() -> None:
     assert graph.model.calls.counts["s"]["fallbacks"] == 1
 
 
+async def test_a_graph_whose_first_step_ran_is_not_one_that_was_never_sent() -> None:
+    lab = Lab({"a": double()["double"], "b": double()["double"]})
+    lab.errors = {"b": UNSENT}
+    steps = {"first": step("a"), "second": step("b", inputs={"x": "$first"})}
+    graph = Graphed({"inputs": X, "steps": steps, "outputs": {"y": "$second"}}, lab)
+    with pytest.raises(TransportError, match=r"step 'second' \(model 'b'\)") as failed:
+        await graph.infer(POINT)
+    assert failed.value.sent
+
+
 async def test_what_only_some_may_see_stays_apart() -> None:
     lab = Lab(double())
     lab.errors["double"] = DetailedError(
