@@ -29,9 +29,9 @@ _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 """Errors of a server, or of a proxy in front of it, that say nothing about its flavor: it is asked again later."""
 
-_DENIED = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED})
-"""Errors of a server or of a proxy in front of it that wants credentials: clients may have them, this question has
-none."""
+_NOTHING_TOLD = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INTERNAL, Status.UNKNOWN})
+"""Errors that are no answer to the question what server it is. The first two are of a server, or of a proxy in front of
+it, that wants credentials: clients may have them, this question has none."""
 
 _REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.NOT_FOUND, Status.UNIMPLEMENTED})
 """Errors that a message for another flavor gets, from the server or from its own codec. Nothing was computed."""
@@ -39,6 +39,10 @@ _BROKEN = frozenset({Status.INTERNAL, Status.UNKNOWN})
 """Errors that such a message may get as well, or the reply to it. The model may have run."""
 _CHANGING = CALLS | CONTROL_OPERATIONS
 """The operations that must not be repeated after one of `_BROKEN`."""
+
+
+class _NothingToldError(Exception):
+    """A server answers, but not what it is."""
 
 
 class Targets:
@@ -157,7 +161,13 @@ class Targets:
 
     async def _find(self, endpoint: Endpoint, flavors: Flavors) -> Target:
         target = self._without_flavor(endpoint)
-        info = await self._ask(endpoint, target)
+        try:
+            info = await self._ask(endpoint, target)
+        except _NothingToldError:
+            if (last := self._last.get(endpoint)) is not None:
+                self.known[endpoint] = last
+                return last
+            info = None
         extensions = frozenset(info.extensions) if info else frozenset()
         found = replace(target, flavor=flavors.detect(info), extensions=extensions)
         if endpoint in self._unflavored:
@@ -168,15 +178,16 @@ class Targets:
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
-        """The server's metadata; None if it answers with an error that is not temporary."""
+        """The server's metadata; None if it has none. Raises GatewayError, UNAVAILABLE or DEADLINE_EXCEEDED; and
+        _NothingToldError."""
         try:
             async with asyncio.timeout(self._seconds):
                 info = await ask(_METADATA_REQUEST, self._protocol, endpoint, target)
         except TimeoutError as error:
             raise self._no_answer(endpoint, self._seconds, Reason.UNREACHABLE) from error
         except GatewayError as error:
-            if error.status in _DENIED:
-                return None
+            if error.status in _NOTHING_TOLD:
+                raise _NothingToldError from error
             if isinstance(error, TransportError):
                 raise TransportError(
                     error.status, error.reason, error.message, sent=False, retry_after=error.retry_after

@@ -21,7 +21,7 @@ from gateway.bridge.graphs.sweep import MemoryCounter, Sweep, SweepPlan
 from gateway.bridge.graphs.types import Types
 from gateway.bridge.shapes import is_batch, matches
 from gateway.core.datatypes import Kind
-from gateway.core.errors import GatewayError, invalid_input, unsupported
+from gateway.core.errors import GatewayError, Reason, Status, invalid_input, unsupported
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, Operation
 from gateway.core.protocol import Models, Servers, Traits, Wire
 from gateway.core.types import (
@@ -98,6 +98,10 @@ class GraphModel:
         try:
             await sweep.run(plan)
             return Response(await sweep.outputs(values), self.graph.name)
+        except GatewayError as error:
+            if error.status is Status.INVALID_ARGUMENT or error.reason is Reason.INVALID_OUTPUT:
+                self.signatures.doubt()
+            raise
         finally:
             sweep.close()
 

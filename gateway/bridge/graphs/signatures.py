@@ -53,6 +53,13 @@ class StepSignatures:
         self._until = self._claimed_until = 0.0
         self._asking.clear()
 
+    def doubt(self) -> None:
+        """Ask again at the next call, at most once in SECONDS_UNSURE: the model of a step has refused its inputs, or
+        has answered with other tensors than it told."""
+        now = self._clock()
+        if self._until - now <= SECONDS_KEPT - SECONDS_UNSURE:
+            self._until = min(self._until, now)
+
     async def types(self, request: Request) -> Types:
         """The types for a call of the graph, asked for in `request`. Models that cannot be asked are left out: the call
         itself says what is wrong with them.
