@@ -25,7 +25,7 @@ def config(backend: str = "protocol: v2-grpc, flavor: triton", translate: str = 
     signature = f"{{inputs: {inputs}, outputs: {outputs}}}"
     return f"""
 listeners:
-  - {{name: in, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest]}}
+  - {{name: in, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest, umbridge, grps-rest]}}
   - {{name: forms, bind: "127.0.0.1:0", model: m, protocols: ["json:mlflow"]}}
 backends: {{lab: {{endpoints: ["lab:1"], {backend}}}}}
 routes: [{{match: {{model: m}}, backend: lab, translate: {translate}, signature: {signature}}}]
@@ -37,6 +37,13 @@ def triton(*values: float) -> Server:
     reply = ModelInferResponse(model_name="m", raw_output_contents=[np.array(values, np.float32).tobytes()])
     reply.outputs.add(name="y", datatype="FP32", shape=[len(values)])
     return replying(reply.SerializeToString(), status=0)
+
+
+def one_row(value: float) -> bytes:
+    reply = ModelInferResponse(model_name="m", raw_output_contents=[np.array([value], np.float32).tobytes()])
+    reply.outputs.add(name="y", datatype="FP32", shape=[1, 1])
+    written: bytes = reply.SerializeToString()
+    return written
 
 
 def got(wires: Wires) -> list[float]:
@@ -61,6 +68,55 @@ async def test_without_the_key_the_error_says_what_to_write(translate: str) -> N
     assert reply.status == 400
     assert REMEDY in json.loads(bytes(reply.body))["error"]
     assert not wires.sent["lab"]
+
+
+OTHERS = {
+    "umbridge": ("umbridge", "/Evaluate", b'{"name": "m", "input": [[1, null]], "config": {}}'),
+    "ndarray": ("grps-rest", "/grps/v1/infer/predict", b'{"model": "m", "ndarray": [[1, null]]}'),
+    "gtensors": (
+        "grps-rest",
+        "/grps/v1/infer/predict",
+        b'{"model": "m", "gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [1, 2],'
+        b' "flat_float32": [1, null]}]}}',
+    ),
+    "generate": ("v2-rest", "/v2/models/m/generate", b'{"x": [1, null]}'),
+}
+"""Requests in the other wire forms that are JSON."""
+SIZED = config().replace("name: y, datatype: FP32, shape: [-1]", "name: y, datatype: FP32, shape: [-1, 1]")
+
+
+@pytest.mark.parametrize("asked", OTHERS.values(), ids=OTHERS)
+async def test_other_wire_forms_read_null_where_the_key_stands(asked: tuple[str, str, bytes]) -> None:
+    text = SIZED.replace("[-1, 2]", "[1, 2]") if asked[1].endswith("generate") else SIZED
+    server = replying(one_row(float("nan")), status=0)
+    wires = Wires(text, lab=server)
+    reply = await wires.post(*asked)
+    assert reply.status == 200, bytes(reply.body)
+    assert got(wires) == pytest.approx([1.0, float("nan")], nan_ok=True)
+    assert b"null" in bytes(reply.body)
+
+
+@pytest.mark.parametrize("asked", OTHERS.values(), ids=OTHERS)
+async def test_other_wire_forms_say_what_to_write_without_the_key(asked: tuple[str, str, bytes]) -> None:
+    wires = Wires(SIZED.replace("translate: {nan: null}", "translate: {}"), lab=triton(1.0))
+    reply = await wires.post(*asked)
+    assert reply.status >= 400
+    assert REMEDY in bytes(reply.body).decode()
+    assert "element 1: null is not a number" in bytes(reply.body).decode()
+    assert not [each for each in wires.sent["lab"] if each.path.endswith("ModelInfer")]
+
+
+async def test_a_null_in_a_config_of_umbridge_stays_one() -> None:
+    body = b'{"name": "m", "input": [[1, null]], "config": {"levels": [1, 2], "a": null}}'
+    back = "protocol: umbridge"
+    wires = Wires(config(back).replace("[-1]", "[-1, 1]"), lab=replying(b'{"output": [[1.5]]}', headers=JSON))
+    reply = await wires.post("umbridge", "/Evaluate", body)
+    assert reply.status == 200, bytes(reply.body)
+    sent = json.loads(bytes(wires.sent["lab"][0].body))
+    assert sent["config"] == {"levels": [1, 2], "a": None}
+    reply = await wires.post("umbridge", "/Evaluate", body.replace(b"2]", b"null]"))
+    assert reply.status == 400
+    assert len([each for each in wires.sent["lab"] if each.path == "/Evaluate"]) == 1
 
 
 async def test_a_missing_integer_is_refused_by_name() -> None:

@@ -260,7 +260,7 @@ class Bridge:
     async def _error_for_flaw(self, request: Request) -> Exception:
         """The error for a request with a flaw: NOT_FOUND if there is no such model, UNIMPLEMENTED if the model does not
         have the operation, as its clients are told when they ask for operations; else the flaw."""
-        if isinstance(request.flaw, MissingNumbers):
+        if isinstance(request.flaw, MissingNumbers) and not self._client.traits.wire.points:
             return DecodeError(request.flaw)
         try:
             await self._signatures.described(self._rewrite.key(request))

@@ -395,8 +395,8 @@ class Translate:
 
     nan: Nan | None = None
     """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
-    a `string`. With `null` v2-rest, v1-rest and forms also read it among numbers, as NaN. The default is that of the
-    protocol written, which its page tells."""
+    a `string`. With `null` v2-rest, v1-rest, grps-rest and forms also read it among numbers, as NaN; so does umbridge
+    in requests. The default is that of the protocol written, which its page tells."""
     bytes: BytesForm = "text"
     """How BYTES elements are written in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""

@@ -233,13 +233,11 @@ class FormServer:
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
     """The request in a message that `error` is about, with NaN in place of null; it has a flaw. Raises `error` if it
     cannot be read so either."""
-    if (text := json.missing.as_nan(message.body, members=True)) is None:
-        raise error
-    try:
-        request = route.read(replace(message, parts=(text,)), listener)
-    except (DecodeError, GatewayError) as other:
-        raise json.missing.clearer(error, other) from None
-    return replace(request, flaw=json.missing.flaw(error))
+
+    def read(text: bytes) -> Request:
+        return route.read(replace(message, parts=(text,)), listener)
+
+    return replace(json.missing.reread(error, message.body, read, members=True), flaw=json.missing.flaw(error))
 
 
 def _texts(columns: Mapping[str, list[str]]) -> tuple[Tensor, ...]:
