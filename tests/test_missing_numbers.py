@@ -10,13 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.bridge.settings import RouteSettings
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.json import missing
+from gateway.core.types import Nan, Response
+from gateway.protocols.mip.json_examples import decode
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
+from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
 from tests.traced import traced
 from tests.wires import Server, Wires, replying
 
 JSON = ((b"content-type", b"application/json"),)
 CSV = ((b"content-type", b"text/csv"),)
+Y = named("y", [[1.0, 2.0], [3.0, 4.0]])
 REMEDY = "`translate: {nan: null}` on the route reads null among numbers as NaN"
 
 
@@ -104,6 +111,19 @@ async def test_other_wire_forms_say_what_to_write_without_the_key(asked: tuple[s
     assert REMEDY in bytes(reply.body).decode()
     assert "element 1: null is not a number" in bytes(reply.body).decode()
     assert not [each for each in wires.sent["lab"] if each.path.endswith("ModelInfer")]
+
+
+@pytest.mark.parametrize("nan", ["error", "null"])
+async def test_examples_of_mip_with_null_are_refused_by_element_or_read(nan: Nan) -> None:
+    backend = Backend({"m": signature(spec("x", -1, 2), gives=(spec("y", -1, 2),))}, lambda _: Response((Y,)))
+    examples = replace(decode([b"[1, 2]", b"[3, null]"], "input 0", 1000), name="x")
+    made = bridge(TENSORS, TENSORS, backend, RouteSettings(cast="round", nan=nan))
+    if nan == "error":
+        with pytest.raises(DecodeError, match=f"input 'x': element 3: null is not a number; {re.escape(REMEDY)}"):
+            await call(made, infer(examples))
+        return
+    await call(made, infer(examples))
+    assert np.isnan(backend.calls[0].inputs[0].array).tolist() == [[False, False], [False, True]]
 
 
 async def test_a_null_in_a_config_of_umbridge_stays_one() -> None:
