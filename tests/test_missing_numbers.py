@@ -10,13 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.bridge.settings import RouteSettings
+from gateway.core.errors import DecodeError
+from gateway.core.frozen import replace
 from gateway.core.json import missing
+from gateway.core.types import Nan, Response
+from gateway.protocols.mip.json_examples import decode
 from gateway.protocols.v2.grpc.schema import ModelInferRequest, ModelInferResponse
+from tests.bridge.fakes import TENSORS, Backend, bridge, call, infer, named, signature, spec
 from tests.traced import traced
 from tests.wires import Server, Wires, replying
 
 JSON = ((b"content-type", b"application/json"),)
 CSV = ((b"content-type", b"text/csv"),)
+Y = named("y", [[1.0, 2.0], [3.0, 4.0]])
 REMEDY = "`translate: {nan: null}` on the route reads null among numbers as NaN"
 
 
@@ -25,7 +32,7 @@ def config(backend: str = "protocol: v2-grpc, flavor: triton", translate: str = 
     signature = f"{{inputs: {inputs}, outputs: {outputs}}}"
     return f"""
 listeners:
-  - {{name: in, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest]}}
+  - {{name: in, bind: "127.0.0.1:0", protocols: [v2-rest, v1-rest, umbridge, grps-rest]}}
   - {{name: forms, bind: "127.0.0.1:0", model: m, protocols: ["json:mlflow"]}}
 backends: {{lab: {{endpoints: ["lab:1"], {backend}}}}}
 routes: [{{match: {{model: m}}, backend: lab, translate: {translate}, signature: {signature}}}]
@@ -37,6 +44,13 @@ def triton(*values: float) -> Server:
     reply = ModelInferResponse(model_name="m", raw_output_contents=[np.array(values, np.float32).tobytes()])
     reply.outputs.add(name="y", datatype="FP32", shape=[len(values)])
     return replying(reply.SerializeToString(), status=0)
+
+
+def one_row(value: float) -> bytes:
+    reply = ModelInferResponse(model_name="m", raw_output_contents=[np.array([value], np.float32).tobytes()])
+    reply.outputs.add(name="y", datatype="FP32", shape=[1, 1])
+    written: bytes = reply.SerializeToString()
+    return written
 
 
 def got(wires: Wires) -> list[float]:
@@ -61,6 +75,68 @@ async def test_without_the_key_the_error_says_what_to_write(translate: str) -> N
     assert reply.status == 400
     assert REMEDY in json.loads(bytes(reply.body))["error"]
     assert not wires.sent["lab"]
+
+
+OTHERS = {
+    "umbridge": ("umbridge", "/Evaluate", b'{"name": "m", "input": [[1, null]], "config": {}}'),
+    "ndarray": ("grps-rest", "/grps/v1/infer/predict", b'{"model": "m", "ndarray": [[1, null]]}'),
+    "gtensors": (
+        "grps-rest",
+        "/grps/v1/infer/predict",
+        b'{"model": "m", "gtensors": {"tensors": [{"name": "x", "dtype": "DT_FLOAT32", "shape": [1, 2],'
+        b' "flat_float32": [1, null]}]}}',
+    ),
+    "generate": ("v2-rest", "/v2/models/m/generate", b'{"x": [1, null]}'),
+}
+"""Requests in the other wire forms that are JSON."""
+SIZED = config().replace("name: y, datatype: FP32, shape: [-1]", "name: y, datatype: FP32, shape: [-1, 1]")
+
+
+@pytest.mark.parametrize("asked", OTHERS.values(), ids=OTHERS)
+async def test_other_wire_forms_read_null_where_the_key_stands(asked: tuple[str, str, bytes]) -> None:
+    text = SIZED.replace("[-1, 2]", "[1, 2]") if asked[1].endswith("generate") else SIZED
+    server = replying(one_row(float("nan")), status=0)
+    wires = Wires(text, lab=server)
+    reply = await wires.post(*asked)
+    assert reply.status == 200, bytes(reply.body)
+    assert got(wires) == pytest.approx([1.0, float("nan")], nan_ok=True)
+    assert b"null" in bytes(reply.body)
+
+
+@pytest.mark.parametrize("asked", OTHERS.values(), ids=OTHERS)
+async def test_other_wire_forms_say_what_to_write_without_the_key(asked: tuple[str, str, bytes]) -> None:
+    wires = Wires(SIZED.replace("translate: {nan: null}", "translate: {}"), lab=triton(1.0))
+    reply = await wires.post(*asked)
+    assert reply.status >= 400
+    assert REMEDY in bytes(reply.body).decode()
+    assert "element 1: null is not a number" in bytes(reply.body).decode()
+    assert not [each for each in wires.sent["lab"] if each.path.endswith("ModelInfer")]
+
+
+@pytest.mark.parametrize("nan", ["error", "null"])
+async def test_examples_of_mip_with_null_are_refused_by_element_or_read(nan: Nan) -> None:
+    backend = Backend({"m": signature(spec("x", -1, 2), gives=(spec("y", -1, 2),))}, lambda _: Response((Y,)))
+    examples = replace(decode([b"[1, 2]", b"[3, null]"], "input 0", 1000), name="x")
+    made = bridge(TENSORS, TENSORS, backend, RouteSettings(cast="round", nan=nan))
+    if nan == "error":
+        with pytest.raises(DecodeError, match=f"input 'x': element 3: null is not a number; {re.escape(REMEDY)}"):
+            await call(made, infer(examples))
+        return
+    await call(made, infer(examples))
+    assert np.isnan(backend.calls[0].inputs[0].array).tolist() == [[False, False], [False, True]]
+
+
+async def test_a_null_in_a_config_of_umbridge_stays_one() -> None:
+    body = b'{"name": "m", "input": [[1, null]], "config": {"levels": [1, 2], "a": null}}'
+    back = "protocol: umbridge"
+    wires = Wires(config(back).replace("[-1]", "[-1, 1]"), lab=replying(b'{"output": [[1.5]]}', headers=JSON))
+    reply = await wires.post("umbridge", "/Evaluate", body)
+    assert reply.status == 200, bytes(reply.body)
+    sent = json.loads(bytes(wires.sent["lab"][0].body))
+    assert sent["config"] == {"levels": [1, 2], "a": None}
+    reply = await wires.post("umbridge", "/Evaluate", body.replace(b"2]", b"null]"))
+    assert reply.status == 400
+    assert len([each for each in wires.sent["lab"] if each.path == "/Evaluate"]) == 1
 
 
 async def test_a_missing_integer_is_refused_by_name() -> None:

@@ -33,6 +33,19 @@ backends: {{lab: {{protocol: umbridge, endpoints: ["http://{address}"], queue: {
 routes:
   - {{match: {{header: {{x-held: "*"}}}}, backend: lab}}
   - {{match: {{}}, backend: lab, policies: {policies}}}
+models:
+  parallel:
+    inputs: {{x: "FP64 [-1, 2]"}}
+    steps:
+      a: {{model: gated, inputs: {{input0: $x}}}}
+      b: {{model: gated, inputs: {{input0: $x}}}}
+    outputs: {{y: {{sum: [$a, $b]}}}}
+  chain:
+    inputs: {{x: "FP64 [-1, 2]"}}
+    steps:
+      first: {{model: gated, inputs: {{input0: $x}}}}
+      second: {{model: gated, inputs: {{input0: $first}}}}
+    outputs: {{y: $second}}
 """
 EVALUATE = http(
     b"POST /Evaluate HTTP/1.1\r\nConnection: close", b'{"name": "gated", "input": [[1.0, 2.0]], "config": {}}'
@@ -43,6 +56,22 @@ INFER = http(
     b"POST /v2/models/gated/infer HTTP/1.1\r\nConnection: close",
     b'{"inputs":[{"name":"input0","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}',
 )
+BATCH = http(
+    b"POST /v2/models/gated/infer HTTP/1.1\r\nConnection: close",
+    b'{"inputs":[{"name":"input0","datatype":"FP64","shape":[2,2],"data":[1.0,2.0,3.0,4.0]}]}',
+)
+
+
+def of_graph(name: bytes, more: bytes = b"") -> bytes:
+    """A call of a graph, with these headers."""
+    return http(
+        b"POST /v2/models/%b/infer HTTP/1.1\r\nConnection: close%b" % (name, more),
+        b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}',
+    )
+
+
+WAITS_FOR = {"rows": (BATCH, 2), "steps": (of_graph(b"parallel"), 2), "chain": (of_graph(b"chain"), 1)}
+"""Calls that are several calls of the server, and how many of these wait at first for its slot."""
 QUESTION = Request(Operation.INFER, "gated", inputs=(tensor("input0", np.ones((1, 2))),))
 
 
@@ -212,6 +241,61 @@ async def test_a_timeout_says_how_long_the_call_waited_and_whether_it_was_sent(a
         assert unsent.headers["retry-after"] == "1"
         Gate.opened.set()
         assert (await held).status == 200
+
+
+@pytest.mark.parametrize("parts", WAITS_FOR)
+async def test_the_reply_to_several_calls_tells_the_longest_wait_of_them(parts: str) -> None:
+    request, count = WAITS_FOR[parts]
+    async with running() as gateway:
+        first = asked(gateway, "127.0.0.2")
+        await waiting(gateway, 0)
+        call = asked(gateway, "127.0.0.3", request)
+        await waiting(gateway, count)
+        Gate.opened.set()
+        told = await call
+        assert (await first).status == 200
+    assert (told.status, told.headers["gateway-queue-place"]) == (200, "2" if count > 1 else "1")
+    assert float(told.headers["gateway-queue-seconds"]) > 0
+
+
+@pytest.mark.parametrize("parts", WAITS_FOR)
+async def test_a_timeout_of_several_calls_tells_their_wait_and_that_none_was_sent(parts: str) -> None:
+    request, _ = WAITS_FOR[parts]
+    async with running(policies="[{timeout: {seconds: 0.5}}]") as gateway:
+        held = asked(gateway, "127.0.0.2", HELD)
+        await waiting(gateway, 0)
+        late = await ask(gateway, "127.0.0.3", request)
+        assert late.status == 504
+        assert re.search(rb"no answer within 0.5 s, of which 0\.[45]\d s waiting for a free slot", late.body)
+        assert late.headers["retry-after"] == "1"
+        Gate.opened.set()
+        assert (await held).status == 200
+
+
+@pytest.mark.parametrize("parts", WAITS_FOR)
+async def test_a_timeout_of_calls_of_which_one_was_sent_says_nothing_of_trying_again(parts: str) -> None:
+    request, _ = WAITS_FOR[parts]
+    async with running(policies="[{timeout: {seconds: 0.5}}]") as gateway:
+        if parts == "chain":
+            Gate.opened.set()
+            assert (await ask(gateway, "127.0.0.2", request)).status == 200  # its types are known
+            Gate.opened.clear()
+        late = asked(gateway, "127.0.0.3", request)
+        if parts == "chain":
+            await waiting(gateway, 0)
+            held = asked(gateway, "127.0.0.2", HELD)  # waits while the first step is computed
+            await waiting(gateway, 1)
+            Gate.opened.set()
+            Gate.opened = asyncio.Event()
+        reply = await late
+        assert reply.status == 504
+        assert (
+            parts == "steps" or b"waiting for a free slot" in reply.body
+        )  # the error may be of the step that was sent
+        assert "retry-after" not in reply.headers
+        Gate.opened.set()
+        if parts == "chain":
+            assert (await held).status == 200
 
 
 async def test_a_clients_own_deadline_says_it_too() -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from gateway.bridge.signature_cache import SignatureCache
-from gateway.core.errors import GatewayError, Status, unsupported
+from gateway.core.errors import GatewayError, Reason, Status, unsupported
 from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import DEFAULT_LIMITS, Limits, Traits
@@ -69,8 +69,8 @@ class BackendSide:
             raise unsupported(f"{error.message}; and no stream: {obstacle}") from error
 
     async def infer(self, request: Request) -> Response:
-        """Return the backend's response. A NOT_FOUND or INVALID_ARGUMENT drops the stored signature, which could be out
-        of date.
+        """The backend's response. After an error that another model of this name may explain, its signature is asked
+        for again.
 
         Raises:
             GatewayError: the backend's error.
@@ -84,9 +84,11 @@ class BackendSide:
         return answer
 
     def refused(self, request: Request, error: GatewayError) -> None:
-        """Handle the backend's `error` for `request`."""
-        if error.status in (Status.NOT_FOUND, Status.INVALID_ARGUMENT):
+        """The backend answered `request` with `error`."""
+        if error.status is Status.NOT_FOUND:
             self.signatures.drop(request.model)
+        elif error.status is Status.INVALID_ARGUMENT or error.reason is Reason.INVALID_OUTPUT:
+            self.signatures.doubt(request.model)
 
     async def metadata(self, request: Request) -> Signature:
         """Return the backend's metadata of a model, fetched now, unless the protocol declares it.
@@ -99,4 +101,5 @@ class BackendSide:
             return declared
         answer = await self.handler(request)
         assert isinstance(answer, Signature)
+        self.signatures.told(request, answer)
         return answer

@@ -29,10 +29,19 @@ from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
 from gateway.bridge.rows import as_point, infer_row_by_row, infer_unequal_rows, unequal_rows
 from gateway.bridge.settings import Renaming, RouteSettings
-from gateway.bridge.signature_cache import Key
+from gateway.bridge.signature_cache import Key, are_same
 from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Status, invalid_output, not_found, unsupported
+from gateway.core.errors import (
+    DecodeError,
+    GatewayError,
+    Reason,
+    Status,
+    TransportError,
+    invalid_output,
+    not_found,
+    unsupported,
+)
 from gateway.core.exchange import MustBeReadError, after_all, written
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
@@ -44,6 +53,9 @@ from gateway.core.types import Answer, MissingNumbers, Request, Response, Signat
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 """Words in servers' errors for a model that only streams. Triton: "doesn't support models with decoupled transaction
 policy"; sample servers: "streams its responses"."""
+
+_Find: TypeAlias = Callable[[Request, Key], Awaitable[Fitting]]
+"""Finds the Fitting of a request."""
 
 _HINT = "for a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
@@ -173,9 +185,18 @@ class Bridge:
         else:
             fitting = await self._fitting(request, key)
             if fitting.row_by_row:
-                yield await self._fitted(replace(request, operation=Operation.INFER), key, fitting)
+                inference = replace(request, operation=Operation.INFER)
+                try:
+                    response = await self._fitted(inference, key, fitting)
+                except (DecodeError, GatewayError) as error:
+                    response = await self._fitted_again(error, inference, key, fitting, self._fitting)
+                yield response
                 return
-            fitted = await self._fit(request, key, fitting)
+            try:
+                fitted = await self._fit(request, key, fitting)
+            except DecodeError as error:
+                fitting = await self._other_fitting(error, request, key, fitting, self._fitting)
+                fitted = await self._fit(request, key, fitting)
         outgoing = fitted.request
         if self._config_tensor.to_backend:
             outgoing = self._config_tensor.to_tensor(outgoing)
@@ -248,9 +269,9 @@ class Bridge:
         return model_config.written(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if the model
-        does not have the operation (clients that query its operations get the same result), otherwise the flaw."""
-        if isinstance(request.flaw, MissingNumbers):
+        """The error for a request with a flaw: NOT_FOUND if there is no such model, UNIMPLEMENTED if the model does not
+        have the operation, as its clients are told when they ask for operations; else the flaw."""
+        if isinstance(request.flaw, MissingNumbers) and not self._client.traits.wire.points:
             return DecodeError(request.flaw)
         try:
             await self._signatures.described(self._rewrite.key(request))
@@ -279,11 +300,10 @@ class Bridge:
                 return self._passed(answer, request) if request.outputs else reply(answer, request)
             key = self._rewrite.key(request)
             fitting = await self._fitting(request, key)
-            if fitting.row_by_row:
-                rows = unequal_rows(request.inputs, fitting.signature)
-                if rows is not None:
-                    return await self._by_row(request, rows)
-            return await self._fitted(request, key, fitting)
+            try:
+                return await self._fitted(request, key, fitting)
+            except (DecodeError, GatewayError) as error:
+                return await self._fitted_again(error, request, key, fitting, self._fitting)
         except GatewayError as error:
             if not self._lacks_hint(error):
                 raise
@@ -363,7 +383,11 @@ class Bridge:
     async def _derive(self, request: Request) -> Response:
         key = self._rewrite.key(request)
         if self._backend.traits.wire.derivatives:
-            return await self._fitted(request, key, await self._fitting_of_derivative(request, key))
+            fitting = await self._fitting_of_derivative(request, key)
+            try:
+                return await self._fitted(request, key, fitting)
+            except (DecodeError, GatewayError) as error:
+                return await self._fitted_again(error, request, key, fitting, self._fitting_of_derivative)
         companion = self._rewrite.companion(key, request.operation)
         inference = replace(request, operation=Operation.INFER)
         if self._passes_unchanged(request):
@@ -411,6 +435,37 @@ class Bridge:
             return await to_thread(fit_response, response, request, fitted, fitting)
         fitted = fit_request(request, key, fitting)
         return fit_response(await self._answered(fitted, fitting), request, fitted, fitting)
+
+    async def _fitted_again(
+        self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: _Find
+    ) -> Response:
+        """As `_fitted`, after `error` of it, if the model has other tensors now than `fitting` knows. The request did
+        not fit, or the backend has refused it: nothing was computed.
+
+        Raises:
+            DecodeError, GatewayError: `error`, if it is another one, or the model has the same tensors.
+        """
+        if isinstance(error, GatewayError):
+            if error.reason is Reason.INVALID_OUTPUT:  # nothing is repeated: the model has run
+                self._backend.signatures.doubt(key[0])
+            if error.status is not Status.INVALID_ARGUMENT or isinstance(error, TransportError):
+                raise error
+        return await self._fitted(request, key, await self._other_fitting(error, request, key, fitting, find))
+
+    async def _other_fitting(
+        self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: _Find
+    ) -> Fitting:
+        """The Fitting to the signature that the backend tells now, after `error` with that which was remembered.
+
+        Raises:
+            DecodeError, GatewayError: `error`; the signature is the same.
+        """
+        if not await self._signatures.confirm(key) or await self._signatures.model(key) is fitting.of:
+            raise error
+        other = await find(request, key)
+        if are_same(other.of, fitting.of):
+            raise error
+        return other
 
     async def _fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
         """Like `fit_request`, with a span if spans are recorded, and, for an explanation, with the changes."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from msgspec import Struct
 
 from gateway.bridge import datatypes, derivatives, json_members, names, shapes
@@ -104,7 +105,9 @@ def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRE
                 first, rows = expected.name, found.shape[0]
             elif rows != found.shape[0]:
                 raise _different_rows(expected.name, found.shape[0], first, rows)
-            added = added and found.shape[1:] == tensor.shape
+            # Texts of rows that became numbers are as many as the rows, however long these are.
+            was_text = tensor.datatype is Datatype.BYTES is not found.datatype
+            added = added and found.shape[1:] == tensor.shape and not was_text
     wire = fitting.client.traits.wire
     unbatched = wire.points or (wire.rows is Rows.FREE and rows is not None and added)
     if len(fitted) < len(fitting.signature.inputs):
@@ -118,7 +121,7 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
     if tensor.datatype is Datatype.BYTES and wanted is not Datatype.BYTES:
         if spec.image:
             return Tensor(spec.name, Datatype.BYTES, (tensor.elements,), tensor.data, "image", tensor.parameters)
-        tensor = _with_missing(tensor, fitting)
+        tensor = _with_missing(tensor, fitting, what)
     shape = _fit_shape(tensor, expected, fitting)
     data = tensor.data
     if tensor.datatype is not wanted:
@@ -130,10 +133,14 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
     return Tensor(spec.name, wanted, shape, data, spec.content_type or tensor.content_type, tensor.parameters)
 
 
-def _with_missing(tensor: Tensor, fitting: Fitting) -> Tensor:
-    """Return numbers with NaN for a tensor of the JSON texts of rows, which V1 makes from rows with null. Return the
-    tensor itself if neither the route nor the client's protocol reads null as NaN, or if it contains anything else."""
-    if tensor.content_type != "json" or "null" not in (fitting.settings.nan, fitting.client.traits.wire.nan):
+def _with_missing(tensor: Tensor, fitting: Fitting, what: str) -> Tensor:
+    """Numbers with NaN for a tensor of the JSON texts of rows, which V1 and MIP make of rows with null; the tensor
+    itself if it holds anything else.
+
+    Raises:
+        DecodeError: null stands for NaN neither on the route nor in the client's protocol.
+    """
+    if tensor.content_type != "json":
         return tensor
     texts = bytes_elements.unpack(tensor.data)
     text = json.missing.as_nan(b"[%b]" % b",".join(texts) if tensor.shape else texts[0], members=False)
@@ -143,6 +150,9 @@ def _with_missing(tensor: Tensor, fitting: Fitting) -> Tensor:
         return tensor
     if found is None or isinstance(found.values, bytes):
         return tensor
+    if "null" not in (fitting.settings.nan, fitting.client.traits.wire.nan):
+        at = int(np.isnan(found.values).argmax())
+        raise DecodeError(json.missing.flaw(DecodeError(f"{what}: element {at}: null is not a number")))
     made = make_tensor(tensor.name, found.values.reshape(found.shape))
     return replace(made, untyped=True, parameters=tensor.parameters)
 

@@ -14,10 +14,9 @@ from gateway.core import bytes_elements, json
 from gateway.core.datatypes import BYTES, NUMBERS, Datatype
 from gateway.core.errors import DecodeError, GatewayError, TransportError, invalid_input, invalid_output
 from gateway.core.frozen import replace, replace_struct
+from gateway.core.queue_wait import PartWaits
 from gateway.core.record import Record
-from gateway.core.tasks import spawn
-from gateway.core.types import Parameters, Request, Response, Signature, Tensor, UnequalRows
-from gateway.core.types import tensor as make_tensor
+from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -135,12 +134,13 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
         GatewayError, DecodeError: the first failure, with the number of its row; calls in flight are cancelled.
     """
     results: dict[int, T] = {}
+    waits = PartWaits()
     running: dict[asyncio.Task[T], int] = {}
     waiting = iter(enumerate(rows))
     try:
         while len(results) < len(rows):
             for row, item in _take(waiting, window - len(running)):
-                running[spawn(call(item))] = row
+                running[waits.spawn(call(item))] = row
             done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in sorted(done, key=running.__getitem__):
                 others_ran = bool(results) or len(running) > 1
@@ -148,6 +148,7 @@ async def each(rows: Sequence[S], call: Callable[[S], Coroutine[Any, Any, T]], w
                 del running[task]
     finally:
         await _cancel(running)
+        waits.note()
     return [results[row] for row in range(len(rows))]
 
 

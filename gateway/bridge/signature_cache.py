@@ -1,14 +1,19 @@
 """The signatures of a backend's models, fetched from the backend when first needed, and stored for a minute.
 
-A request whose tensors must be adapted needs the model's signature. The first such request fetches it, while others for
-the same model wait for it. The cache drops it after SECONDS_KEPT, when the backend refuses a request for the model, or
-when one of its endpoints recovers (possibly with other models).
+A request whose tensors must be fitted needs the model's signature. It is fetched by the first such request, while
+others for the same model wait for it. It is forgotten after SECONDS_KEPT, or when an endpoint of the backend comes back
+(perhaps with other models).
+
+Another model may take the name over without a trace, such as a new version of a deployment. So the signature is asked
+again when a request does not fit to it (`confirm`), when the backend refuses a request or its response does not fit
+(`doubt`), and when the backend tells a client another one (`told`).
 """
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 from gateway.bridge import shapes
@@ -21,6 +26,10 @@ from gateway.core.transport import Handler
 from gateway.core.types import Answer, Request, Signature, TensorSpec
 
 SECONDS_KEPT = 60.0
+SECONDS_CONFIRMED = 1.0
+"""Minimum time between two questions for a signature because of requests that do not fit to it or were refused, and the
+maximum time that such a request waits for the answer: clients that send wrong requests must not double the server's
+work."""
 MOST_KEPT = 1024
 """Maximum number of stored signatures: clients choose the `config` in the key."""
 
@@ -40,9 +49,11 @@ def _uncounted(change: int) -> None:
 
 
 class _Kept(NamedTuple):
-    """A signature, and the time until which it is stored. `knows_optional`: the model's configuration was queried."""
+    """A signature, until when it is remembered, and when it was asked for last. `knows_optional`: the model's
+    configuration has been asked for."""
 
     until: float
+    asked: float
     signature: Signature
     knows_optional: bool = False
 
@@ -89,8 +100,52 @@ class SignatureCache:
         if not self._traits.models.trusted_metadata:
             return UNKNOWN
         known = self.kept(key)
-        if known is not None:
-            return known
+        return await self._fetched_by(key) if known is None else known
+
+    async def confirm(self, key: Key) -> bool:
+        """Ask the backend again for a signature that a request did not fit to, or whose request it refused. Returns
+        whether another one than the request was fitted to may be remembered now."""
+        if self._traits.models.signature is not None or not self._traits.models.trusted_metadata:
+            return False
+        compact = _compact(key)
+        entry = self._kept.get(compact)
+        if entry is not None and key not in self._fetching:
+            if self._is_confirmed(entry):
+                return entry.until > self._clock()
+            self._kept[compact] = entry._replace(asked=self._clock())
+        try:
+            async with asyncio.timeout(SECONDS_CONFIRMED):  # the client has an answer already
+                await self._fetched_by(key)
+        except (GatewayError, TimeoutError):
+            return False
+        return True
+
+    def doubt(self, model: str) -> None:
+        """Ask again for the signatures of a model, in all versions, before the next request. The backend has refused a
+        request, or its response does not fit."""
+        self._expire(key for key, entry in self._kept.items() if key[0] == model and not self._is_confirmed(entry))
+
+    def told(self, request: Request, signature: Signature) -> None:
+        """The backend has answered a client's request for metadata with this signature, or a part of it."""
+        config = request.parameters.get("config", "") if self._traits.wire.points else ""
+        key = _compact((request.model, request.version, str(config)))
+        entry = self._kept.get(key)
+        if entry is None:
+            return
+        now = shapes.as_batches(signature) if self._traits.wire.points else signature
+        pairs = (now.inputs, entry.signature.inputs), (now.outputs, entry.signature.outputs)
+        if any(told and not _are_same_tensors(told, kept) for told, kept in pairs):
+            self._expire([key])
+
+    def _is_confirmed(self, entry: _Kept) -> bool:
+        return self._clock() < entry.asked + SECONDS_CONFIRMED
+
+    def _expire(self, keys: Iterable[Key]) -> None:
+        for key in list(keys):
+            self._kept[key] = self._kept[key]._replace(until=-inf)
+
+    async def _fetched_by(self, key: Key) -> Signature:
+        """The signature that the backend tells now, which is asked once, however many wait for it."""
         fetch = self._fetching.get(key)
         if fetch is None:
             fetch = self._fetching[key] = spawn(self._fetch(key))
@@ -162,10 +217,10 @@ class SignatureCache:
         self._kept[_compact(key)] = entry._replace(knows_optional=True)
 
     def drop(self, model: str) -> None:
-        """Drop a model, in all versions."""
-        for kept in (self._kept, self._fetching):
-            for key in [key for key in kept if key[0] == model]:
-                kept.pop(key)
+        """Forget a model, in all versions."""
+        self._expire(key for key in self._kept if key[0] == model)
+        for key in [key for key in self._fetching if key[0] == model]:
+            self._fetching.pop(key)
 
     def drop_all(self) -> None:
         """Drop all models."""
@@ -188,8 +243,12 @@ class SignatureCache:
         del self._fetching[key]
         if fetch.cancelled() or fetch.exception() is not None:
             return
-        compact = _compact(key)
-        self._kept[compact] = _Kept(self._clock() + SECONDS_KEPT, fetch.result())
+        compact, now, signature = _compact(key), self._clock(), fetch.result()
+        before = self._kept.get(compact)
+        if before is not None and before.until > now and are_same(before.signature, signature):
+            self._kept[compact] = before._replace(asked=now)
+            return
+        self._kept[compact] = _Kept(now + SECONDS_KEPT, now, signature)
         self._kept.move_to_end(compact)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
@@ -198,6 +257,19 @@ class SignatureCache:
         answer = await self._handler(request)
         assert isinstance(answer, Signature)
         return answer
+
+
+def are_same(one: Signature, other: Signature) -> bool:
+    """Whether requests are fitted to these signatures in the same way, but for inputs that are optional."""
+    return _are_same_tensors(one.inputs, other.inputs) and _are_same_tensors(one.outputs, other.outputs)
+
+
+def _are_same_tensors(some: Sequence[TensorSpec], others: Sequence[TensorSpec]) -> bool:
+    return [_fitted_to(each) for each in some] == [_fitted_to(each) for each in others]
+
+
+def _fitted_to(spec: TensorSpec) -> tuple[object, ...]:
+    return spec.name, spec.datatype, spec.shape, spec.content_type, spec.image
 
 
 def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]) -> frozenset[Operation]:

@@ -73,6 +73,10 @@ class RouteSignatures:
             self._last_fetched, self._last = fetched, self._with_own.of(fetched)
         return self._last
 
+    async def confirm(self, key: Key) -> bool:
+        """Ask the backend again, as `SignatureCache.confirm`, unless the route declares all tensors."""
+        return not self.are_declared and await self._backend.signatures.confirm(key)
+
     async def with_optional(self, key: Key) -> Signature:
         """Like `model`, with the optional inputs from the server's configuration of the model. If the route's
         `signature` has the inputs, it declares which ones are optional.

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from contextvars import Context
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
@@ -18,9 +19,10 @@ T = TypeVar("T")
 _running: set["asyncio.Task[Any]"] = set()
 
 
-def spawn(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """Start a task and keep a reference until it is done: the event loop itself keeps only a weak one."""
-    task = asyncio.get_running_loop().create_task(coroutine)
+def spawn(coroutine: Coroutine[Any, Any, T], context: Context | None = None) -> "asyncio.Task[T]":
+    """Start a task, in a copy of the current context or in `context`, and keep a reference until it is done: the event
+    loop itself keeps only a weak one."""
+    task = asyncio.get_running_loop().create_task(coroutine, context=context)
     keep(task)
     return task
 

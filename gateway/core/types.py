@@ -399,9 +399,9 @@ class Translate:
     keys."""
 
     nan: Nan | None = None
-    """Encoding of NaN and infinities in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as a
-    `string`. With `null`, v2-rest, v1-rest and forms also read null among numbers as NaN. The default depends on the
-    protocol that is written; see the protocol's page."""
+    """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
+    a `string`. With `null` v2-rest, v1-rest, grps-rest and forms also read it among numbers, as NaN; so does umbridge
+    in requests. The default is that of the protocol written, which its page tells."""
     bytes: BytesForm = "text"
     """Encoding of BYTES elements in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
@@ -441,12 +441,14 @@ class Tries:
 
 
 class CallsLeft:
-    """The number of calls that graph steps can still make for one client request. All its steps share it."""
+    """How many calls the steps of graphs may still make for one request of a client, and whether one `has_run`. All its
+    steps share it."""
 
-    __slots__ = ("number",)
+    __slots__ = ("has_run", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.has_run = False
 
 
 class Head(Struct, frozen=True):

@@ -7,15 +7,13 @@ names, datatypes and shapes of the model, so calls from different client protoco
 The policy needs `safe: true` on the backend. Calls of sequences, streams, and metadata queries pass through. Errors are
 not stored.
 
-A call without a stored response runs in its own task, a SharedCall. It continues while at least one call waits for its
-response, even if the first one has left. The first call sets the deadline, which a server can receive. If that deadline
-ends the call, the next waiting call starts it again. The same happens if the first caller was refused, and another
-client waits.
+A call that is not known is made in a task of its own, a SharedCall. It goes on while somebody waits for its answer,
+whoever came first. What came first has set its deadline, which a server may be told: if that ends the call, the next
+one who waits makes it anew. So does another client if the call was refused to the one who came first.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextvars import copy_context
 from time import monotonic
 from typing import Annotated, ClassVar, Self
 
@@ -26,10 +24,9 @@ from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import replace
 from gateway.core.offload import in_thread
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.queue_wait import queue_wait
+from gateway.core.queue_wait import PartWaits
 from gateway.core.record import CACHE_OUTCOMES, HIT, MISS, SHARED, Record
 from gateway.core.redis import redis_url
-from gateway.core.tasks import keep
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Response
 from gateway.policies.cached_answers import AnswerStore, form_of_message, own_copy, request_key, tensor_bytes
@@ -41,16 +38,16 @@ from gateway.policies.shared_server import SharedServer
 METRICS = (
     StateMetric(
         "gateway_cache_calls_total", "counter", ("owner", "outcome"),
-        "Calls of a policy `cache`, by outcome: hit (stored response), shared (with an equal call in flight) or miss.",
+        "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
         {"hit": "hits", "shared": "shared", "miss": "misses"},
     ),
     StateMetric(
-        "gateway_cache_evictions_total", "counter", ("owner",), "Responses that a cache evicted.",
+        "gateway_cache_evictions_total", "counter", ("owner",), "Answers that a cache dropped to make room for others.",
         {"": "evicted"},
     ),
-    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Responses stored in a cache.", {"": "answers"}),
+    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Answers that a cache keeps.", {"": "answers"}),
     StateMetric(
-        "gateway_cache_bytes", "gauge", ("owner",), "Memory of stored responses, in bytes.", {"": "bytes"}
+        "gateway_cache_bytes", "gauge", ("owner",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
     ),
 )  # fmt: skip
 
@@ -100,17 +97,23 @@ class Settings(Documented):
 
 
 class SharedCall:
-    """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that the
-    cache sends. `waiting`: the futures of the calls that wait for the response, or for the error as a value, in their
-    order of arrival. Each call has its own future, which costs less than `asyncio.shield`."""
+    """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that is sent.
+    `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
+    arrival. Each call has its own future, which costs less than `asyncio.shield`. `waits`: of the call in queues."""
 
-    __slots__ = ("leader", "task", "waiting")
+    __slots__ = ("leader", "task", "waiting", "waits")
 
     task: "asyncio.Task[None]"
 
     def __init__(self, leader: Request) -> None:
         self.leader = leader
         self.waiting: dict[asyncio.Future[Answer | Exception], None] = {}
+        self.waits = PartWaits()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call waits for the answer."""
+        return any(not each.done() for each in self.waiting)
 
     def tell(self, found: Answer | Exception) -> None:
         """Give all waiting calls the response or the error."""
@@ -205,33 +208,28 @@ class Cache(PolicyState):
 
     async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
         flight = self._flights[key] = SharedCall(request)
-        context = copy_context()
-        # Run the task in this context: the backend notes in it how long the call waited in a queue.
-        fly = self._fly(key, flight, handler, request)
-        flight.task = asyncio.get_running_loop().create_task(fly, context=context)
-        keep(flight.task)
+        flight.task = flight.waits.spawn(self._fly(key, flight, handler, request))
         flight.task.add_done_callback(flight.ended)
         answer = await self._wait(key, flight)
-        wait = context.get(queue_wait)
-        if wait is not None:
-            queue_wait.set(wait)
         if isinstance(answer, Exception):
-            raise answer
+            raise _copy(answer)  # what is added for one client is not for the others
         return answer
 
     async def _wait(self, key: bytes, flight: SharedCall) -> Answer | Exception:
-        future: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        flight.waiting[future] = None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer | Exception] = loop.create_future()
+        flight.waiting[future], joined = None, loop.time()
         try:
             return await future
         finally:
             del flight.waiting[future]
+            flight.waits.note(joined, go_on=flight.is_awaited)
             if not flight.waiting and not flight.task.done():
                 self._land(key, flight)  # a call that arrives now starts another flight
                 flight.task.cancel()
 
     async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
-        """Make the call, and give the result to the waiting calls."""
+        """Make the call, and tell those who wait."""
         try:
             found = await self._asked(key, handler, request)
         finally:

@@ -33,6 +33,7 @@ from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import CONFIG_FROM_METADATA, Operation
 from gateway.core.protocol import Rows
+from gateway.core.queue_wait import PartWaits, out_of_time, was_in_vain
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
@@ -239,7 +240,7 @@ class _Failure:
 class _Member:
     """A request that waits to be sent with others, or was sent."""
 
-    __slots__ = ("began", "bytes", "reply", "request", "rows", "task")
+    __slots__ = ("began", "bytes", "reply", "request", "rows", "task", "was_sent")
 
     def __init__(self, request: Request, rows: int, size: int, loop: asyncio.AbstractEventLoop) -> None:
         self.request = request
@@ -248,7 +249,9 @@ class _Member:
         self.began = loop.time()
         self.reply: asyncio.Future[Answer | _Failure] = loop.create_future()
         self.task: asyncio.Task[Any] | None = None
-        """The task that sends the request by itself, after its batch has failed."""
+        """What sends it by itself, after its batch has failed."""
+        self.was_sent = False
+        """Whether its batch has left, which then may wait for a slot."""
 
     def answer(self, reply: Answer | _Failure) -> None:
         """Give the request its response, unless its client has left."""
@@ -257,19 +260,25 @@ class _Member:
 
 
 class _Batch:
-    """Members that were sent together."""
+    """Members that were sent together. `waits`: of the calls that this takes."""
 
-    __slots__ = ("members", "task")
+    __slots__ = ("members", "task", "waits")
 
     def __init__(self, members: list[_Member]) -> None:
         self.members = members
         self.task: asyncio.Task[None] | None = None
+        self.waits = PartWaits()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return all(each.reply.done() for each in self.members)
 
     def left(self, member: _Member) -> None:
         """A client stopped waiting. When the last client leaves, the batch is cancelled."""
         if member.task is not None:
             member.task.cancel()
-        if self.task is not None and all(each.reply.done() for each in self.members):
+        if self.task is not None and self.is_over:
             self.task.cancel()
 
 
@@ -435,17 +444,21 @@ class Gathering:
         kind.bytes += member.bytes
         if kind.rows >= kind.model.rows:
             self._send(kind)
-        try:
-            if member.request.deadline is None:
-                reply = await member.reply
-            else:
-                reply = await wait_until(member.request.deadline, member.reply, lambda: _too_late(member, kind))
-        finally:
-            if member.reply.cancelled():
-                self._left(kind, member, batch)
+        replying = self._reply(kind, member, batch)
+        if member.request.deadline is not None:
+            replying = wait_until(member.request.deadline, replying, lambda: _too_late(member))
+        reply = await replying
         if isinstance(reply, _Failure):
             raise reply.error
         return reply
+
+    async def _reply(self, kind: _Kind, member: _Member, batch: _Batch) -> Answer | _Failure:
+        try:
+            return await member.reply
+        finally:
+            if member.reply.cancelled():
+                self._left(kind, member, batch)
+            batch.waits.note(member.began, go_on=not batch.is_over)
 
     def _left(self, kind: _Kind, member: _Member, batch: _Batch) -> None:
         """A client stopped waiting: do not send its request, or discard its response."""
@@ -465,6 +478,8 @@ class Gathering:
             return
         batch = next(iter(kind.waiting.values()))
         batch.members = list(kind.waiting)
+        for member in batch.members:
+            member.was_sent = True
         kind.waiting = {}
         kind.rows = kind.bytes = 0
         kind.in_flight += 1
@@ -474,7 +489,7 @@ class Gathering:
         else:
             counts.requests["joined"] += len(batch.members)
             counts.waited += sum(now - each.began for each in batch.members)
-        batch.task = spawn(self._run(kind, batch))
+        batch.task = batch.waits.spawn(self._run(kind, batch))
         batch.task.add_done_callback(lambda _: self._ended(kind))
 
     def _ended(self, kind: _Kind) -> None:
@@ -491,16 +506,16 @@ class Gathering:
     async def _run(self, kind: _Kind, batch: _Batch) -> None:
         """Give all members their response."""
         try:
-            await self._compute(kind, batch.members)
-        except Exception as error:  # an error of the gateway itself: each request reports it
+            await self._compute(kind, batch.members, batch.waits)
+        except Exception as error:  # of the gateway itself: each request reports it
             for member in batch.members:
                 member.answer(_Failure(error))
         finally:
             for member in batch.members:
                 member.reply.cancel()
 
-    async def _compute(self, kind: _Kind, members: Sequence[_Member]) -> bool:
-        """Give the members their responses, with one batch if possible. Return True if no member failed."""
+    async def _compute(self, kind: _Kind, members: Sequence[_Member], waits: PartWaits) -> bool:
+        """Answer the members, as one batch if possible. Returns whether none of them failed. `waits`: as `_Batch`."""
         members = [each for each in members if not each.reply.done()]
         if not members:
             return True
@@ -517,7 +532,7 @@ class Gathering:
             answer = await self._handler(joined)
         except GatewayError as error:
             counts.failed += 1
-            return await self._failed(kind, members, error)
+            return await self._failed(kind, members, error, waits)
         finally:
             _note(record, members, sum(rows))
         if not isinstance(answer, Response):
@@ -527,7 +542,7 @@ class Gathering:
             answers = joining.split(answer, rows, wanted)
         except NotSplittableError as error:
             counts.unsplittable += 1
-            return await self._not_splittable(kind, members, str(error))
+            return await self._not_splittable(kind, members, str(error), waits)
         for member, each in zip(members, answers, strict=True):
             member.answer(each)
         return True
@@ -544,8 +559,8 @@ class Gathering:
             member.task = None
         return True
 
-    async def _failed(self, kind: _Kind, members: Sequence[_Member], error: GatewayError) -> bool:
-        """Give the members of a failed batch their responses. Return True if no member failed by itself."""
+    async def _failed(self, kind: _Kind, members: Sequence[_Member], error: GatewayError, waits: PartWaits) -> bool:
+        """Answer the members of a batch that failed. Returns whether none of them failed by itself."""
         request = members[0].request
         of_rows = error.status in _OF_ROWS or error.reason is Reason.TOO_LARGE
         is_unsent = isinstance(error, TransportError) and not error.sent
@@ -561,7 +576,7 @@ class Gathering:
         if parts is not halves:
             self._pause(kind, request)
         self._counts().further += len(parts)
-        ended = await _all(self._compute(kind, part) for part in parts)
+        ended = await _all((self._compute(kind, part, waits) for part in parts), waits)
         for part, was_answered in zip(parts, ended, strict=True):
             if len(part) == 1 and not was_answered:
                 self._apart.add(part[0].request.client, SECONDS_APART)
@@ -590,14 +605,14 @@ class Gathering:
     def _pause(self, kind: _Kind, request: Request) -> None:
         self._paused.add((request.model, request.version, kind.apart), SECONDS_PAUSED)
 
-    async def _not_splittable(self, kind: _Kind, members: Sequence[_Member], why: str) -> bool:
-        """Send the members one after the other, because the response to their batch cannot be split. Return False."""
+    async def _not_splittable(self, kind: _Kind, members: Sequence[_Member], why: str, waits: PartWaits) -> bool:
+        """Answer the members of a batch whose response is not theirs, one after the other. Returns False."""
         kind.model.rows = 0
         kind.model.until = self._clock() + SECONDS_KNOWN
         request = members[0].request
         if self._context.may_repeat(request):
             self._counts().further += len(members)
-            await _all(self._compute(kind, [each]) for each in members)
+            await _all((self._compute(kind, [each], waits) for each in members), waits)
             return False
         text = (
             f"{self._context.owner}: the response of model {request.model!r} to a batch of {len(members)} requests"
@@ -643,10 +658,9 @@ def _halves(members: Sequence[_Member]) -> list[Sequence[_Member]]:
     return [members[:middle], members[middle:]]
 
 
-async def _all(parts: Iterable[Coroutine[Any, Any, bool]]) -> list[bool]:
-    """Return the results of all parts. A part that was cancelled because its client has left does not count as
-    failed."""
-    tasks = [spawn(part) for part in parts]
+async def _all(parts: Iterable[Coroutine[Any, Any, bool]], waits: PartWaits) -> list[bool]:
+    """The results of all. One that was cancelled because its client has left is no failure."""
+    tasks = [waits.spawn(part) for part in parts]
     try:
         await asyncio.wait(tasks)
     finally:
@@ -655,9 +669,11 @@ async def _all(parts: Iterable[Coroutine[Any, Any, bool]]) -> list[bool]:
     return [True if task.cancelled() else task.result() for task in tasks]
 
 
-def _too_late(member: _Member, kind: _Kind) -> GatewayError:
-    was_sent = member not in kind.waiting
+def _too_late(member: _Member) -> GatewayError:
+    was_sent = member.was_sent and not was_in_vain()
     text = "the request's deadline has passed"
+    if was_sent:
+        text = out_of_time(text).message
     return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=was_sent)
 
 

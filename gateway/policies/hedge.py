@@ -17,7 +17,7 @@ from gateway.core.documented import Documented
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.operations import DERIVATIVES, Operation
-from gateway.core.tasks import spawn
+from gateway.core.queue_wait import PartWaits
 from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Request, Tries
 from gateway.policies.budget import Budget
@@ -130,7 +130,8 @@ async def _first_answer(handler: Handler, request: Request, wait: float, budget:
     """Return the response of the first attempt, or of a second attempt that begins after `wait` seconds."""
     given = request.tries or Tries()
     places: list[str] = []
-    first = spawn(_call(handler, replace(request, tries=replace(given, places=places))))
+    waits = PartWaits()
+    first = waits.spawn(_call(handler, replace(request, tries=replace(given, places=places))))
     tries = [first]
     try:
         await asyncio.wait(tries, timeout=wait)
@@ -138,7 +139,7 @@ async def _first_answer(handler: Handler, request: Request, wait: float, budget:
             avoided = given.avoided.union(places)
             request.record.retried()
             second = replace(given, avoided=avoided, elsewhere=True, places=places)
-            tries.append(spawn(_call(handler, replace(request, tries=second))))
+            tries.append(waits.spawn(_call(handler, replace(request, tries=second))))
         pending = set(tries)
         while pending:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -151,6 +152,7 @@ async def _first_answer(handler: Handler, request: Request, wait: float, budget:
     finally:
         for each in tries:
             each.cancel()
+        waits.note()
         if given.places is not None:
             given.places.extend(places)
 

@@ -32,9 +32,9 @@ _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DE
 """Errors of a server, or of a proxy in front of it, that do not depend on its server type: it is queried again
 later."""
 
-_DENIED = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED})
-"""Errors of a server, or of a proxy in front of it, that requires credentials: clients might have them, but this query
-has none."""
+_NOTHING_TOLD = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INTERNAL, Status.UNKNOWN})
+"""Errors that are no answer to the question what server it is. The first two are of a server, or of a proxy in front of
+it, that wants credentials: clients may have them, this question has none."""
 
 _REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.NOT_FOUND, Status.UNIMPLEMENTED})
 """Errors in response to a message for another server type, from the server or from its own codec. Nothing was
@@ -44,6 +44,10 @@ _BROKEN = frozenset({Status.INTERNAL, Status.UNKNOWN})
 have run."""
 _CHANGING = CALLS | CONTROL_OPERATIONS
 """The operations that must not be repeated after one of `_BROKEN`."""
+
+
+class _NothingToldError(Exception):
+    """A server answers, but not what it is."""
 
 
 class Targets:
@@ -138,7 +142,7 @@ class Targets:
         return await self._asked(endpoint, self._flavors, deadline)
 
     async def _asked(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
-        """Like `find`, also for an endpoint that is in `known`."""
+        """As `find`, also for an endpoint that is in `known`."""
         asking = self._asking.get(endpoint)
         if asking is None:
             asking = self._asking[endpoint] = spawn(self._find(endpoint, flavors))
@@ -163,7 +167,13 @@ class Targets:
 
     async def _find(self, endpoint: Endpoint, flavors: ServerTypes) -> Target:
         target = self._without_flavor(endpoint)
-        info = await self._ask(endpoint, target)
+        try:
+            info = await self._ask(endpoint, target)
+        except _NothingToldError:
+            if (last := self._last.get(endpoint)) is not None:
+                self.known[endpoint] = last
+                return last
+            info = None
         extensions = frozenset(info.extensions) if info else frozenset()
         found = replace(target, flavor=flavors.detect(info), extensions=extensions)
         if endpoint in self._unflavored:
@@ -174,15 +184,16 @@ class Targets:
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
-        """Return the server's metadata; None if it responds with an error that is not temporary."""
+        """The server's metadata; None if it has none. Raises GatewayError, UNAVAILABLE or DEADLINE_EXCEEDED; and
+        _NothingToldError."""
         try:
             async with asyncio.timeout(self._seconds):
                 info = await ask(_METADATA_REQUEST, self._protocol, endpoint, target)
         except TimeoutError as error:
             raise self._no_answer(endpoint, self._seconds, Reason.UNREACHABLE) from error
         except GatewayError as error:
-            if error.status in _DENIED:
-                return None
+            if error.status in _NOTHING_TOLD:
+                raise _NothingToldError from error
             if isinstance(error, TransportError):
                 raise TransportError(
                     error.status, error.reason, error.message, sent=False, retry_after=error.retry_after

@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.core.frozen import frozen
 from gateway.core.operations import WAKING
-from gateway.core.queue_wait import LATER, note_wait
+from gateway.core.queue_wait import LATER, begin_wait, note_wait
 from gateway.core.types import Request
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
@@ -119,6 +119,7 @@ class WaitingCalls:
         client, line = request.client, self.lines.of(request)
         place = self.queue.place(client, line)
         waiter, joined = self.queue.join(client, line), self._clock()
+        begin_wait(place)
         retry_after: float | None = None
         try:
             if self.patience is not None:

@@ -135,10 +135,11 @@ def bridge(
     settings: RouteSettings | None = None,
     window: int = 2,
     streams: bool = False,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> Bridge:
     """A Bridge from `client` to `backend`, which speaks `server`; the backend `streams` what it computes, one response
     to each request, or cannot be asked for streams."""
-    signatures = SignatureCache(backend, server.traits, lambda: 0.0)
+    signatures = SignatureCache(backend, server.traits, clock)
     responses = backend.stream if streams else None
     upstream = BackendSide("lab", server.name, server.traits, backend, signatures, window, responses)
     return Bridge(settings or RouteSettings(), client, upstream)

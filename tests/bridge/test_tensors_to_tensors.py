@@ -5,7 +5,7 @@ import pytest
 
 from gateway.bridge.settings import Renames, Renaming, RouteSettings
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, GatewayError, Reason, Status, unsupported
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status
 from gateway.core.frozen import field_names, replace
 from gateway.core.operations import Operation
 from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor
@@ -14,7 +14,6 @@ from tests.bridge.fakes import (
     FP32,
     INT32,
     INT64,
-    POINTS,
     TENSORS,
     Backend,
     bridge,
@@ -263,21 +262,6 @@ async def test_a_companion_of_a_renamed_model_has_the_clients_names() -> None:
     response = await call(made, infer(named("a", [1, 2]), named("sens", [1]), model="m.gradient"))
     assert [each.name for each in backend.calls[0].inputs] == ["INPUT__0", "sens"]
     assert shown(response.outputs) == [("output", "FP64", [1.0, 2.0])]
-
-
-NOT_LIKE_THIS = GatewayError(Status.INVALID_ARGUMENT, Reason.INVALID_INPUT, "not like this")
-
-
-async def test_the_signature_is_asked_again_after_the_backend_refused_an_input() -> None:
-    def refuse(request: Request) -> Response:
-        raise unsupported("no") if request.id else NOT_LIKE_THIS
-
-    backend = Backend({"m": signature(spec("x", 1), gives=())}, refuse)
-    made = bridge(POINTS, TENSORS, backend)
-    for number, questions in [("1", 1), ("1", 1), (None, 1), ("1", 2)]:
-        with pytest.raises(GatewayError):
-            await made(infer(named("x", [1.0]), id=number))
-        assert len(backend.questions) == questions
 
 
 @pytest.mark.parametrize("index", [False, True])

@@ -11,6 +11,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
+from gateway.core.queue_wait import LATER, begin_wait, queue_wait
 from gateway.core.types import Answer, Headers, Request, Response, tensor
 from gateway.policies.cache import LARGE, Settings, state, wrap, wrap_stream
 from gateway.policies.context import MessageReach, PolicyContext
@@ -33,6 +34,8 @@ class Model:
         self.calls: list[tuple[Request, asyncio.Future[Answer]]] = []
         self.cancelled = 0
         self.holds = holds
+        self.waits = False
+        """Whether calls wait for a slot all the time."""
         self._watchers: list[Any] = []
         context = PolicyContext("backend 'b'", safe=safe, reach=reach, on_new_models=self._watchers.append)
         self.handler = wrap(self._answer, self.settings, context)
@@ -41,6 +44,8 @@ class Model:
     async def _answer(self, request: Request) -> Answer:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.calls.append((request, answer))
+        if self.waits:
+            begin_wait(2)
         if not self.holds:
             return doubled(request)
         try:
@@ -64,6 +69,25 @@ async def turns() -> None:
     """Let everything run that can."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+async def test_all_equal_requests_are_told_how_long_their_call_waits_for_a_slot() -> None:
+    model = Model(holds=True)
+    model.waits = True
+
+    async def waited() -> tuple[int, float | None] | None:
+        with suppress(asyncio.CancelledError):
+            await model.handler(infer(1))
+        wait = queue_wait.get()
+        return None if wait is None else (wait.place, wait.retry_after)
+
+    tasks = [asyncio.ensure_future(waited()) for _ in range(3)]
+    await turns()
+    tasks[0].cancel()
+    assert await tasks[0] == (2, None)  # the call goes on for the others
+    [(request, answer)] = model.calls
+    answer.set_result(doubled(request))
+    assert [await each for each in tasks[1:]] == [(2, LATER)] * 2  # it waits still, as far as is noted
 
 
 async def test_two_equal_requests_are_one_call_and_have_their_own_ids() -> None:

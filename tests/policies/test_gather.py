@@ -16,6 +16,7 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.principal import Principal
 from gateway.core.protocol import Rows
+from gateway.core.queue_wait import LATER, QueueWait, begin_wait, note_wait, queue_wait
 from gateway.core.transport import Handler
 from gateway.core.types import (
     Answer,
@@ -707,6 +708,59 @@ async def test_a_deadline_ends_its_request_alone_and_the_batch_has_the_latest() 
     assert [numbers(await each) for each in (calls[0], calls[2], calls[3])] == [[2], [6], [8]]
     assert model.calls[1].deadline == now + 200
     assert model.rows == [1, 2]
+
+
+class Queued(Model):
+    """A Model whose calls wait for a slot until it is let go."""
+
+    async def __call__(self, request: Request) -> Answer:
+        if request.operation is not Operation.INFER:
+            return True
+        begin_wait(2)
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            note_wait(2, 5.0, 1.0)
+            raise
+        note_wait(2, 5.0)
+        return await super().__call__(request)
+
+
+async def waited(place: Place, request: Request) -> "tuple[Answer | GatewayError, QueueWait | None]":
+    """The answer to a request, or its error, and the wait that its client is told of."""
+    try:
+        answer: Answer | GatewayError = await place.handler(request)
+    except GatewayError as error:
+        answer = error
+    return answer, queue_wait.get()
+
+
+async def test_each_request_of_a_batch_is_told_how_long_the_batch_waited_for_a_slot() -> None:
+    model = Queued()
+    place = await Place(model).known(model)
+    calls = [asyncio.ensure_future(waited(place, point(each))) for each in (1, 2, 3)]
+    await settle()
+    model.open.set()
+    found = [await each for each in calls]
+    assert model.rows == [1, 2]
+    assert [numbers(answer) for answer, _ in found if not isinstance(answer, GatewayError)] == [[2], [4], [6]]
+    assert [wait is not None and wait.place for _, wait in found] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("left", [1, 2])
+async def test_a_deadline_while_the_batch_waits_tells_the_wait_and_whether_the_batch_goes_on(left: int) -> None:
+    model = Queued()
+    place = await Place(model, rows=2).known(model)
+    now = asyncio.get_running_loop().time()
+    deadlines = [None, now + 0.01, now + 0.01 if left == 2 else None]
+    calls = [asyncio.ensure_future(waited(place, point(1, deadline=each))) for each in deadlines]
+    error, wait = await calls[1]
+    assert isinstance(error, TransportError)
+    assert wait is not None
+    assert (error.sent, wait.retry_after) == ((False, LATER) if left == 2 else (True, None))
+    assert ("of which" in error.message) is (left == 1)  # else tell_wait says it
+    model.open.set()
+    await asyncio.gather(*calls)
 
 
 async def test_a_hung_backend_holds_nobody_beyond_its_deadline() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from gateway.core.errors import GatewayError, Reason, Status, refusal
 from gateway.core.operations import Operation
+from gateway.core.queue_wait import note_wait, queue_wait
 from gateway.core.types import Answer, Request, Response, Tries
 from gateway.policies.context import PolicyContext
 from gateway.policies.hedge import LEAST_KNOWN, MOST_KNOWN, MOST_MODELS, Durations, Hedges, Settings, wrap
@@ -22,12 +23,16 @@ class Servers:
         self.clock = 0.0
         self.took = 0.0
         self.is_slow = False
+        self.waits: list[tuple[int, float]] = []
+        """The places and seconds of the waits of the next calls in queues."""
         self.tries: list[tuple[Request, asyncio.Future[Answer]]] = []
         context = PolicyContext("backend 'b'", safe=True, endpoints=lambda: endpoints, clock=lambda: self.clock)
         self.handler = wrap(self._answer, Settings.model_validate({"min_delay": 0, **keys}), context)
 
     async def _answer(self, request: Request) -> Answer:
         self.clock += self.took
+        if self.waits:
+            note_wait(*self.waits.pop(0))
         if not self.is_slow:
             return Response(id="prompt")
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -66,6 +71,23 @@ async def test_the_first_answer_wins_and_the_other_try_is_cancelled(winner: int)
     assert await task == Response(id=str(winner))
     await asyncio.sleep(0)
     assert (first, second)[1 - winner].cancelled()
+
+
+async def test_the_longer_wait_of_both_tries_is_told() -> None:
+    servers = Servers()
+    await servers.learn()
+    servers.waits = [(3, 0.5), (1, 0.25)]
+
+    async def waited() -> tuple[int, float] | None:
+        await servers.handler(INFER)
+        wait = queue_wait.get()
+        return None if wait is None else (wait.place, wait.seconds)
+
+    task = asyncio.ensure_future(waited())
+    while len(servers.tries) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    servers.tries[1][1].set_result(Response())
+    assert await task == (3, 0.5)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -327,6 +327,24 @@ async def test_a_refusal_stands_where_the_server_does_not_tell_again() -> None:
     assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer ours"]
 
 
+@pytest.mark.parametrize("error", [Reason.INTERNAL, Reason.UNAUTHENTICATED, Reason.PERMISSION_DENIED])
+async def test_a_server_that_fails_to_tell_is_still_the_one_that_told(error: Reason) -> None:
+    lab = Lab()
+    first = await lab.ask()
+    await lab.answer(b"ours")
+    lab.wires[0].break_off(sent=True)
+    with pytest.raises(TransportError):
+        await first
+    call = await lab.ask()
+    if error is Reason.INTERNAL:
+        await lab.answer(b"", 500)
+    else:
+        lab.wires[0].open.pop().set_exception(TransportError(error.status, error, "no", sent=True))
+        await settle()
+    assert lab.asked() == [QUESTION, "infer ours", QUESTION, "infer ours"]
+    call.cancel()
+
+
 async def test_a_server_that_is_not_ready_yet_is_asked_again() -> None:
     lab = Lab()
     first = await lab.ask()

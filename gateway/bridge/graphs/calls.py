@@ -22,6 +22,7 @@ from gateway.core.errors import (
 )
 from gateway.core.frozen import replace_struct
 from gateway.core.operations import CALLS, Operation
+from gateway.core.queue_wait import note_sent
 from gateway.core.spans import begin
 from gateway.core.transport import Destination, Select
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, CallsLeft, Request, Response, Tensor
@@ -89,7 +90,7 @@ class StepCalls:
                 return await self._answered(asked, destination, step)
             except GatewayError as error:
                 if is_last or not self._goes_on(error, destination):
-                    raise of_step(error, step, asked.model) from error
+                    raise of_step(error, step, asked.model, others_ran=_has_run(request)) from error
         raise AssertionError("a step has one model at least")
 
     def _tries(
@@ -130,6 +131,8 @@ class StepCalls:
                     if record.explain is not None and isinstance(answer, Response):
                         span.facts |= {"inputs": as_text(asked.inputs), "outputs": as_text(answer.outputs)}
             end = _ANSWERED
+            if asked.calls_left is not None:
+                asked.calls_left.has_run = True
         except DecodeError as error:
             raise invalid_input(str(error)) from error
         except CancelledError:
@@ -137,6 +140,8 @@ class StepCalls:
             raise
         finally:
             self._count(step, began, end)
+            if end is not _ANSWERED and _has_run(asked):
+                note_sent()
         assert isinstance(answer, Response)
         return answer
 
@@ -171,7 +176,7 @@ class StepCalls:
                 return
             except GatewayError as error:
                 if is_begun or is_last or not self._goes_on(error, destination):
-                    raise of_step(error, step, asked.model) from error
+                    raise of_step(error, step, asked.model, others_ran=_has_run(request)) from error
 
     async def _streamed(
         self, asked: Request, destination: Destination, step: GraphStep
@@ -251,16 +256,24 @@ async def answer_of(request: Request, destination: Destination) -> Answer:
     return await destination.handler(request)
 
 
-def of_step(error: GatewayError, step: GraphStep, model: str) -> GatewayError:
-    """Return the error of a step's model, with the names of both."""
+def _has_run(request: Request) -> bool:
+    """Whether a step of the client's request has run."""
+    return request.calls_left is not None and request.calls_left.has_run
+
+
+def of_step(error: GatewayError, step: GraphStep, model: str, *, others_ran: bool = False) -> GatewayError:
+    """The error of a step's model, with the names of both. `others_ran`: a step before it has run, so that whoever
+    would repeat the request must not take it for one that was never sent."""
     text = f"step {step.name!r} (model {model!r}): {error.message}"
     if isinstance(error, DetailedError):
         brief = f"step {step.name!r} (model {model!r}): {error.brief}"
-        made: GatewayError = DetailedError(error.status, error.reason, brief, error.detail, sent=error.sent)
+        sent = error.sent or others_ran
+        made: GatewayError = DetailedError(error.status, error.reason, brief, error.detail, sent=sent)
     elif isinstance(error, TransportError):
         made = TransportError(
-            error.status, error.reason, text, sent=error.sent, answered=error.answered, retry_after=error.retry_after
-        )
+            error.status, error.reason, text, sent=error.sent or others_ran, answered=error.answered,
+            retry_after=error.retry_after,
+        )  # fmt: skip
     else:
         made = GatewayError(error.status, error.reason, text, error.retry_after)
     made.endpoint = error.endpoint

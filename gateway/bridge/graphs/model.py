@@ -21,7 +21,7 @@ from gateway.bridge.graphs.signatures import OPERATIONS, StepSignatures
 from gateway.bridge.graphs.types import Types
 from gateway.bridge.shapes import is_batch, matches
 from gateway.core.datatypes import Kind
-from gateway.core.errors import GatewayError, invalid_input, unsupported
+from gateway.core.errors import GatewayError, Reason, Status, invalid_input, unsupported
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, Operation
 from gateway.core.protocol import Models, Servers, Traits, Wire
 from gateway.core.types import (
@@ -84,7 +84,7 @@ class GraphModel:
         raise unsupported(f"{request.operation.value} is not supported by model {self.graph.name!r}, which is a graph")
 
     def _plan(self, values: Mapping[str, Expression]) -> EvaluationPlan:
-        """Return the plan for computing these values."""
+        """How these values are computed."""
         kept = frozenset(each.step for value in values.values() for each in references(value) if each.step)
         return EvaluationPlan(self.graph, self.graph.needed(values.values()), kept)
 
@@ -98,6 +98,10 @@ class GraphModel:
         try:
             await sweep.run(plan)
             return Response(await sweep.outputs(values), self.graph.name)
+        except GatewayError as error:
+            if error.status is Status.INVALID_ARGUMENT or error.reason is Reason.INVALID_OUTPUT:
+                self.signatures.doubt()
+            raise
         finally:
             sweep.close()
 
@@ -161,7 +165,7 @@ class GraphModel:
         return given
 
     def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> GraphEvaluation:
-        """Return a sweep. The caller must close it."""
+        """A sweep, which its caller closes."""
         call, memory = partial(self.calls.call, request), self._memory_of(request.peer)
         return GraphEvaluation(self.graph, inputs, request.parameters, call, types.signatures, memory)
 

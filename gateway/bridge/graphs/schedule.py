@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Set
 from typing import Generic, TypeVar
 
-from gateway.core.tasks import spawn
+from gateway.core.queue_wait import PartWaits
 
 K = TypeVar("K", bound=Hashable)
 
@@ -52,11 +52,12 @@ class Order(Generic[K]):
             return
         missing, ready = dict(self._missing), list(self._first)
         running: dict[asyncio.Task[None], K] = {}
+        waits = PartWaits()
         try:
             while ready or running:
                 while ready and len(running) < most:
                     name = ready.pop(0)
-                    running[spawn(_run(work, name))] = name
+                    running[waits.spawn(_run(work, name))] = name
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 ended = [running.pop(each) for each in done]
                 # All exceptions are retrieved, so asyncio does not report one as never retrieved.
@@ -67,6 +68,7 @@ class Order(Generic[K]):
                     ready += self._freed(name, missing)
         finally:
             await _cancelled(running)
+            waits.note()
 
 
 async def run_at_once(keys: Mapping[K, object], work: Callable[[K], Awaitable[None]], most: int) -> None:

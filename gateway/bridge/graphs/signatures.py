@@ -56,6 +56,13 @@ class StepSignatures:
         self._until = self._claimed_until = 0.0
         self._asking.clear()
 
+    def doubt(self) -> None:
+        """Ask again at the next call, at most once in SECONDS_UNSURE: the model of a step has refused its inputs, or
+        has answered with other tensors than it told."""
+        now = self._clock()
+        if self._until - now <= SECONDS_KEPT - SECONDS_UNSURE:
+            self._until = min(self._until, now)
+
     async def types(self, request: Request) -> Types:
         """Return the types for a call of the graph; queries are made in `request`. Models that cannot be queried are
         left out: their own calls report the cause.

@@ -5,11 +5,16 @@ decodes an invalid text again with NaN instead of null (`as_nan`). If this succe
 (MissingNumbers) that only a route with this setting accepts.
 """
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.core.errors import DecodeError
+from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.types import Buffer, MissingNumbers
+
+T = TypeVar("T")
 
 _NULL = b"null"
 _NAN = np.frombuffer(b"NaN ", np.uint8)
@@ -75,6 +80,21 @@ def _is_beside(
             return inside & wanted[octets[np.where(inside, beside, 0)]]
         beside = np.where(is_blank, beside + step, beside)
     return np.zeros(len(places), np.bool_)
+
+
+def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, members: bool) -> T:
+    """What `read` finds in `text`, which `error` is about, with NaN in place of null (`as_nan`).
+
+    Raises:
+        DecodeError: `error`, or the clearer one, if it cannot be read so either.
+    """
+    found = as_nan(text, members=members)
+    if found is None:
+        raise error
+    try:
+        return read(found)
+    except (DecodeError, GatewayError) as other:
+        raise clearer(error, other) from None
 
 
 def flaw(error: DecodeError) -> MissingNumbers:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from struct import pack
 
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import DecodeError, invalid_output, unsupported
-from gateway.core.json import INT64_MAX, INT64_MIN, ArrayForm, Json, read, write_message
+from gateway.core.errors import DecodeError, GatewayError, invalid_output, unsupported
+from gateway.core.frozen import replace
+from gateway.core.json import INT64_MAX, INT64_MIN, ArrayForm, Json, missing, read, write_message
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
@@ -104,7 +105,8 @@ def _decode_general(operation: Operation, part: str, message: Message, listener:
     try:
         body = read(message.body, ARRAY_KEYS[operation], values=listener.limits.json_values, literals=True, level=1)
     except DecodeError as error:
-        return Request(operation, _model_despite(error, message, listener), part=part, flaw=str(error))
+        found = None if part else _with_missing(operation, message, listener, error)
+        return found or Request(operation, _model_despite(error, message, listener), part=part, flaw=str(error))
     model = _model(body)
     try:
         if part:
@@ -112,6 +114,22 @@ def _decode_general(operation: Operation, part: str, message: Message, listener:
         return _call(operation, _inputs(operation, body), model, body.get(CONFIG), listener)
     except DecodeError as error:
         return Request(operation, model, part=part, flaw=str(error))
+
+
+def _with_missing(
+    operation: Operation, message: Message, listener: ListenerSettings, error: DecodeError
+) -> Request | None:
+    """The call in a body that `error` is about, with NaN in place of null among the numbers of its vectors; it has a
+    flaw. None if it cannot be read so either, also where a config has null in a list, which must stay null."""
+    text, values = missing.as_nan(message.body, members=False), listener.limits.json_values
+    if text is None:
+        return None
+    try:
+        body = read(text, ARRAY_KEYS[operation], values=values, literals=True, level=1)
+        request = _call(operation, _inputs(operation, body), _model(body), body.get(CONFIG), listener)
+    except (DecodeError, GatewayError):
+        return None
+    return replace(request, flaw=missing.flaw(error))
 
 
 def _model_despite(error: DecodeError, message: Message, listener: ListenerSettings) -> str:

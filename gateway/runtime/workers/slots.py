@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.queue_wait import LATER
+from gateway.core.queue_wait import LATER, begin_wait, queue_wait
 from gateway.core.types import Answer, Request, Tries
 from gateway.routing.draining import Drain
 from gateway.routing.endpoint import Endpoint
@@ -78,6 +78,7 @@ class SupervisedSlots:
             self._is_limited, unclaimed=self._return_unclaimed,
         )  # fmt: skip
         place, retry_after = 0, None
+        waiting = begin_wait(1)
         try:
             slot, address, place = await found
         except ChannelClosedError:
@@ -90,6 +91,8 @@ class SupervisedSlots:
         finally:
             if place or not found.done() or found.cancelled():
                 note_waiting(request, self.local.name, place or 1, monotonic() - began, retry_after)
+            else:
+                queue_wait.reset(waiting)
         endpoint = next((each for each in self.local.endpoints if each.address == address), None)
         if endpoint is None:
             self._return_unclaimed((slot, address, place))

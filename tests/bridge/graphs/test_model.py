@@ -254,6 +254,16 @@ async def test_the_last_fallback_is_named_by_its_error() -> None:
     assert graph.model.calls.counts["s"]["fallbacks"] == 1
 
 
+async def test_a_graph_whose_first_step_ran_is_not_one_that_was_never_sent() -> None:
+    lab = Lab({"a": double()["double"], "b": double()["double"]})
+    lab.errors = {"b": UNSENT}
+    steps = {"first": step("a"), "second": step("b", inputs={"x": "$first"})}
+    graph = Graphed({"inputs": X, "steps": steps, "outputs": {"y": "$second"}}, lab)
+    with pytest.raises(TransportError, match=r"step 'second' \(model 'b'\)") as failed:
+        await graph.infer(POINT)
+    assert failed.value.sent
+
+
 async def test_what_only_some_may_see_stays_apart() -> None:
     lab = Lab(double())
     lab.errors["double"] = DetailedError(
@@ -455,6 +465,21 @@ async def test_a_model_that_has_changed_is_found_out_soon() -> None:
     graph.lab.models.update(double())
     graph.clock.now = 1.0
     assert (await graph.infer(POINT))["y"].tolist() == [[6.0, 8.0]]
+
+
+async def test_a_model_that_has_changed_under_signatures_that_fit_is_asked_again_once_a_second() -> None:
+    lab = Lab(double())
+    graph = Graphed({"inputs": X, "steps": {"s": step()}, "outputs": {"y": "$s"}}, lab)
+    await graph.infer(POINT)
+    changed = Plain(["x FP64 [-1, 2]"], ["y FP32 [-1, 2]"], lambda x: x.astype(np.float32))
+    lab.models["double"] = changed
+    for seconds, questions in [(0.5, 1), (0.6, 1)]:
+        graph.clock.now += seconds
+        with pytest.raises(GatewayError, match="output 'y' is FP32"):
+            await graph.infer(POINT)
+        assert len(lab.questions) == questions
+    assert (await graph.infer(POINT))["y"].dtype == np.float32
+    assert len(lab.questions) == 2
 
 
 async def test_a_model_without_metadata_runs_all_the_same() -> None:

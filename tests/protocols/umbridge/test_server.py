@@ -13,7 +13,7 @@ from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Answer, Headers, Request, Response, Tensor, Translate, tensor
+from gateway.core.types import Answer, Headers, MissingNumbers, Request, Response, Tensor, Translate, tensor
 from gateway.protocols.umbridge.server import PATTERNS, decode_request
 from tests.protocols.umbridge.wire import LISTENER, UMBRIDGE, asked, call, floats, index, integers, numbers, written
 
@@ -105,7 +105,7 @@ FLAWED = [
     ("/Evaluate", '{"name":"m","input":"1"}', "input"),
     ("/Evaluate", '{"name":"m","input":[["1"]]}', "'input' at byte 20: a string is not a number"),
     ("/Evaluate", '{"name":"m","input":[[1],[true]]}', "input 1 holds booleans, expected a vector of numbers"),
-    ("/Evaluate", '{"name":"m","input":[[null]]}', "."),
+    ("/Evaluate", '{"name":"m","input":[["a",null]]}', "."),
     ("/Evaluate", '{"name":"m","input":[[[1,2]]]}', "'input' at byte 20: nested deeper than a list of vectors"),
     ("/Evaluate", '{"name":"m","input":[[1,[2]]]}', "."),
     ("/Gradient", gradient_body(inWrt=None), 'no "inWrt" in the request'),
@@ -131,6 +131,13 @@ def test_other_errors_are_kept_as_a_flaw_until_the_model_is_known(path: str, bod
     request = asked(path, body)
     assert (request.model, request.inputs) == ("m", ())
     assert re.search(says, request.flaw)
+
+
+def test_null_among_numbers_is_a_flaw_that_some_routes_take() -> None:
+    request = asked("/Evaluate", '{"name":"m","input":[[1,null]]}')
+    assert isinstance(request.flaw, MissingNumbers)
+    assert np.isnan(request.inputs[0].array).tolist() == [False, True]
+    assert "'input' at byte 20: vector 0: element 1: null is not a number" in request.flaw
 
 
 @pytest.mark.parametrize("word", ["Evaluate", "Gradient", "ApplyJacobian", "ApplyHessian"])

@@ -1,9 +1,12 @@
 """grps over HTTP, upstream side: servers in Python and in C++ differ more than the specification says."""
 
+from functools import partial
+
 import orjson
 
 from gateway.core.errors import DecodeError, GatewayError, unsupported
 from gateway.core.frozen import replace
+from gateway.core.json import missing
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Answer, Buffer, Headers, Message, Request, Response
@@ -80,7 +83,13 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         GatewayError: the error that the response reports.
     """
     is_stream = request.operation is Operation.STREAM
-    grps = _read_reply(reply, target.limits, is_stream=is_stream)
+    try:
+        grps = _read_reply(reply, target.limits, is_stream=is_stream)
+    except DecodeError as error:
+        if request.translate.nan != "null":
+            raise
+        read = partial(read_message, role="output", limits=target.limits)
+        grps = missing.reread(error, reply.body, read, members=False)
     answer = client.decode_response(grps, reply.headers, request)
     return _with_content_type(answer, reply) if is_stream else answer
 

@@ -2,9 +2,10 @@
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace
+from gateway.core.json import missing
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.types import Answer, Message, Request, Translate, reply
+from gateway.core.types import Answer, Buffer, Headers, Message, Request, Translate, reply
 from gateway.protocols.grps import server
 from gateway.protocols.grps.json.message import read_message, write_message
 from gateway.protocols.grps.rest import metrics_page
@@ -65,25 +66,32 @@ def _decode_inference(message: Message, query: Query, listener: ListenerSettings
     if is_stream and query.returns_ndarray:
         # the text of both servers
         raise DecodeError("Bad Request, err: Streaming and ret ndarray are not supported at the same time.")
-    return server.decode_request(
-        _read_body(message, listener.limits, control, is_stream),
-        Operation.STREAM if is_stream else Operation.INFER,
-        message,
-        query.model or listener.model,
-        returns_ndarray=query.returns_ndarray,
-    )
+
+    def read(body: Buffer) -> Request:
+        return server.decode_request(
+            _read_body(body, message.headers, listener.limits, control, is_stream),
+            Operation.STREAM if is_stream else Operation.INFER,
+            message,
+            query.model or listener.model,
+            returns_ndarray=query.returns_ndarray,
+        )
+
+    try:
+        return read(message.body)
+    except DecodeError as error:
+        return replace(missing.reread(error, message.body, read, members=False), flaw=missing.flaw(error))
 
 
-def _read_body(message: Message, limits: Limits, control: StreamControl, is_stream: bool) -> GrpsMessage:
-    """Return the message of an inference. Real servers reject a type with parameters, and JSON without its type."""
-    content_type = message.headers.get("content-type")
+def _read_body(body: Buffer, headers: Headers, limits: Limits, control: StreamControl, is_stream: bool) -> GrpsMessage:
+    """The message of an inference. Real servers refuse a type with parameters, and JSON without its type."""
+    content_type = headers.get("content-type")
     given = media_type(content_type)
     if given == OCTETS_TYPE:
-        return bin_data_message(message.body)
-    if not begins_object(message.body) and given != JSON_TYPE:
+        return bin_data_message(body)
+    if not begins_object(body) and given != JSON_TYPE:
         found = f"Content-Type {content_type[:100]!r} is" if content_type else "a body without Content-Type is"
         raise DecodeError(f"{found} not supported, expected {JSON_TYPE} or {OCTETS_TYPE}")
-    return read_message(message.body, "input", limits, flag=control.key, unless="" if is_stream else control.ways)
+    return read_message(body, "input", limits, flag=control.key, unless="" if is_stream else control.ways)
 
 
 def encode_response(

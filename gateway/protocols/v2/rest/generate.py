@@ -7,6 +7,7 @@ Tensors are flat lists, or scalars, without a datatype.
     {"model_name": "upper", "model_version": "1", "upper": "HELLO"}
 """
 
+from functools import partial
 from typing import Any
 
 from gateway.core import bytes_elements, json
@@ -16,7 +17,7 @@ from gateway.core.frozen import replace
 from gateway.core.json import Array
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import Answer, Message, ParameterValue, Request, Response, Tensor, Translate
+from gateway.core.types import Answer, Buffer, Message, ParameterValue, Request, Response, Tensor, Translate
 from gateway.core.types import tensor as make_tensor
 from gateway.protocols.v2.parameters import (
     FINAL_RESPONSE,
@@ -43,14 +44,23 @@ _RESPONSE_MEMBERS = frozenset({_ID, "model_name", "model_version"})
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """Return a request of `generate`. The bridge adds datatypes and shapes to its tensors.
+    """A request of `generate`, whose tensors the bridge gives datatypes and shapes. With null in place of a number it
+    has a flaw.
 
     Raises:
         DecodeError: not a JSON object of scalars and arrays.
         GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
     """
-    limits = listener.limits
-    document = json.read_members(message.body, _REQUEST_MEMBERS, values=limits.json_values, literals=True)
+    try:
+        return _read_request(message.body, message, listener.limits)
+    except DecodeError as error:
+        read = partial(_read_request, message=message, limits=listener.limits)
+        request = json.missing.reread(error, message.body, read, members=True)
+        return replace(request, flaw=json.missing.flaw(error))
+
+
+def _read_request(body: Buffer, message: Message, limits: Limits) -> Request:
+    document = json.read_members(body, _REQUEST_MEMBERS, values=limits.json_values, literals=True)
     parameters = read_parameters(document.pop(_PARAMETERS, None), _WHAT)
     request_id = checked_id(document.get(_ID))
     document.pop(_ID, None)

@@ -78,14 +78,11 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     except DecodeError as error:
         if b'"b64"' in header:
             raise DecodeError(f"{error}; {_B64}") from error
-        text = json.missing.as_nan(header, members=False)
-        if text is None:
-            raise
-        try:
-            request = _request(general_request(text, limits.json_values), behind, message, limits)
-        except (DecodeError, GatewayError) as other:
-            raise json.missing.clearer(error, other) from None
-        return replace(request, flaw=json.missing.flaw(error))
+
+        def read(text: bytes) -> Request:
+            return _request(general_request(text, limits.json_values), behind, message, limits)
+
+        return replace(json.missing.reread(error, header, read, members=False), flaw=json.missing.flaw(error))
 
 
 def _request(infer: InferenceRequest, behind: Buffer, message: Message, limits: Limits) -> Request:

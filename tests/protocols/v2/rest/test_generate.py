@@ -11,7 +11,17 @@ from gateway.core.exchange import decoded
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Target
-from gateway.core.types import Headers, Message, Request, RequestedOutput, Response, Tensor, Translate, tensor
+from gateway.core.types import (
+    Headers,
+    Message,
+    MissingNumbers,
+    Request,
+    RequestedOutput,
+    Response,
+    Tensor,
+    Translate,
+    tensor,
+)
 from gateway.protocols.v2 import V2_REST
 from tests.protocols.v2.rest.wire import AS_IS, LISTENER, values
 
@@ -78,12 +88,19 @@ def test_consumed_parameters_are_not_forwarded() -> None:
     assert (request.parameters, request.deadline) == ({"n": 3}, 10.5)
 
 
+def test_null_in_place_of_a_number_is_a_flaw_that_some_routes_take() -> None:
+    request = decode_body(b'{"n":null,"x":[1,null]}')
+    assert isinstance(request.flaw, MissingNumbers)
+    assert "'n' at byte 5: element 0: null is not a number" in request.flaw
+
+
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
         (b"", "empty body"),
         (b"[1]", "expected a JSON object"),
-        (b'{"n":null}', "'n' at byte 5: element 0: null is not a number"),
+        (b'{"n":null,"s":["a",null]}', "'n' at byte 5: element 0: null is not a number"),
+        (b'{"n":null,"parameters":{"k":null}}', "'n' at byte 5: element 0: null is not a number"),
         (b'{"n":{"a":1}}', "an object at byte 5"),
         (b'{"n":[1,"a"]}', "a string beside a number"),
         (b'{"n":1,"n":2}', "key 'n' occurs twice"),
