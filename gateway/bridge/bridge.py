@@ -269,8 +269,8 @@ class Bridge:
         return model_config.written(f"{request.model}.{companion.value}", signature, self._settings.max_rows)
 
     async def _error_for_flaw(self, request: Request) -> Exception:
-        """The error for a request with a flaw: NOT_FOUND if there is no such model, UNIMPLEMENTED if the model does not
-        have the operation, as its clients are told when they ask for operations; else the flaw."""
+        """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if the model
+        does not have the operation (clients that query its operations get the same result), otherwise the flaw."""
         if isinstance(request.flaw, MissingNumbers) and not self._client.traits.wire.points:
             return DecodeError(request.flaw)
         try:
@@ -300,6 +300,10 @@ class Bridge:
                 return self._passed(answer, request) if request.outputs else reply(answer, request)
             key = self._rewrite.key(request)
             fitting = await self._fitting(request, key)
+            if fitting.row_by_row:
+                rows = unequal_rows(request.inputs, fitting.signature)
+                if rows is not None:
+                    return await self._by_row(request, rows)
             try:
                 return await self._fitted(request, key, fitting)
             except (DecodeError, GatewayError) as error:

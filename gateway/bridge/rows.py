@@ -16,7 +16,8 @@ from gateway.core.errors import DecodeError, GatewayError, TransportError, inval
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.queue_wait import PartWaits
 from gateway.core.record import Record
-from gateway.core.types import Request, Response, Signature, Tensor, TensorSpec
+from gateway.core.types import Parameters, Request, Response, Signature, Tensor, UnequalRows
+from gateway.core.types import tensor as make_tensor
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -27,6 +27,7 @@ from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.misfit import explained
 from gateway.protocols.json.templates import Word
+from gateway.protocols.json.unequal_rows import flaw as flaw_of_rows
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
@@ -236,6 +237,14 @@ class FormServer:
         return reply(_JSON, self._form.one_model.write(MessageContents(words={Word.MODEL: name})), 200)
 
 
+def _read_for_anyone(route: _Route, message: Message) -> Request:
+    """The request in a message, as `decode_request` reads it, before the limits of its listener are known."""
+    try:
+        return route.read(message, _ANY_LISTENER)
+    except DecodeError as error:
+        return _read_missing(route, message, _ANY_LISTENER, error)
+
+
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
     """The request in a message that `error` is about, with NaN in place of null; it has a flaw. Raises `error` if it
     cannot be read so either."""
@@ -243,7 +252,10 @@ def _read_missing(route: _Route, message: Message, listener: ListenerSettings, e
     def read(text: bytes) -> Request:
         return route.read(replace(message, parts=(text,)), listener)
 
-    return replace(json.missing.reread(error, message.body, read, members=True), flaw=json.missing.flaw(error))
+    request = json.missing.reread(error, message.body, read, members=True)
+    if request.flaw:
+        raise error
+    return replace(request, flaw=json.missing.flaw(error))
 
 
 def _texts(columns: Mapping[str, list[str]]) -> tuple[Tensor, ...]:
