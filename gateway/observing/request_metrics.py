@@ -49,7 +49,7 @@ ERRORS = Family(
     "Requests that were refused or failed, by reason and by fault: `caller` or `server`.",
 )
 LOSSES = Family(
-    "gateway_losses_total",
+    "gateway_lossy_conversions_total",
     "counter",
     (*LABELS, "kind"),
     "Losses in conversions of requests and responses, by kind.",

@@ -7,7 +7,7 @@ names, datatypes and shapes of the model, so calls from different client protoco
 The policy needs `safe: true` on the backend. Calls of sequences, streams, and metadata queries pass through. Errors are
 not stored.
 
-A call without a stored response runs in its own task, a Flight. It continues while at least one call waits for its
+A call without a stored response runs in its own task, a SharedCall. It continues while at least one call waits for its
 response, even if the first one has left. The first call sets the deadline, which a server can receive. If that deadline
 ends the call, the next waiting call starts it again. The same happens if the first caller was refused, and another
 client waits.
@@ -40,17 +40,17 @@ from gateway.policies.shared_server import SharedServer
 
 METRICS = (
     StateMetric(
-        "gateway_cache_calls_total", "counter", ("place", "outcome"),
+        "gateway_cache_calls_total", "counter", ("owner", "outcome"),
         "Calls of a policy `cache`, by outcome: hit (stored response), shared (with an equal call in flight) or miss.",
         {"hit": "hits", "shared": "shared", "miss": "misses"},
     ),
     StateMetric(
-        "gateway_cache_evictions_total", "counter", ("place",), "Responses that a cache evicted.",
+        "gateway_cache_evictions_total", "counter", ("owner",), "Responses that a cache evicted.",
         {"": "evicted"},
     ),
-    StateMetric("gateway_cache_answers", "gauge", ("place",), "Responses stored in a cache.", {"": "answers"}),
+    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Responses stored in a cache.", {"": "answers"}),
     StateMetric(
-        "gateway_cache_bytes", "gauge", ("place",), "Memory of stored responses, in bytes.", {"": "bytes"}
+        "gateway_cache_bytes", "gauge", ("owner",), "Memory of stored responses, in bytes.", {"": "bytes"}
     ),
 )  # fmt: skip
 
@@ -78,7 +78,7 @@ class RedisSettings(Documented):
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Caches with the same name share their responses. Use the same name only for gateways whose servers have the same
     models."""
-    largest: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
+    max_response_bytes: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
     """Maximum size of a response in Redis: bytes of its tensors."""
 
 
@@ -99,7 +99,7 @@ class Settings(Documented):
     """A server where several gateways share responses, in addition to the responses in their memory."""
 
 
-class Flight:
+class SharedCall:
     """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that the
     cache sends. `waiting`: the futures of the calls that wait for the response, or for the error as a value, in their
     order of arrival. Each call has its own future, which costs less than `asyncio.shield`."""
@@ -148,11 +148,13 @@ class Cache(PolicyState):
         self.settings = settings
         self.store = AnswerStore(settings.bytes, settings.seconds, clock)
         self.outcomes = dict.fromkeys(CACHE_OUTCOMES, 0)
-        self._flights: dict[bytes, Flight] = {}
+        self._flights: dict[bytes, SharedCall] = {}
         self._redis: SharedAnswers | None = None
         if settings.redis is not None:
             server = SharedServer(settings.redis.url.get_secret_value(), lambda: self.place, clock)
-            self._redis = SharedAnswers(server, settings.redis.name, settings.seconds, settings.redis.largest)
+            self._redis = SharedAnswers(
+                server, settings.redis.name, settings.seconds, settings.redis.max_response_bytes
+            )
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
         """Keep responses and counts, like PolicyState, unless the responses could differ now."""
@@ -202,7 +204,7 @@ class Cache(PolicyState):
             self.outcomes[SHARED] -= 1
 
     async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
-        flight = self._flights[key] = Flight(request)
+        flight = self._flights[key] = SharedCall(request)
         context = copy_context()
         # Run the task in this context: the backend notes in it how long the call waited in a queue.
         fly = self._fly(key, flight, handler, request)
@@ -217,7 +219,7 @@ class Cache(PolicyState):
             raise answer
         return answer
 
-    async def _wait(self, key: bytes, flight: Flight) -> Answer | Exception:
+    async def _wait(self, key: bytes, flight: SharedCall) -> Answer | Exception:
         future: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
         flight.waiting[future] = None
         try:
@@ -228,7 +230,7 @@ class Cache(PolicyState):
                 self._land(key, flight)  # a call that arrives now starts another flight
                 flight.task.cancel()
 
-    async def _fly(self, key: bytes, flight: Flight, handler: Handler, request: Request) -> None:
+    async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
         """Make the call, and give the result to the waiting calls."""
         try:
             found = await self._asked(key, handler, request)
@@ -254,7 +256,7 @@ class Cache(PolicyState):
         except Exception as error:
             return error
 
-    def _land(self, key: bytes, flight: Flight) -> None:
+    def _land(self, key: bytes, flight: SharedCall) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
 

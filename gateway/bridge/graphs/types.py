@@ -14,7 +14,7 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Signature, TensorSpec, datatype_of
 
 
-class UntoldError(GraphError):
+class UnknownSignatureError(GraphError):
     """A type is unknown: a step's model has no metadata, and its route no `signature`."""
 
 
@@ -32,7 +32,7 @@ class Types:
 
         Raises:
             GraphError: a model has no such output, or the tensors of a transform do not match.
-            UntoldError: the type depends on an output of unknown type.
+            UnknownSignatureError: the type depends on an output of unknown type.
         """
         match expression:
             case Reference(step="", tensor=name):
@@ -49,7 +49,7 @@ class Types:
         step = self.graph.steps[reference.step]
         signature = self.signatures.get(step.name)
         if signature is None:
-            raise UntoldError(_untold(step), *place)
+            raise UnknownSignatureError(_untold(step), *place)
         outputs = signature.outputs
         if not reference.tensor:
             if len(outputs) != 1:
@@ -145,7 +145,7 @@ class Types:
         """Return the type of a value; None if it is unknown. Raise GraphError like `of`."""
         try:
             return self.of(value, place)
-        except UntoldError:
+        except UnknownSignatureError:
             return None
 
     def _check_step(self, step: GraphStep) -> None:
@@ -176,8 +176,8 @@ class Types:
         """Return the graph's own signature, with its derivatives.
 
         Raises:
-            GraphError, UntoldError: like `of`. UntoldError also if it is unknown whether rows of a batch are mixed, and
-                the graph's `derivatives` depend on it.
+            GraphError, UnknownSignatureError: like `of`. UnknownSignatureError also if it is unknown whether rows of a
+                batch are mixed, and the graph's `derivatives` depend on it.
         """
         if self.graph.keys.derivatives is not None:
             self._check_told()
@@ -194,7 +194,7 @@ class Types:
     def _check_told(self) -> None:
         for name, step in self.graph.steps.items():
             if name not in self.signatures:
-                raise UntoldError(_untold(step), "steps", name)
+                raise UnknownSignatureError(_untold(step), "steps", name)
 
     def _has(self, operation: Operation) -> bool:
         """Return True if the derivative is known for every output of floats that depends on an input of floats: row by

@@ -26,10 +26,10 @@ HIDDEN, TOO_LARGE, NAME_UNKNOWN = "hidden", "too large", "hidden, its name is un
 
 @frozen
 class CopyBounds:
-    """The limits of one copy: at most `most_bytes` of data and parameters, and no tensor or parameter with a name that
+    """The limits of one copy: at most `max_bytes` of data and parameters, and no tensor or parameter with a name that
     matches one of the globs in `hide`."""
 
-    most_bytes: int
+    max_bytes: int
     hide: tuple[str, ...] = ()
 
     def hides(self, *names: str) -> bool:
@@ -109,14 +109,14 @@ class _Copying:
         self._bounds = bounds
         self._others = others
         self._heads = MOST_HEADS
-        self._data = bounds.most_bytes
+        self._data = bounds.max_bytes
         self.left_out: dict[str, str] = {}
         self.uncounted = 0
 
     @property
     def held(self) -> int:
         """The bytes of the copied data."""
-        return MOST_HEADS - self._heads + self._bounds.most_bytes - self._data
+        return MOST_HEADS - self._heads + self._bounds.max_bytes - self._data
 
     def has_room_for_head(self, name: str, rank: int = 0) -> bool:
         """Reserve the bytes of a tensor's or a parameter's metadata; if the limit is reached, count it instead."""

@@ -45,7 +45,7 @@ class MemoryCounter(Protocol):
         """Subtract `size` bytes."""
 
 
-class SweepPlan:
+class EvaluationPlan:
     """The order in which steps of a graph run: `steps`, which include all steps that they need, except steps that
     already ran. Outputs of steps that are not in `kept` are dropped after their last use. If `kept` is None, all
     outputs are kept."""
@@ -61,7 +61,7 @@ class SweepPlan:
                 self.users.update(needed)
 
 
-class Sweep:
+class GraphEvaluation:
     """One evaluation of the steps of a graph: the values of one request.
 
     - `inputs`: the graph's inputs, by name. `parameters`: the request's parameters.
@@ -119,7 +119,7 @@ class Sweep:
                 self._memory.free(sum(self._held))
                 self._held.clear()
 
-    async def run(self, plan: SweepPlan) -> None:
+    async def run(self, plan: EvaluationPlan) -> None:
         """Run the steps of a plan.
 
         Raises:
