@@ -65,7 +65,7 @@ def rows(page: Page) -> list[str]:
         ("Graphs", "doubled twice"),
         ("Playground", "Nothing is sent yet."),
         ("Requests", "NOT_FOUND"),
-        ("Errors", "No connection to an endpoint, or it broke off"),
+        ("Errors", "The connection to an endpoint failed or broke"),
         ("Access", "The configuration names no file of keys"),
         ("Configuration", "max_in_flight"),
     ],

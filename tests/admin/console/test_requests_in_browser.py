@@ -51,7 +51,7 @@ def test_requests_are_searched_and_the_address_says_how(page: Page, context: Bro
 def test_a_request_is_explained(page: Page, context: BrowserContext) -> None:
     page.locator("main tbody tr").filter(has_text="broken").get_by_role("link").click()
     about = page.locator("section.panel")
-    expect(about).to_contain_text("No connection to an endpoint, or it broke off")
+    expect(about).to_contain_text("The connection to an endpoint failed or broke")
     expect(about).to_be_focused()
     page.keyboard.press("Escape")
     expect(about).to_be_hidden()
@@ -62,7 +62,7 @@ def test_a_request_is_explained(page: Page, context: BrowserContext) -> None:
     assert faults_in_every_look(page) == []
     other = context.new_page()
     other.goto(page.url)
-    expect(other.locator("section.panel")).to_contain_text("No connection to an endpoint")
+    expect(other.locator("section.panel")).to_contain_text("The connection to an endpoint failed")
     about.get_by_role("link", name="Explain a request like it").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Playground")
     expect(page.get_by_label("Model", exact=True)).to_have_value("broken")
@@ -76,4 +76,4 @@ def test_a_long_name_leaves_the_other_columns_in_sight(page: Page) -> None:
 
 def test_a_request_that_is_not_kept_is_told(page: Page) -> None:
     page.goto(page.url.split("#")[0] + "#/requests?request=gone-7")
-    expect(page.locator("section.panel")).to_contain_text("This request is not kept any more.")
+    expect(page.locator("section.panel")).to_contain_text("This request is no longer stored.")
