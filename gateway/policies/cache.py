@@ -7,10 +7,9 @@ names, datatypes and shapes of the model, so calls from different client protoco
 The policy needs `safe: true` on the backend. Calls of sequences, streams, and metadata queries pass through. Errors are
 not stored.
 
-A call without a stored response runs in its own task, a SharedCall. It continues while at least one call waits for its
-response, even if the first one has left. The first call sets the deadline, which a server can receive. If that deadline
-ends the call, the next waiting call starts it again. The same happens if the first caller was refused, and another
-client waits.
+A call that is not known is made in a task of its own, a SharedCall. It goes on while somebody waits for its answer,
+whoever came first. What came first has set its deadline, which a server may be told: if that ends the call, the next
+one who waits makes it anew. So does another client if the call was refused to the one who came first.
 """
 
 import asyncio
@@ -39,16 +38,16 @@ from gateway.policies.shared_server import SharedServer
 METRICS = (
     StateMetric(
         "gateway_cache_calls_total", "counter", ("owner", "outcome"),
-        "Calls of a policy `cache`, by outcome: hit (stored response), shared (with an equal call in flight) or miss.",
+        "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
         {"hit": "hits", "shared": "shared", "miss": "misses"},
     ),
     StateMetric(
-        "gateway_cache_evictions_total", "counter", ("owner",), "Responses that a cache evicted.",
+        "gateway_cache_evictions_total", "counter", ("owner",), "Answers that a cache dropped to make room for others.",
         {"": "evicted"},
     ),
-    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Responses stored in a cache.", {"": "answers"}),
+    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Answers that a cache keeps.", {"": "answers"}),
     StateMetric(
-        "gateway_cache_bytes", "gauge", ("owner",), "Memory of stored responses, in bytes.", {"": "bytes"}
+        "gateway_cache_bytes", "gauge", ("owner",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
     ),
 )  # fmt: skip
 
@@ -98,9 +97,9 @@ class Settings(Documented):
 
 
 class SharedCall:
-    """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that the
-    cache sends. `waiting`: the futures of the calls that wait for the response, or for the error as a value, in their
-    order of arrival. Each call has its own future, which costs less than `asyncio.shield`."""
+    """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that is sent.
+    `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
+    arrival. Each call has its own future, which costs less than `asyncio.shield`. `waits`: of the call in queues."""
 
     __slots__ = ("leader", "task", "waiting", "waits")
 
@@ -209,11 +208,7 @@ class Cache(PolicyState):
 
     async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
         flight = self._flights[key] = SharedCall(request)
-        context = copy_context()
-        # Run the task in this context: the backend notes in it how long the call waited in a queue.
-        fly = self._fly(key, flight, handler, request)
-        flight.task = asyncio.get_running_loop().create_task(fly, context=context)
-        keep(flight.task)
+        flight.task = flight.waits.spawn(self._fly(key, flight, handler, request))
         flight.task.add_done_callback(flight.ended)
         answer = await self._wait(key, flight)
         if isinstance(answer, Exception):
@@ -221,8 +216,9 @@ class Cache(PolicyState):
         return answer
 
     async def _wait(self, key: bytes, flight: SharedCall) -> Answer | Exception:
-        future: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        flight.waiting[future] = None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer | Exception] = loop.create_future()
+        flight.waiting[future], joined = None, loop.time()
         try:
             return await future
         finally:
@@ -233,7 +229,7 @@ class Cache(PolicyState):
                 flight.task.cancel()
 
     async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
-        """Make the call, and give the result to the waiting calls."""
+        """Make the call, and tell those who wait."""
         try:
             found = await self._asked(key, handler, request)
         finally:
