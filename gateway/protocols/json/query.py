@@ -15,7 +15,7 @@ from gateway.protocols.json.bodies import FormData
 from gateway.protocols.json.media import web_forms
 from gateway.protocols.json.misfit import MisfitError
 from gateway.protocols.json.templates import Member, Node, Object
-from gateway.protocols.json.writing import Said
+from gateway.protocols.json.writing import MessageContents
 
 
 class QueryTensors:
@@ -47,7 +47,7 @@ class QueryTensors:
         except DecodeError as error:
             raise DecodeError(f"the query: {error}") from error
 
-    def write(self, said: Said) -> tuple[str, tuple[Tensor, ...]]:
+    def write(self, said: MessageContents) -> tuple[str, tuple[Tensor, ...]]:
         """The query of the tensors that have a place in it, and the tensors of the body.
 
         Raises:
@@ -58,6 +58,6 @@ class QueryTensors:
             for name, tensor in self._arrangement.arrange(said.tensors).items()
         }
         own = tuple(tensor for name, tensor in placed.items() if name in self._names)
-        parts = self._fields.write(Said(said.nan, said.translate, own))
+        parts = self._fields.write(MessageContents(said.nan, said.translate, own))
         others = tuple(tensor for name, tensor in placed.items() if name not in self._names)
         return b"".join(map(bytes, parts)).decode(), others

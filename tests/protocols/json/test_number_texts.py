@@ -10,7 +10,7 @@ from gateway.core.protocol import Limits
 from gateway.core.types import NO_HEADERS, Tensor, tensor
 from gateway.protocols.json.form import FormError
 from gateway.protocols.json.media import web_forms
-from gateway.protocols.json.writing import Said
+from gateway.protocols.json.writing import MessageContents
 from tests.protocols.json.declared import declared
 from tests.protocols.json.test_bodies import LIMITS, body, read, shown, spec, text_tensor
 from tests.traced import traced
@@ -44,7 +44,7 @@ def test_texts_are_read_as_numbers_and_written_again(
 ) -> None:
     found = read(template, text, declared_as(words))
     assert [each[1:] for each in shown(found.tensors)] == [expected]
-    assert b"".join(body(template, declared_as(words)).write(Said(tensors=found.tensors))) == text
+    assert b"".join(body(template, declared_as(words)).write(MessageContents(tensors=found.tensors))) == text
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_other_elements_than_numbers_are_not_written() -> None:
     for template in (X, C):
         for given in (text_tensor("x", ["1"]), tensor("x", np.array([True]))):
             with pytest.raises(GatewayError, match="expected numbers"):
-                body(template).write(Said(tensors=(given,)))
+                body(template).write(MessageContents(tensors=(given,)))
     with pytest.raises(GatewayError, match="nothing in a flat list would tell"):
-        body(C).write(Said(tensors=(tensor("x", np.array([[1.0]])),)))
+        body(C).write(MessageContents(tensors=(tensor("x", np.array([[1.0]])),)))
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_other_elements_than_numbers_are_not_written() -> None:
 )
 def test_nan_is_a_word_within_quotes(nan: str, template: object, expected: bytes) -> None:
     given = (tensor("x", np.array([np.nan, 1.0])),)
-    assert b"".join(body(template).write(Said(nan, tensors=given))) == expected
+    assert b"".join(body(template).write(MessageContents(nan, tensors=given))) == expected
     with pytest.raises(GatewayError, match=r"NaN|nan"):
-        body(template).write(Said(tensors=given))
+        body(template).write(MessageContents(tensors=given))
 
 
 def test_a_field_of_a_web_form_is_the_text_itself() -> None:
     form = body({"x": C}, spec("x", "FP64", -1), media_type=web_forms.CONTENT_TYPE)
-    given = form.write(Said(tensors=(tensor("x", np.array([1.5, 2.0])),)))
+    given = form.write(MessageContents(tensors=(tensor("x", np.array([1.5, 2.0])),)))
     assert b"".join(given) == b"x=1.5%2C2.0"
     assert form.read(b"".join(given), NO_HEADERS, LIMITS).tensors[0].array.tolist() == [1.5, 2.0]
 
@@ -157,7 +157,7 @@ def test_a_whole_text_may_be_numbers(
     form = body(template, declared_as(words), media_type=media_type)
     [found] = form.read(b" " + text + b"\r\n", NO_HEADERS, LIMITS).tensors
     assert found.array.tolist() == expected
-    assert b"".join(form.write(Said(tensors=(found,)))) == text
+    assert b"".join(form.write(MessageContents(tensors=(found,)))) == text
     for wrong in (b"a", b'"1"', b"", b"[1]"):
         with pytest.raises(DecodeError, match="input 'x'"):
             form.read(wrong, NO_HEADERS, LIMITS)
@@ -165,7 +165,7 @@ def test_a_whole_text_may_be_numbers(
 
 def test_a_text_of_one_number_is_none_of_many() -> None:
     with pytest.raises(GatewayError, match=r"expected one number; `\|commas` in the form has several"):
-        body(X, media_type="text/plain").write(Said(tensors=(tensor("x", np.array([1.0])),)))
+        body(X, media_type="text/plain").write(MessageContents(tensors=(tensor("x", np.array([1.0])),)))
     with pytest.raises(FormError, match=r"a body of image/png is one tensor: expected such as `\$x`$"):
         body(X, media_type="image/png")
 
