@@ -208,11 +208,7 @@ class Cache(PolicyState):
 
     async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
         flight = self._flights[key] = SharedCall(request)
-        context = copy_context()
-        # In a context that is known, because the backend notes there how long the call waited in a queue.
-        fly = self._fly(key, flight, handler, request)
-        flight.task = asyncio.get_running_loop().create_task(fly, context=context)
-        keep(flight.task)
+        flight.task = flight.waits.spawn(self._fly(key, flight, handler, request))
         flight.task.add_done_callback(flight.ended)
         answer = await self._wait(key, flight)
         if isinstance(answer, Exception):
@@ -220,8 +216,9 @@ class Cache(PolicyState):
         return answer
 
     async def _wait(self, key: bytes, flight: SharedCall) -> Answer | Exception:
-        future: asyncio.Future[Answer | Exception] = asyncio.get_running_loop().create_future()
-        flight.waiting[future] = None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer | Exception] = loop.create_future()
+        flight.waiting[future], joined = None, loop.time()
         try:
             return await future
         finally:
