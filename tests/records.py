@@ -2,7 +2,7 @@
 
 from itertools import chain
 
-from gateway.core.record import ListenerRecords, Observer, Record, Telling
+from gateway.core.record import ListenerRecords, Observer, Record, RecordDisclosure
 from gateway.observing.batches import KIND, OWN, Batch, kind_with, read
 
 
@@ -14,11 +14,11 @@ def made(
     client: str = "",
     received: float = 0.0,
     bytes_in: int = 0,
-    telling: Telling | None = None,
+    telling: RecordDisclosure | None = None,
     traceparent: bytes = b"",
 ) -> Record:
     """The Record of a request that has just arrived."""
-    telling = telling or Telling()
+    telling = telling or RecordDisclosure()
     of_listener = ListenerRecords(tuple(observers), telling, telling.forwards)
     return Record(
         listener, in_protocol, received=received, bytes_in=bytes_in, id=id, client=client, of_listener=of_listener,

@@ -38,8 +38,8 @@ routes: [{{match: {{model: "*"}}, backend: fleet}}]
 """
 PROTOCOLS = {"http": "v2-rest", "grpc": "v2-grpc"}
 SOON = "interval: 0.2"
-LOOKED_FOR = f"load: never, {SOON}"
-ON_DEMAND = f"load: on_demand, most: 2, {SOON}"
+LOOKED_FOR = f"loading: never, {SOON}"
+ON_DEMAND = f"loading: on_demand, max_models: 2, {SOON}"
 
 
 @dataclass
@@ -164,7 +164,7 @@ async def test_requests_go_to_holders_only(wire: str) -> None:
 
 
 async def test_a_model_that_a_server_forgets_is_asked_for_elsewhere() -> None:
-    async with fleet("load: never", preloaded("m0"), preloaded("m0")) as here:
+    async with fleet("loading: never", preloaded("m0"), preloaded("m0")) as here:
         here.models[0].forget("m0")
         for _ in range(6):
             await here.ask("m0")
@@ -223,7 +223,7 @@ async def test_the_least_recently_used_model_makes_room() -> None:
 
 
 async def test_a_model_with_calls_in_flight_is_not_unloaded() -> None:
-    async with fleet(f"load: on_demand, most: 1, {SOON}", FleetModels(MODELS)) as here:
+    async with fleet(f"loading: on_demand, max_models: 1, {SOON}", FleetModels(MODELS)) as here:
         (models,) = here.models
         await here.ask("m0")
         models.stuck.add("m0")
@@ -239,7 +239,7 @@ async def test_a_model_with_calls_in_flight_is_not_unloaded() -> None:
 
 async def test_a_place_that_is_slow_to_become_free_is_waited_for() -> None:
     """Triton answers an unload before the model is gone; the next load would be one too many."""
-    async with fleet(f"load: on_demand, most: 1, {SOON}", FleetModels(MODELS, most=1)) as here:
+    async with fleet(f"loading: on_demand, max_models: 1, {SOON}", FleetModels(MODELS, most=1)) as here:
         (models,) = here.models
         models.lingering.add("m0")
         await here.ask("m0")
@@ -298,7 +298,7 @@ async def test_a_load_that_never_ends_holds_up_only_its_own_model() -> None:
 
 
 async def test_a_model_that_a_server_forgets_is_loaded_again() -> None:
-    async with fleet("load: on_demand, most: 2", FleetModels(MODELS)) as here:
+    async with fleet("loading: on_demand, max_models: 2", FleetModels(MODELS)) as here:
         await here.ask("m0")
         here.models[0].forget("m0")
         await here.ask("m0")
@@ -336,7 +336,7 @@ async def test_a_server_that_restarts_is_filled_again_with_what_it_had() -> None
 
 
 async def test_while_a_server_is_away_its_models_are_loaded_elsewhere() -> None:
-    async with fleet(f"load: on_demand, most: 4, {SOON}", FleetModels(MODELS), FleetModels(MODELS)) as here:
+    async with fleet(f"loading: on_demand, max_models: 4, {SOON}", FleetModels(MODELS), FleetModels(MODELS)) as here:
         await here.ask("m0")
         (holder,) = here.holders("m0")
         await asyncio.to_thread(here.servers[holder].stop)
@@ -346,7 +346,7 @@ async def test_while_a_server_is_away_its_models_are_loaded_elsewhere() -> None:
 
 
 async def test_a_model_that_is_not_called_is_unloaded() -> None:
-    async with fleet(f"load: on_demand, most: 4, idle: 0.2, {SOON}", FleetModels(MODELS)) as here:
+    async with fleet(f"loading: on_demand, max_models: 4, idle: 0.2, {SOON}", FleetModels(MODELS)) as here:
         await here.ask("m0")
         await until(lambda: here.models[0].unloads["m0"] == 1)
         await here.ask("m0")
@@ -415,7 +415,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 async def pair(redis: RedisServer, *models: FleetModels) -> AsyncIterator[tuple[Fleet, Fleet]]:
     """A server for each of `models`, and two gateways that agree by `redis` who loads a model. They ask the servers
     what these have at their start, and later only if they have a reason to."""
-    placement = f'load: on_demand, most: 6, interval: 3600, redis: {{url: "{redis.url}", name: fleet}}'
+    placement = f'loading: on_demand, max_models: 6, interval: 3600, redis: {{url: "{redis.url}", name: fleet}}'
     with ExitStack() as stack:
         servers = [stack.enter_context(serve(each)) for each in models]
         async with AsyncExitStack() as running:

@@ -170,8 +170,8 @@ async def test_values_and_gradients_at_one_point_share_evaluations() -> None:
         async with httpx.AsyncClient() as scraping:
             page = (await scraping.get(f"http://{gateway.ports['health'].address}/metrics")).text
     # heat is evaluated for the value and the likelihood's gradient, and has a gradient of its own
-    assert 'gateway_cache_calls_total{outcome="miss",place="backends.um"} 2.0' in page
-    assert 'gateway_cache_calls_total{outcome="hit",place="backends.um"} 4.0' in page
+    assert 'gateway_cache_calls_total{outcome="miss",owner="backends.um"} 2.0' in page
+    assert 'gateway_cache_calls_total{outcome="hit",owner="backends.um"} 4.0' in page
 
 
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "umbridge"])

@@ -37,7 +37,7 @@ backends:
     safe: true
     forward_headers: [authorization]
     policies: [{retry: {attempts: 3, backoff: 0.001}}]
-    health: {probe: none, ejection: {most: 1, failures: 7}}
+    health: {probe: none, ejection: {max_ejected_share: 1, failures: 7}}
 routes:
   - match: {model: m}
     backend: b
@@ -177,7 +177,7 @@ async def test_a_proxy_says_when_to_come_back() -> None:
         told, _ = await over_http(gateway)
     assert dict(error.trailing_metadata())["retry-after"] == "7"
     assert b"\r\nretry-after: 7\r\n" in told + b"\r\n"
-    assert server.inferences == 2  # it is later than `retry.longest`
+    assert server.inferences == 2  # it is later than `retry.max_backoff`
 
 
 async def test_a_proxy_without_its_server_gets_no_calls_after_some_failures_in_a_row() -> None:

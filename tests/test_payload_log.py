@@ -28,7 +28,7 @@ from tests.tls.certificates import Authority
 
 TEXT = """
 listeners: [{name: in, bind: "127.0.0.1:0", protocols: [PROTOCOL]}]
-log: {payloads: {to: "PLACE", share: 1, SETTINGS}}
+log: {payloads: {to: "PLACE", sample: 1, SETTINGS}}
 reference: [{protocol: v2-grpc, bind: "127.0.0.1:BACKEND", models: [posterior, identity, count]}]
 backends:
   b: {protocol: v2-grpc, endpoints: ["127.0.0.1:BACKEND"]}
@@ -52,9 +52,7 @@ X = np.array([[1.5, 2]], np.float32)
 
 
 def configuration(place: str, protocol: str = "v2-grpc", settings: str = "", **more: str) -> str:
-    text = (
-        TEXT.replace("PROTOCOL", protocol).replace("PLACE", place).replace("SETTINGS", settings or "most_bytes: 1KiB")
-    )
+    text = TEXT.replace("PROTOCOL", protocol).replace("PLACE", place).replace("SETTINGS", settings or "max_bytes: 1KiB")
     for name, value in {"BACKEND": str(free_port()), **more}.items():
         text = text.replace(name, value)
     return text
@@ -234,7 +232,7 @@ async def test_a_large_message_is_told_of_without_its_values(tmp_path: Path) -> 
 
 async def test_a_share_of_the_calls_is_logged_in_pairs(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    text = configuration(str(path)).replace("share: 1", "share: 0.5")
+    text = configuration(str(path)).replace("sample: 1", "sample: 0.5")
     async with running(text) as (_, address), client("v2-grpc", address) as caller:
         for _ in range(100):
             await caller.infer("identity", x=X)

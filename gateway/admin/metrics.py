@@ -39,7 +39,7 @@ from gateway.routing.draining import DrainState
 from gateway.routing.health import State
 from gateway.routing.on_demand import started
 from gateway.routing.placement.slots import PlacedSlots, placed
-from gateway.routing.placement.table import PlaceState
+from gateway.routing.placement.table import ReplicaState
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS
 from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.shedding import Shedding
@@ -212,7 +212,7 @@ WORKER_RESTARTS = Family(
     "gateway_worker_restarts_total", "counter", (), "How often a worker has ended and was started again."
 )
 
-_PLACE_STATES = (PlaceState.HELD, PlaceState.LOADING, PlaceState.UNLOADING, PlaceState.FAILED)
+_PLACE_STATES = (ReplicaState.HELD, ReplicaState.LOADING, ReplicaState.UNLOADING, ReplicaState.FAILED)
 _DRAINS = {DrainState.DRAINING: 1, DrainState.DRAINED: 2}
 SERVER_STATES = ("starting", "serving", "draining", "ending")
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from gateway.assembly.guard import Access, Guard
+from gateway.assembly.listener_authentication import Access, ListenerAuthentication
 from gateway.auth.authenticator import Authenticator
 from gateway.config.access import AdminAuthConfig, HealthAuthConfig
 from gateway.config.keys import Config
@@ -19,7 +19,7 @@ class Authentication:
         self.access: Access = Access(config, clock, None if previous is None else previous.access)
         """Who may do what."""
         self.guards = {
-            each.name: Guard(each.name, self.access, self.access.authenticator(each.auth))
+            each.name: ListenerAuthentication(each.name, self.access, self.access.authenticator(each.auth))
             for each in config.listeners
             if each.auth is not None
         }

@@ -4,7 +4,7 @@ from functools import partial
 
 from gateway.assembly.discovery import DiscoveredEndpoints, Discovery, fixed_addresses
 from gateway.assembly.environment import Environment
-from gateway.assembly.loads import load_reading, own_headers, told_loads
+from gateway.assembly.loads import load_reading, own_headers, reported_loads
 from gateway.assembly.own_addresses import why_own
 from gateway.assembly.placement import Placed, named_models, placed_slots
 from gateway.assembly.pool import EndpointPool, ejection
@@ -16,7 +16,7 @@ from gateway.routing.backend import Backend
 from gateway.routing.balancing import Weights, strategy
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.load.told import ToldLoads
+from gateway.routing.load.reported import ReportedLoads
 from gateway.routing.on_demand import StartedSlots, started
 from gateway.routing.probing import Prober, Probes
 from gateway.routing.queue import QueueSettings
@@ -33,7 +33,7 @@ class Backends:
         self._config = config
         self._environment = environment
         self._pool = EndpointPool(config, environment, self._has)
-        self._loads: dict[str, ToldLoads] = {}
+        self._loads: dict[str, ReportedLoads] = {}
         self.all = {name: self._backend(name, each) for name, each in config.backends.items()}
         self.placed = Placed(self.all)
         """The backends whose servers have different models."""
@@ -90,11 +90,11 @@ class Backends:
     def _choice(self, name: str, config: BackendConfig) -> EndpointChoice:
         """A choice among endpoints of the backend, by its `balance` and their weights."""
         clock = self._environment.clock
-        loads = self._loads.get(name) or told_loads(config, clock)
+        loads = self._loads.get(name) or reported_loads(config, clock)
         if loads is not None:
             self._loads[name] = loads
         weights = Weights(self._pool.weights[name], config.slow_start, clock)
-        return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).most)
+        return EndpointChoice(strategy(config.balance, weights, loads), ejection(config).max_ejected_share)
 
     def discovery(self) -> Discovery:
         """Adds and removes endpoints of backends; nothing runs before its `start`."""

@@ -17,7 +17,7 @@ from gateway.config.tls import BackendTlsConfig, ListenerTlsConfig
 from gateway.config.watching import Watched, look
 from gateway.core.certificates import CertificateError, TlsFiles, expiry
 from gateway.core.protocol import Protocol
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.transports.certificates import client_context, server_context
 from gateway.transports.tls import ClientTls
 
@@ -137,7 +137,7 @@ class Certificates:
         while True:
             await asyncio.sleep(settings().interval)
             for each in list(self._materials.values()):
-                with surviving(f"reading the certificates of {', '.join(each.used_by)} again"):
+                with log_and_continue(f"reading the certificates of {', '.join(each.used_by)} again"):
                     if settings().watch and each.watched.has_changed(await asyncio.to_thread(look, each.files.paths)):
                         await asyncio.to_thread(each.read_again)
                     each.warn(self._clock())
@@ -145,7 +145,7 @@ class Certificates:
     def read_changed(self) -> None:
         """Read the files again that have changed."""
         for each in self._materials.values():
-            with surviving(f"reading the certificates of {', '.join(each.used_by)} again"):
+            with log_and_continue(f"reading the certificates of {', '.join(each.used_by)} again"):
                 if each.watched.differs(look(each.files.paths)):
                     each.read_again()
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 
 from gateway.assembly import registry
-from gateway.core.protocol import Carrier, HttpForm, Limits, Protocol, StreamForm
+from gateway.core.protocol import HttpForm, Limits, Protocol, StreamForm, TransportBinding
 from gateway.core.transport import Connector, FixedFields
 from gateway.transports.tls import ClientTls
 
@@ -40,7 +40,7 @@ def connect(
     return connector
 
 
-def _framing(carrier: Carrier) -> dict[str, object]:
+def _framing(carrier: TransportBinding) -> dict[str, object]:
     """The Connector's arguments that tell where a message ends. Only byte streams need them."""
     match carrier:
         case StreamForm():

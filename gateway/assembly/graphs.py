@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gateway.assembly.routes import MadeWhenAsked, route, without_policies
+from gateway.assembly.routes import LazyMapping, route, without_policies
 from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.graphs.calls import GRAPH, StepCalls
@@ -65,7 +65,7 @@ class GraphRoutes:
         return BackendSide(name, GRAPH, GRAPH_TRAITS, model, self._signatures[name], ROWS_AT_ONCE, model.stream)
 
     def _route(self, settings: RouteSettings, side: BackendSide, clients: Mapping[str, Protocol]) -> Route:
-        bridges = MadeWhenAsked(clients, lambda client: [Bridge(settings, clients[client], side)])
+        bridges = LazyMapping(clients, lambda client: [Bridge(settings, clients[client], side)])
 
         def destination(*of: Any) -> Destination:
             return replace(without_policies(*of), route=f"models.{side.name}")

@@ -16,7 +16,7 @@ from gateway.core.certificates import CertificateError, TlsFiles
 from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Limits
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.core.transport import Connector
 from gateway.core.types import Headers, Message
@@ -109,7 +109,7 @@ class IssuerKeys:
                 log.info("issuer %s: %d keys", self.config.issuer, len(keys))
                 self.keys = keys
                 for changed in list(self._uses.values()):
-                    with surviving(f"using the new keys of issuer {self.config.issuer}"):
+                    with log_and_continue(f"using the new keys of issuer {self.config.issuer}"):
                         changed()
         finally:
             if self._lookup is asyncio.current_task():

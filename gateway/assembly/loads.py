@@ -15,7 +15,7 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.load import orca
 from gateway.routing.load.pages import MOST_BYTES, Asking, GaugePageMeter, LoadPages, Page, PageMeter, TritonPageMeter
 from gateway.routing.load.replies import LoadReports
-from gateway.routing.load.told import ToldLoads
+from gateway.routing.load.reported import ReportedLoads
 
 
 class LoadReading(typing.Protocol):
@@ -31,9 +31,9 @@ class LoadReading(typing.Protocol):
         """As `cancel`, and return when nothing of it is left."""
 
 
-def told_loads(config: BackendConfig, clock: Callable[[], float]) -> ToldLoads | None:
+def reported_loads(config: BackendConfig, clock: Callable[[], float]) -> ReportedLoads | None:
     """The loads that the strategy of a backend compares; None if it compares none."""
-    return ToldLoads((config.load or DEFAULT_LOAD).stale, clock) if config.balance == LEAST_LOAD else None
+    return ReportedLoads((config.load or DEFAULT_LOAD).stale, clock) if config.balance == LEAST_LOAD else None
 
 
 def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes, bytes], ...]:
@@ -42,7 +42,9 @@ def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes,
     return (orca.REQUEST_HEADER,) if is_asked and protocol.transport == "http" else ()
 
 
-def load_reading(backend: Backend, config: BackendConfig, loads: ToldLoads, clock: Callable[[], float]) -> LoadReading:
+def load_reading(
+    backend: Backend, config: BackendConfig, loads: ReportedLoads, clock: Callable[[], float]
+) -> LoadReading:
     """The reading of the loads of `backend` into `loads`."""
     load = config.load or DEFAULT_LOAD
     if load.kind == "orca":

@@ -59,7 +59,7 @@ class PayloadLogs:
                 return found
         queue = EntryQueue(self._sink(config), config.memory, self.counts)
         queue.start()
-        log = PayloadLog(queue, config.share, CopyBounds(config.most_bytes, config.hide))
+        log = PayloadLog(queue, config.sample, CopyBounds(config.max_bytes, config.hide))
         self._logs.append((config, log))
         return log
 

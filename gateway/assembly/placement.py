@@ -12,14 +12,14 @@ from gateway.core.operations import Operation
 from gateway.core.redis import connection_pool
 from gateway.routing.backend import Backend
 from gateway.routing.choice import EndpointChoice
-from gateway.routing.placement.agreement import Agreement, EachForItself
+from gateway.routing.placement.agreement import LoadCoordinator, LocalCoordinator
 from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.inventory_refresh import InventoryRefresher
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.plan import LoadSettings
 from gateway.routing.placement.redis_agreement import RedisAgreement
 from gateway.routing.placement.signatures import SignatureComparison
 from gateway.routing.placement.slots import PlacedSlots, placed
-from gateway.routing.placement.stocktaking import Stocktaking
 from gateway.routing.placement.table import Placements
 from gateway.routing.sending import Sender
 from gateway.routing.slots import LocalSlots
@@ -42,9 +42,7 @@ class Placed:
         for name, each in self.all.items():
             earlier = None if before is None else before.all.get(name)
             known = () if earlier is None else earlier.placements.stocks
-            asking += [
-                each.stocktaking.ask_soon(endpoint) for endpoint in each.local.endpoints if endpoint not in known
-            ]
+            asking += [each.refresher.ask_soon(endpoint) for endpoint in each.local.endpoints if endpoint not in known]
         if asking:
             await asyncio.wait(asking, timeout=FIRST_SECONDS)
 
@@ -80,22 +78,22 @@ def placed_slots(
     protocol, clock = sender.protocol, local.clock
     inventory = Inventory(protocol, sender.target_of, tuple(names))
     placements = Placements(local.name, new_choice, clock)
-    stocktaking = Stocktaking(placements, inventory.of, keys.interval, clock, is_busy=local.is_busy)
+    refresher = InventoryRefresher(placements, inventory.of, keys.interval, clock, is_busy=local.is_busy)
     models = protocol.traits.models
     if models.metadata_parts and models.trusted_metadata and models.signature is None:
-        stocktaking.comparison = SignatureComparison(inventory.signature)
+        refresher.comparison = SignatureComparison(inventory.signature)
     loader = None
     if Operation.LOAD in protocol.traits.servers.extensions:
         settings = load_settings(keys, local.max_in_flight)
         loader = OperatedLoader(placements, settings, protocol, inventory, clock, agreement(keys.redis))
     ask = sender.without_slot
-    return PlacedSlots(local, ask, placements, inventory, stocktaking, loader, is_on_demand=keys.loads)
+    return PlacedSlots(local, ask, placements, inventory, refresher, loader, is_on_demand=keys.loads)
 
 
-def agreement(keys: AgreementConfig | None) -> Agreement:
+def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
     """How gateways agree who loads a model."""
     if keys is None:
-        return EachForItself()
+        return LocalCoordinator()
     from redis.asyncio import Redis
 
     client = Redis.from_pool(connection_pool(keys.url.get_secret_value()))
@@ -105,8 +103,8 @@ def agreement(keys: AgreementConfig | None) -> Agreement:
 def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
     """How models are loaded. A copy takes `max_in_flight` calls, if that limits them."""
     settings = LoadSettings(
-        keys.most, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle, timeout=keys.timeout,
-        pinned=keys.pinned, least_stay=keys.least_stay, share=keys.share,
+        keys.max_models, keys.memory, keys.sizes, keys.copies.least, keys.copies.most, idle=keys.idle,
+        timeout=keys.timeout, pinned=keys.pinned, min_stay=keys.min_stay, share=keys.share,
     )  # fmt: skip
     return replace(settings, calls_per_copy=max_in_flight) if max_in_flight else settings
 

@@ -87,4 +87,4 @@ def ejection(config: BackendConfig) -> Ejection:
     if config.health is None:
         return Ejection()
     keys = config.health.ejection
-    return Ejection(keys.failures, keys.seconds, keys.most)
+    return Ejection(keys.failures, keys.seconds, keys.max_ejected_share)

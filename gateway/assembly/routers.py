@@ -8,7 +8,7 @@ from gateway.assembly.graphs import STEPS, GraphRoutes
 from gateway.assembly.policing import Policing
 from gateway.assembly.routes import (
     Answering,
-    MadeWhenAsked,
+    LazyMapping,
     VersionConditions,
     conditions,
     joined_versions,
@@ -171,7 +171,7 @@ class Routers:
         sides = [self._sides[name] for name in config.backends]
         settings = versions.added_to(route_settings(config), config.match)
         matching = {client.name: client for client in _matching_clients(config, clients)}
-        bridges = MadeWhenAsked(matching, lambda name: [Bridge(settings, matching[name], side) for side in sides])
+        bridges = LazyMapping(matching, lambda name: [Bridge(settings, matching[name], side) for side in sides])
         of_route = self._policing.of_route(config)
         for name in matching.keys() - self._relays:
             if self._relaying(config, matching[name]).relay is not None:

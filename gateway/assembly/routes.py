@@ -173,16 +173,14 @@ def route(
         name, operation = key
         return destination([_companion(each, operation) for each in bridges[name]], name, operation)
 
-    return Route(
-        when, MadeWhenAsked(bridges, own), MadeWhenAsked(product(bridges, DERIVATIVES), companion), joins_versions
-    )
+    return Route(when, LazyMapping(bridges, own), LazyMapping(product(bridges, DERIVATIVES), companion), joins_versions)
 
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class MadeWhenAsked(Mapping[K, V]):
+class LazyMapping(Mapping[K, V]):
     """Values for `keys`, each of which `make` makes when it is first asked for."""
 
     def __init__(self, keys: Iterable[K], make: Callable[[K], V]) -> None:

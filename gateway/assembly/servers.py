@@ -18,7 +18,7 @@ from gateway.routing.on_demand import CountedEndpoint, ServerFailure, StartedSlo
 from gateway.routing.readiness import is_ready
 from gateway.servers.consumer import Use
 from gateway.servers.engine import Engine, EngineError, Resources
-from gateway.servers.fleet import Fleet, fitting
+from gateway.servers.fleet import StartedServers, fitting
 from gateway.servers.jobs import Jobs
 from gateway.servers.settings import ServersSettings
 from gateway.servers.started_server import ServerReport
@@ -47,7 +47,7 @@ class ServedBackend:
         self,
         backend: Backend,
         slots: StartedSlots,
-        fleet: Fleet,
+        fleet: StartedServers,
         wiring: Wiring,
         target: Target,
         previous: "ServedBackend | None" = None,
@@ -141,7 +141,7 @@ class ServedBackend:
 class FleetStarter:
     """A fleet as its backend sees it."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: StartedServers) -> None:
         self.fleet = fleet
 
     @property
@@ -178,9 +178,9 @@ class Fleets:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._current: dict[str, tuple[str, Fleet, ServedBackend]] = {}
+        self._current: dict[str, tuple[str, StartedServers, ServedBackend]] = {}
         """By the name of the backend: what its jobs are started from, its fleet, and the backend."""
-        self._retired: set[Fleet] = set()
+        self._retired: set[StartedServers] = set()
         self._states: dict[Path, StateFile] = {}
 
     def take_over(
@@ -203,7 +203,7 @@ class Fleets:
                 consumer = ServedBackend(backend, slots, fleet, wiring, target, previous)
             else:
                 jobs = Jobs(settings, fits, self._states[settings.state], open_engine, self._clock)
-                fleet = Fleet(jobs, self._clock)
+                fleet = StartedServers(jobs, self._clock)
                 consumer = ServedBackend(backend, slots, fleet, wiring, target)
             self._current[name] = fits, fleet, consumer
             slots.start_by(FleetStarter(fleet))
@@ -216,7 +216,7 @@ class Fleets:
         self._retired.add(fleet)
         spawn(self._end(fleet, consumer))
 
-    async def _end(self, fleet: Fleet, consumer: ServedBackend) -> None:
+    async def _end(self, fleet: StartedServers, consumer: ServedBackend) -> None:
         await consumer.closed()
         await fleet.retired()
         if fleet in self._retired:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gateway.auth.keys import KeyFile, KeyFileError, read_keys
 from gateway.config.watching import Watched, look
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class WatchedKeys:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._interval / LOOKS)
-            with surviving("reading the file of API keys again"):
+            with log_and_continue("reading the file of API keys again"):
                 if await self.read_if_changed():
                     for changed in list(self._uses.values()):
                         changed()

@@ -12,7 +12,7 @@ from gateway.assembly import registry
 from gateway.assembly.forms import READY, form
 from gateway.auth.keys import KeyFileError, read_keys
 from gateway.cli.exit_codes import fail
-from gateway.config import Catalog, Config, ConfigError, Place, Problem, load_with_warnings
+from gateway.config import Catalog, Config, ConfigError, EndpointAddress, Problem, load_with_warnings
 from gateway.config.catalog import no_faults
 from gateway.core.frozen import replace
 from gateway.reference.bundled import BUNDLED
@@ -105,8 +105,8 @@ def _why_not_key_set(path: str) -> str:
     return ""
 
 
-def _parse_endpoint(transport: str, endpoint: str) -> Place:
+def _parse_endpoint(transport: str, endpoint: str) -> EndpointAddress:
     address = registry.transport(transport).parse_address(endpoint)
     if isinstance(address, HttpAddress):
-        return Place(address.host, address.port, prefix=address.prefix, tls=address.tls)
-    return Place(address.host, address.port, address.path, tls=address.scheme in ("grpcs", "tcps"))
+        return EndpointAddress(address.host, address.port, prefix=address.prefix, tls=address.tls)
+    return EndpointAddress(address.host, address.port, address.path, tls=address.scheme in ("grpcs", "tcps"))

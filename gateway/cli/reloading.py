@@ -21,7 +21,7 @@ from gateway.config import Config, ConfigError, Problem, load_with_warnings
 from gateway.config.problems import without_credentials
 from gateway.config.watching import Look, Watched, look, look_at_all
 from gateway.core.garbage import small_collections
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.runtime.app.replacing import ReloadError
 from gateway.runtime.process.logs import log_to_stderr
@@ -70,7 +70,7 @@ class Reloader:
         """Reload whenever the files have changed, while the configuration says so."""
         while True:
             await asyncio.sleep(self.gateway.config.reload.interval)
-            with surviving("watching the files of the configuration"):
+            with log_and_continue("watching the files of the configuration"):
                 if self.gateway.config.reload.watch and await self._has_changed():
                     await self._reload("a file has changed")
 

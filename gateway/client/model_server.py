@@ -25,10 +25,10 @@ from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation, split_companion
 from gateway.core.protocol import (
+    ConcurrencyQuery,
     Models,
     Protocol,
     StreamForm,
-    TakesMany,
     Target,
     Traits,
     Wire,
@@ -81,7 +81,7 @@ async def opened(settings: ClientSettings) -> "ModelServer":
     return ModelServer(replace(settings, protocol=protocol))
 
 
-async def _takes_many(settings: ClientSettings, asked: TakesMany) -> bool:
+async def _takes_many(settings: ClientSettings, asked: ConcurrencyQuery) -> bool:
     protocol, target = settings.protocol, Target(SERVER, settings.place.address, limits=settings.limits)
 
     def encode_request(request: Request, target: Target) -> Message:

@@ -1,6 +1,6 @@
 """The configuration: reads one YAML file and returns a Config, or all errors of the file."""
 
-from gateway.config.catalog import Catalog, Place
+from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.keys import Config
 from gateway.config.loading import load, load_with_warnings, loads, loads_with_warnings, reference_config
 from gateway.config.problems import ConfigError, Problem
@@ -10,7 +10,7 @@ __all__ = [
     "Catalog",
     "Config",
     "ConfigError",
-    "Place",
+    "EndpointAddress",
     "Problem",
     "json_schema",
     "load",

@@ -25,7 +25,7 @@ class Policy(typing.Protocol):
 
 
 @frozen
-class Place:
+class EndpointAddress:
     """The place of an endpoint, equal for all ways to write it: host (lower case) and port, or the path of a unix
     socket. `prefix` is the path of a URL."""
 
@@ -41,9 +41,9 @@ class Place:
         return bool(self.host) and not is_ip(self.host)
 
 
-def any_endpoint(transport: str, endpoint: str) -> Place:
+def any_endpoint(transport: str, endpoint: str) -> EndpointAddress:
     """A parser that accepts every endpoint."""
-    return Place(endpoint)
+    return EndpointAddress(endpoint)
 
 
 def no_faults(files: TlsFiles, authorities: FileKey) -> Sequence[CertificateError]:
@@ -64,8 +64,8 @@ class Catalog:
     policies: Mapping[str, Policy]
     reference_models: Collection[str] = ()
     """The names of the bundled models."""
-    parse_endpoint: Callable[[str, str], Place] = any_endpoint
-    """Makes the Place of a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
+    parse_endpoint: Callable[[str, str], EndpointAddress] = any_endpoint
+    """Makes the EndpointAddress of a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
     tls_faults: Callable[[TlsFiles, FileKey], Sequence[CertificateError]] = no_faults
     """Why files cannot be used for TLS, one error for each. The second argument is the key of the file with the CAs."""
     images: bool = True

@@ -376,7 +376,7 @@ class EjectionConfig(Keys):
     seconds: Period = 10
     """Duration of the first ejection, in seconds. Each further ejection without a response in between takes twice as
     long, up to 60 s (or this value, if it is larger)."""
-    most: Share = 0.5
+    max_ejected_share: Share = 0.5
     """Maximum share of the backend's endpoints that get no calls because they are down, rounded up. The last endpoint
     always gets calls, unless this is 1: then calls fail immediately while all endpoints are down."""
 

@@ -57,9 +57,9 @@ def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             location: Location = ("listeners", at, "flavor", name)
             yield from _not_served(location, name, listener)
             if name in listener.protocols and name in catalog.protocols:
-                faces = catalog.protocols[name].faces
-                if faces:
-                    yield from _unknown(location, f"flavor of {name} towards clients", flavor, faces)
+                emulated = catalog.protocols[name].emulated_servers
+                if emulated:
+                    yield from _unknown(location, f"flavor of {name} towards clients", flavor, emulated)
                 else:
                     yield Finding(location, f"clients of {name} are answered in one way only", at_key=True)
 

@@ -42,7 +42,7 @@ def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str
 
 def _facing(protocol: Protocol, listener: ListenerConfig) -> Protocol:
     """Return the protocol with the server type and the settings that the listener has for its clients."""
-    face = protocol.faces.get(listener.flavor.get(protocol.name, ""), protocol)
+    face = protocol.emulated_servers.get(listener.flavor.get(protocol.name, ""), protocol)
     try:
         return face.with_settings(listener.settings.get(protocol.name, {}))
     except SettingError:

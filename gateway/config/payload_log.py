@@ -42,13 +42,13 @@ class PayloadLogConfig(Keys):
     to: Annotated[Name, AfterValidator(_place)]
     """Destination: the absolute path of a file, or a URL for POST requests. The gateway appends one line to the file
     for each event, and opens the file again on SIGHUP and at every reload."""
-    share: Share = 0.01
+    sample: Share = 0.01
     """Share of calls that are logged. The gateway chooses calls at random, and logs the request and the response, or
     the error instead of the response."""
     routes: Names | None = None
     """Names of the routes whose calls are logged, and names of graphs in `models`. The default is all routes except
     routes with `passthrough`, whose messages are not read."""
-    most_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
+    max_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
     """Maximum size of tensors and parameters that are shown for one request or response, in bytes. If a tensor does not
     fit into the remaining bytes, the log omits all of its values and marks it."""
     hide: Names = ()

@@ -98,10 +98,10 @@ class PlacementConfig(Keys):
     interval: Time = 30
     """Seconds between two inventory queries to a server, with a jitter of a tenth; also such as `1m`. The gateway also
     queries a server when it joins, when it comes back, and when it reports an expected model as missing."""
-    load: Literal["never", "on_demand"] = "never"
+    loading: Literal["never", "on_demand"] = "never"
     """`on_demand`: the first request for a model that no server has loads it, if a server's repository lists it (V2
     servers with the model repository extension). `never`: the gateway only looks for servers that have the model."""
-    most: Size | None = None
+    max_models: Size | None = None
     """Maximum number of models that are loaded on one server. Default: limited only by `memory`."""
     memory: Bytes | None = None
     """Maximum total size of the models on one server, by `sizes`, in bytes; also such as `20GiB`."""
@@ -115,7 +115,7 @@ class PlacementConfig(Keys):
     pinned: Names = ()
     """Globs of models that stay loaded: the gateway unloads them neither to free capacity for other models nor when
     idle."""
-    least_stay: TimeOrNever = 0
+    min_stay: TimeOrNever = 0
     """Minimum time between loading a model and unloading it for another model, in seconds; also such as `1m`."""
     share: Annotated[float, Strict(), Field(gt=0, le=1)] = 1
     """Maximum share of a server's capacity that one client (a principal, otherwise an address) can take from others.
@@ -129,8 +129,8 @@ class PlacementConfig(Keys):
     @property
     def loads(self) -> bool:
         """Whether models are loaded on demand."""
-        return self.load == "on_demand"
+        return self.loading == "on_demand"
 
 
-OF_LOADING = ("most", "memory", "sizes", "copies", "idle", "pinned", "least_stay", "share", "timeout", "redis")
+OF_LOADING = ("max_models", "memory", "sizes", "copies", "idle", "pinned", "min_stay", "share", "timeout", "redis")
 """The keys that have an effect only where models are loaded."""

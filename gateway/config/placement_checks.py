@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gateway.config.catalog import Catalog, Place
+from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.document import Location
 from gateway.config.keys import BackendConfig
 from gateway.config.partial import Parts
@@ -37,7 +37,7 @@ def _of_loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
     assert placement is not None
     if not placement.loads:
         for key in sorted(placement.model_fields_set.intersection(OF_LOADING)):
-            yield Finding((*above, key), "counts only beside `load: on_demand`; remove the key", at_key=True)
+            yield Finding((*above, key), "counts only beside `loading: on_demand`; remove the key", at_key=True)
         return
     if placement.memory is not None and not placement.sizes:
         text = 'expected `sizes` beside this key, such as `{"*": 2GiB}`: servers do not tell the sizes of models'
@@ -57,7 +57,7 @@ def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         for key, each in parts.backends.items()
         if each.placement is not None and each.placement.loads and each.protocol in catalog.protocols
     ]
-    seen: dict[Place, str] = {}
+    seen: dict[EndpointAddress, str] = {}
     for key, backend in loading:
         for at, address in enumerate(backend.addresses):
             try:

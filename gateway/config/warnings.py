@@ -5,7 +5,7 @@ from shutil import which
 from urllib.parse import urlsplit
 
 from gateway.config.access_checks import access_warnings
-from gateway.config.catalog import Catalog, Place
+from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
 from gateway.config.form_checks import form_warnings
@@ -96,7 +96,7 @@ def _ends_with_beginning(prefix: str, path: str) -> bool:
 
 
 def _same_places(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    first: dict[tuple[str, Place], int] = {}
+    first: dict[tuple[str, EndpointAddress], int] = {}
     for location, name, _, place in _endpoints(config, catalog):
         at = int(location[-2])
         same = first.setdefault((name, place), at)
@@ -105,7 +105,7 @@ def _same_places(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _shared_endpoints(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    first: dict[tuple[str, Place], str] = {}
+    first: dict[tuple[str, EndpointAddress], str] = {}
     for location, name, protocol, place in _endpoints(config, catalog):
         other = first.setdefault((protocol.name, place), name)
         if config.backends[other].health != config.backends[name].health:
@@ -143,7 +143,7 @@ _OVER_IPV4 = frozenset({"localhost", "127.0.0.1", "0.0.0.0"})
 _OVER_IPV6 = frozenset({"localhost", "::1", "::"})
 
 
-def _leads_to(place: Place, bind: Address) -> bool:
+def _leads_to(place: EndpointAddress, bind: Address) -> bool:
     if place.socket or bind.path:
         return place.socket == bind.path
     if place.port != bind.port:
@@ -156,7 +156,7 @@ def _leads_to(place: Place, bind: Address) -> bool:
     return len(hosts) == 1 or hosts <= _OVER_IPV4 or hosts <= _OVER_IPV6
 
 
-def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str, Protocol, Place]]:
+def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str, Protocol, EndpointAddress]]:
     """Each endpoint: its location in the file, its backend's name and protocol, and its place."""
     for name, backend in config.backends.items():
         protocol = catalog.protocols[backend.protocol]
@@ -164,7 +164,7 @@ def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str
             yield ("backends", name, "endpoints", at, "address"), name, protocol, place
 
 
-def _places(backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[Place]:
+def _places(backend: BackendConfig, protocol: Protocol, catalog: Catalog) -> Iterator[EndpointAddress]:
     return (catalog.parse_endpoint(protocol.transport, endpoint) for endpoint in backend.addresses)
 
 

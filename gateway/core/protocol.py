@@ -145,7 +145,7 @@ class Rows(Enum):
 
 
 @frozen
-class Flavors:
+class ServerTypes:
     """The server types of a protocol, each with its own deviations from the specification.
 
     `detect` returns the flavor of a server by its metadata, or by None if it has no metadata.
@@ -230,7 +230,7 @@ class Models:
 
 
 @frozen
-class TakesMany:
+class ConcurrencyQuery:
     """The question whether a server takes any number of calls at once."""
 
     question: Callable[[], Message]
@@ -243,7 +243,7 @@ class TakesMany:
 class Servers:
     """How the servers of a protocol behave, and which extensions they have."""
 
-    flavors: Flavors | None = None
+    flavors: ServerTypes | None = None
     """The values of a backend's `flavor`, and how it is detected if it is not configured."""
     extensions: Mapping[Operation, str] = field(default_factory=dict)
     """For operations that not every server has, the extension that the server's metadata lists if it does."""
@@ -259,7 +259,7 @@ class Servers:
     """Statuses of replies after which servers close the connection without announcing it."""
     one_connection: bool = False
     """A server serves one connection at a time. Every exchange takes a slot, not only those that run a model."""
-    takes_many: TakesMany | None = None
+    takes_many: ConcurrencyQuery | None = None
     """How a server is asked whether it takes any number of calls at once, as a gateway does, where `max_in_flight` is
     what other servers of the protocol take. None: all take any number."""
     runs_to_the_end: bool = False
@@ -319,7 +319,7 @@ class Framing:
     the protocol needs an address of its own."""
 
 
-class Cutter(typing.Protocol):
+class MessageSplitter(typing.Protocol):
     """Splits a streamed body into messages as it arrives."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
@@ -336,12 +336,12 @@ class Cutter(typing.Protocol):
 class StreamFraming:
     """Where messages begin and end in a streamed HTTP body.
 
-    `wrap` turns a message's parts into those written to the body. `cutter` creates a Cutter; its argument is the
-    largest size of a message in bytes.
+    `wrap` turns a message's parts into those written to the body. `cutter` creates a MessageSplitter; its argument is
+    the largest size of a message in bytes.
     """
 
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
-    cutter: Callable[[int], Cutter]
+    cutter: Callable[[int], MessageSplitter]
     keeps_coding: bool = False
     """A body is not decompressed, because nothing reads it."""
 
@@ -400,7 +400,7 @@ class StreamForm:
     None if messages have no place for one. Raises DecodeError if malformed."""
 
 
-Carrier: TypeAlias = HttpForm | GrpcForm | StreamForm
+TransportBinding: TypeAlias = HttpForm | GrpcForm | StreamForm
 """The transport binding of a protocol: its transport, and the details that only this transport needs."""
 NO_HTTP = HttpForm()
 
@@ -434,7 +434,7 @@ class Relay:
 
 
 @frozen
-class OwnSetting:
+class ProtocolSetting:
     """A key that a protocol alone has, in `settings` of its listeners and backends. Values are texts."""
 
     name: str
@@ -443,7 +443,7 @@ class OwnSetting:
 
 
 class SettingError(ValueError):
-    """The value of the OwnSetting `key` cannot be used; the text says why."""
+    """The value of the ProtocolSetting `key` cannot be used; the text says why."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
@@ -451,11 +451,11 @@ class SettingError(ValueError):
 
 
 @frozen
-class OwnSettings:
+class ProtocolSettings:
     """The settings of a protocol. `apply` returns the protocol with such values, the same object for the same values;
     it raises SettingError."""
 
-    keys: tuple[OwnSetting, ...]
+    keys: tuple[ProtocolSetting, ...]
     apply: Callable[[Mapping[str, str]], "Protocol"]
 
 
@@ -474,7 +474,7 @@ class Protocol:
     """
 
     name: str
-    carrier: Carrier
+    carrier: TransportBinding
     patterns: tuple[str, ...]
     """The paths that it serves: `POST /v2/models/{model}/infer`; over gRPC `/package.Service/Method`; none on byte
     streams."""
@@ -499,13 +499,13 @@ class Protocol:
     parsed_size: Callable[[Message], int] | None = None
     """How many bytes of a message are parsed, as opposed to raw tensor data that is only referred to. A message is
     decoded in a thread only if these are many. None: all bytes are parsed."""
-    faces: Mapping[str, "Protocol"] = field(default_factory=dict)
+    emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
     """The values of a listener's `flavor`, each with the protocol variant that emulates this server for clients. A
     listener without `flavor` uses this protocol itself."""
 
     describer: "Callable[[], DescribeOperation] | None" = None
     """Makes what describes its paths for OpenAPI documents, if no module `openapi` in the protocol's folder does."""
-    settings: OwnSettings | None = None
+    settings: ProtocolSettings | None = None
     """What a listener or a backend can set of this protocol alone."""
     relay: Relay | None = None
     """How its calls pass unread. None: they are always read."""
@@ -539,7 +539,7 @@ class Protocol:
 
 
 def without_codec(
-    name: str, carrier: Carrier = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
+    name: str, carrier: TransportBinding = NO_HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
 ) -> Protocol:
     """A Protocol whose five functions raise NotImplementedError: for requests of the gateway's own, which come in no
     message, and for listeners that answer without a Request."""

@@ -77,7 +77,7 @@ Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 
 
 @frozen
-class Telling:
+class RecordDisclosure:
     """Who is told of a record: `id` and `route` to clients in their replies, `forwards` the id to backends.
     `id_of_errors`: replies that report an error have the id, whatever `id` is."""
 
@@ -93,7 +93,7 @@ class ListenerRecords:
     of them. `forwards`: requests to backends may have headers because of them."""
 
     observers: tuple[Observer, ...] = ()
-    telling: Telling = Telling()
+    telling: RecordDisclosure = RecordDisclosure()
     forwards: bool = False
 
 
@@ -192,7 +192,7 @@ class Record(Struct, gc=False, eq=False):
     error_text: str = ""
 
     @property
-    def telling(self) -> Telling:
+    def telling(self) -> RecordDisclosure:
         """Who is told of this record, in the reply and in requests to backends."""
         return self.of_listener.telling
 

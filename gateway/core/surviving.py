@@ -1,7 +1,7 @@
 """Work on many things, or again and again, that goes on when one piece of it fails.
 
     for connection in list(connections):
-        with surviving("the look at a connection"):
+        with log_and_continue("the look at a connection"):
             connection.look_after()
 
 A timer or a loop that looks after many things would otherwise stop for all of them with the first exception. Only
@@ -23,7 +23,7 @@ _lines = LogLimit(log, lines=1)
 
 
 @contextmanager
-def surviving(what: str, *expected: type[Exception]) -> Iterator[None]:
+def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
     """End the block at an exception, which is logged with its traceback, once a minute for each `what`. Those of
     `expected` are raised, and so are cancellation and the end of the process."""
     try:
@@ -36,7 +36,7 @@ def surviving(what: str, *expected: type[Exception]) -> Iterator[None]:
 
 async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
     """Wait for all of these at once. Returns the results of those that did not fail, in order; each failure is logged
-    as by `surviving`. If the caller is cancelled, all of them are."""
+    as by `log_and_continue`. If the caller is cancelled, all of them are."""
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []
     for each in found:
@@ -51,5 +51,5 @@ async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
 
 def log_survived(what: str, error: Exception) -> None:
     """Log an error that must not stop what goes on, once a minute for each `what`; for code that runs too often for
-    `surviving`."""
+    `log_and_continue`."""
     _lines.write(what, logging.ERROR, "unexpected error in %s; everything else goes on", what, error=error)

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from gateway.core.frozen import set_field
 from gateway.core.protocol import Protocol
-from gateway.core.record import TIMED, ListenerRecords, Observer, Record, Telling
+from gateway.core.record import TIMED, ListenerRecords, Observer, Record, RecordDisclosure
 from gateway.core.spans import UNSAMPLED
 from gateway.core.transport import StartRecord
 from gateway.core.types import Message
@@ -50,7 +50,7 @@ class Recording:
         self,
         listener: str,
         observers: Sequence[Observer],
-        telling: Telling,
+        telling: RecordDisclosure,
         *,
         accepts_ids: bool = True,
         traces: Traces | None = None,

@@ -46,7 +46,7 @@ ERRORS = Family(
     "Requests that were refused or failed, by reason, and by whose fault it is: the `caller` or a `server`.",
 )
 LOSSES = Family(
-    "gateway_losses_total",
+    "gateway_lossy_conversions_total",
     "counter",
     (*LABELS, "kind"),
     "What requests lost on the way to the backend or back, by kind.",

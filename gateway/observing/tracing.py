@@ -16,7 +16,7 @@ from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
 from gateway.core.spans import Span, TraceContext, read_context
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.types import Message
 from gateway.observing.own_thread import in_own_thread
 from gateway.observing.recording import Traces
@@ -115,7 +115,7 @@ class Tracing:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
-            with surviving("sending spans"):
+            with log_and_continue("sending spans"):
                 await self.flush()
 
     async def flush(self) -> None:

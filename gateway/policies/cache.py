@@ -7,9 +7,9 @@ names, datatypes and shapes of the model, so it does not matter which protocol t
 It needs `safe: true` on the backend. Calls of sequences are passed on, and so are streams, and questions such as for
 metadata. Errors are not kept.
 
-A call that is not known is made in a task of its own, a Flight. It goes on while somebody waits for its answer, whoever
-came first. What came first has set its deadline, which a server may be told: if that ends the call, the next one who
-waits makes it anew. So does another client if the call was refused to the one who came first.
+A call that is not known is made in a task of its own, a SharedCall. It goes on while somebody waits for its answer,
+whoever came first. What came first has set its deadline, which a server may be told: if that ends the call, the next
+one who waits makes it anew. So does another client if the call was refused to the one who came first.
 """
 
 import asyncio
@@ -37,17 +37,17 @@ from gateway.policies.shared_server import SharedServer
 
 METRICS = (
     StateMetric(
-        "gateway_cache_calls_total", "counter", ("place", "outcome"),
+        "gateway_cache_calls_total", "counter", ("owner", "outcome"),
         "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
         {"hit": "hits", "shared": "shared", "miss": "misses"},
     ),
     StateMetric(
-        "gateway_cache_evictions_total", "counter", ("place",), "Answers that a cache dropped to make room for others.",
+        "gateway_cache_evictions_total", "counter", ("owner",), "Answers that a cache dropped to make room for others.",
         {"": "evicted"},
     ),
-    StateMetric("gateway_cache_answers", "gauge", ("place",), "Answers that a cache keeps.", {"": "answers"}),
+    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Answers that a cache keeps.", {"": "answers"}),
     StateMetric(
-        "gateway_cache_bytes", "gauge", ("place",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
+        "gateway_cache_bytes", "gauge", ("owner",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
     ),
 )  # fmt: skip
 
@@ -75,7 +75,7 @@ class RedisSettings(Documented):
     name: Annotated[str, Field(min_length=1, max_length=200)]
     """Caches with the same name share their responses. Use the same name only for gateways whose servers have the same
     models."""
-    largest: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
+    max_response_bytes: Annotated[int, Field(ge=1, le=4 * 2**20)] = 2**20
     """Maximum size of a response in Redis: bytes of its tensors."""
 
 
@@ -96,7 +96,7 @@ class Settings(Documented):
     """A server where several gateways share responses, in addition to the responses in their memory."""
 
 
-class Flight:
+class SharedCall:
     """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that is sent.
     `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
     arrival. Each call has its own future, which costs less than `asyncio.shield`. `waits`: of the call in queues."""
@@ -150,11 +150,13 @@ class Cache(PolicyState):
         self.settings = settings
         self.store = AnswerStore(settings.bytes, settings.seconds, clock)
         self.outcomes = dict.fromkeys(CACHE_OUTCOMES, 0)
-        self._flights: dict[bytes, Flight] = {}
+        self._flights: dict[bytes, SharedCall] = {}
         self._redis: SharedAnswers | None = None
         if settings.redis is not None:
             server = SharedServer(settings.redis.url.get_secret_value(), lambda: self.place, clock)
-            self._redis = SharedAnswers(server, settings.redis.name, settings.seconds, settings.redis.largest)
+            self._redis = SharedAnswers(
+                server, settings.redis.name, settings.seconds, settings.redis.max_response_bytes
+            )
 
     def take_over(self, before: Self, *, is_unchanged: bool) -> None:
         """As in PolicyState: answers and counts go on, unless answers may be others now."""
@@ -204,7 +206,7 @@ class Cache(PolicyState):
             self.outcomes[SHARED] -= 1
 
     async def _lead(self, key: bytes, handler: Handler, request: Request) -> Answer:
-        flight = self._flights[key] = Flight(request)
+        flight = self._flights[key] = SharedCall(request)
         flight.task = flight.waits.spawn(self._fly(key, flight, handler, request))
         flight.task.add_done_callback(flight.ended)
         answer = await self._wait(key, flight)
@@ -212,7 +214,7 @@ class Cache(PolicyState):
             raise _copy(answer)  # what is added for one client is not for the others
         return answer
 
-    async def _wait(self, key: bytes, flight: Flight) -> Answer | Exception:
+    async def _wait(self, key: bytes, flight: SharedCall) -> Answer | Exception:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer | Exception] = loop.create_future()
         flight.waiting[future], joined = None, loop.time()
@@ -225,7 +227,7 @@ class Cache(PolicyState):
                 self._land(key, flight)  # who comes now begins another call
                 flight.task.cancel()
 
-    async def _fly(self, key: bytes, flight: Flight, handler: Handler, request: Request) -> None:
+    async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
         """Make the call, and tell those who wait."""
         try:
             found = await self._asked(key, handler, request)
@@ -251,7 +253,7 @@ class Cache(PolicyState):
         except Exception as error:
             return error
 
-    def _land(self, key: bytes, flight: Flight) -> None:
+    def _land(self, key: bytes, flight: SharedCall) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
 

@@ -37,9 +37,9 @@ class Settings(Documented):
     adaptive: Literal["gradient"] | None = None
     """`gradient`, instead of `calls`: derive the limit from the latency of the calls. The limit grows while calls take
     their usual time, and shrinks when they take longer."""
-    least: Annotated[int, Field(ge=1)] = 1
+    min_calls: Annotated[int, Field(ge=1)] = 1
     """Minimum of an adaptive limit."""
-    most: Annotated[int, Field(ge=1)] = 1000
+    max_calls: Annotated[int, Field(ge=1)] = 1000
     """Maximum of an adaptive limit."""
 
     @property
@@ -52,10 +52,12 @@ class Settings(Documented):
     def _one_of_two(self) -> Self:
         if (self.calls is None) == (self.adaptive is None):
             raise PydanticCustomError("refused", "expected one of calls: NUMBER and adaptive: gradient")
-        if self.calls is not None and self.model_fields_set & {"least", "most"}:
-            raise PydanticCustomError("refused", "least and most are for adaptive: gradient; remove them or calls")
-        if self.least > self.most:
-            raise PydanticCustomError("refused", "least must be at most `most`")
+        if self.calls is not None and self.model_fields_set & {"min_calls", "max_calls"}:
+            raise PydanticCustomError(
+                "refused", "min_calls and max_calls are for adaptive: gradient; remove them or calls"
+            )
+        if self.min_calls > self.max_calls:
+            raise PydanticCustomError("refused", "min_calls must be at most `max_calls`")
         return self
 
 
@@ -66,7 +68,7 @@ class Concurrency(PolicyState):
         self.place = "concurrency_limit"
         self._clock = clock
         self._calls = settings.calls or 0
-        self._gradient = Gradient(settings.least, settings.most) if settings.adaptive else None
+        self._gradient = Gradient(settings.min_calls, settings.max_calls) if settings.adaptive else None
         self.unmeasured = self._calls // 2
         """Calls in flight below which nobody needs to know how long they take: half of a fixed limit."""
         self.in_flight = 0

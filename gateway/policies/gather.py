@@ -89,7 +89,7 @@ METRICS = (
         {"error": "failed", "shape": "unsplittable"},
     ),
     StateMetric(
-        "gateway_gather_further_calls_total", "counter", ("backend",), "Calls for parts of batches that failed.",
+        "gateway_gather_split_calls_total", "counter", ("backend",), "Calls for parts of batches that failed.",
         {"": "further_calls"},
     ),
 )  # fmt: skip

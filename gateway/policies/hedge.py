@@ -45,7 +45,7 @@ class Settings(Documented):
 
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95
     """The second attempt starts when the call has taken longer than this percentage of the model's last 1000 calls."""
-    least: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
+    min_delay: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
     """Minimum delay before the second attempt, in seconds."""
 
 
@@ -88,7 +88,7 @@ class Hedges:
         """Seconds after which a second try begins; None if there is none."""
         known = self._models.get((request.model, request.operation))
         seconds = known.percentile(self._settings.percentile) if known else None
-        return None if seconds is None else max(seconds, self._settings.least)
+        return None if seconds is None else max(seconds, self._settings.min_delay)
 
     def note(self, request: Request, seconds: float) -> None:
         """Note that `request` was answered after `seconds`."""

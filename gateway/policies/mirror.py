@@ -1,4 +1,4 @@
-"""The policy `mirror: {backend: next, share: 0.1, tolerance: {rtol: 1e-5}}`: sends a share of the calls to a second
+"""The policy `mirror: {backend: next, sample: 0.1, tolerance: {rtol: 1e-5}}`: sends a share of the calls to a second
 backend too, and compares the two responses.
 
 The client has its answer first: only then is the request sent to the mirror's backend, in a task of its own. It is
@@ -29,7 +29,7 @@ from gateway.core.frozen import field, replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.offload import are_large
 from gateway.core.operations import CALLS, Operation
-from gateway.core.record import UNRECORDED, ListenerRecords, Record, Telling
+from gateway.core.record import UNRECORDED, ListenerRecords, Record, RecordDisclosure
 from gateway.core.spans import MIRROR_SPAN, Span, TraceContext
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
@@ -106,7 +106,7 @@ class Settings(Documented):
 
     backend: Annotated[str, Field(min_length=1)]
     """Name of the backend that gets the mirrored calls. The backend's policies, limits and queue apply."""
-    share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    sample: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Share of the calls to mirror, chosen at random."""
     model: Annotated[str, Field(min_length=1)] | None = None
     """Name of the model in the mirror's backend; by default, the name in the route's own backend."""
@@ -157,7 +157,7 @@ class MirrorRecord(Record, gc=False, eq=False):
 def mirror_record(client: Record, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
     """The record of a mirrored call that begins. `client`: the record of the client's request. `backend`: that of the
     mirror."""
-    record = MirrorRecord("", of_listener=ListenerRecords(telling=Telling(forwards=True), forwards=True))
+    record = MirrorRecord("", of_listener=ListenerRecords(telling=RecordDisclosure(forwards=True), forwards=True))
     record.client_id = client.id
     if client.telling.forwards:
         record.id, record.traceparent = client.id, client.traceparent
@@ -197,7 +197,7 @@ class Mirror(PolicyState):
         """Whether this request is mirrored."""
         return (
             request.operation in _MIRRORED
-            and self._random() < self.settings.share
+            and self._random() < self.settings.sample
             and not request.flaw
             and not request.parameters.get("sequence_id")
         )
@@ -340,7 +340,7 @@ class Mirror(PolicyState):
 
     def status(self) -> Mapping[str, object]:
         """The mirror's findings so far, as JSON."""
-        return {"backend": self.settings.backend, "share": self.settings.share, **self.counts.shown()}
+        return {"backend": self.settings.backend, "sample": self.settings.sample, **self.counts.shown()}
 
     async def close(self, seconds: float) -> None:
         """Begin no more calls, wait at most `seconds` for those on their way, then cancel them."""

@@ -58,7 +58,7 @@ class Settings(Documented):
     Requires `safe: true` on the backend. The gateway always repeats calls of which nothing was sent."""
     backoff: _Seconds = 0.05
     """Seconds before the second attempt. The delay doubles with each additional attempt."""
-    longest: _Seconds = 1.0
+    max_backoff: _Seconds = 1.0
     """Maximum delay before an attempt, in seconds."""
     jitter: Literal["full", "none"] = "full"
     """With `full`, each delay is a random part of this time, to spread the attempts of calls that failed together."""
@@ -82,12 +82,12 @@ class Retries:
         settings = self._settings
         if attempt >= settings.attempts or not self._is_retryable(error, request):
             return None
-        wait = min(settings.longest, settings.backoff * 2.0 ** min(attempt - 1, 32))
+        wait = min(settings.max_backoff, settings.backoff * 2.0 ** min(attempt - 1, 32))
         if settings.jitter == "full":
             wait *= self._random()
         wanted: float | None = getattr(error, "retry_after", None)
         if wanted is not None and wanted > wait:
-            if wanted > settings.longest:
+            if wanted > settings.max_backoff:
                 return None
             wait = wanted
         if request.deadline is not None and now + wait >= request.deadline:

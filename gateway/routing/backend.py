@@ -23,7 +23,7 @@ from gateway.core.frozen import frozen, replace
 from gateway.core.operations import CONTROL_OPERATIONS, Operation
 from gateway.core.protocol import Protocol, Target
 from gateway.core.record import UNRECORDED
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.types import Answer, Request, Response
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Attempt, Endpoint
@@ -330,7 +330,7 @@ class Backend:
     def _recovered(self) -> None:
         self._sender.targets.forget()
         for watcher in (*self._on_recovery, *self._on_other_models):
-            with surviving(f"telling that an endpoint of backend {self.name!r} has changed"):
+            with log_and_continue(f"telling that an endpoint of backend {self.name!r} has changed"):
                 watcher()
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Se
 from time import monotonic
 from typing import Protocol, TypeVar
 
-from gateway.routing.load.told import ToldLoads
+from gateway.routing.load.reported import ReportedLoads
 
 SMALLEST_SHARE = 0.05
 """The share of its weight that an endpoint has when its slow start begins."""
@@ -78,7 +78,7 @@ class Weights:
         return weight
 
 
-def strategy(name: str, weights: Weights, loads: ToldLoads | None = None) -> Strategy:
+def strategy(name: str, weights: Weights, loads: ReportedLoads | None = None) -> Strategy:
     """The strategy with this name in the configuration. `least_load` reads `loads`, without which it goes by the calls
     in flight.
 
@@ -158,7 +158,7 @@ class LeastLoad:
     CLOSE = 1.1
     """A load that is at most so many times the smallest one is as good."""
 
-    def __init__(self, loads: ToldLoads, weights: Weights) -> None:
+    def __init__(self, loads: ReportedLoads, weights: Weights) -> None:
         self.loads = loads
         self._weights = weights
         self._turns = _Turns()

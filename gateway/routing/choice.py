@@ -17,7 +17,7 @@ class EndpointChoice:
     """Chooses among the `endpoints` of the backend `name`, those that are not drained. At most `most_left_out` of them,
     a share, are left out."""
 
-    def __init__(self, strategy: Strategy | None = None, most_left_out: float = Ejection().most) -> None:
+    def __init__(self, strategy: Strategy | None = None, most_left_out: float = Ejection().max_ejected_share) -> None:
         self.strategy = strategy or LeastInFlight()
         self.name = ""
         self.endpoints: tuple[Endpoint, ...] = ()

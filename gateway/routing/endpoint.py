@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from gateway.core.errors import Reason, Status, TransportError
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.transport import Connector
 from gateway.core.types import Message, Request
 from gateway.routing.draining import Drain
@@ -128,7 +128,7 @@ class Endpoint:
         self.drain = drain
         self.takes_calls = drain is None or drain.is_moving
         for watcher in tuple(self._on_drain):
-            with surviving(f"telling a backend that the drain of {self.address} has changed"):
+            with log_and_continue(f"telling a backend that the drain of {self.address} has changed"):
                 watcher(self)
 
     def watch_replies(self, on_reply: "OnReply") -> None:
@@ -246,14 +246,14 @@ class Endpoint:
     def changed(self) -> None:
         """Tell the backends that the server's models may have changed."""
         for watcher in self._on_recovery:
-            with surviving(f"telling a backend that {self.address} has changed"):
+            with log_and_continue(f"telling a backend that {self.address} has changed"):
                 watcher()
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
         """Note a failed call. `unreachable`: there was no connection, or it broke off."""
         if unreachable:
             for watcher in self._on_outage:
-                with surviving(f"telling a backend that {self.address} is away"):
+                with log_and_continue(f"telling a backend that {self.address} is away"):
                     watcher(self)
         if not self._is_closed and self.health.failed(why, unreachable=unreachable):
             if self._timer is not None:
@@ -278,7 +278,7 @@ class Endpoint:
 
     def _show(self, reply: Message) -> None:
         for watcher in self._on_reply:
-            with surviving(f"looking at a reply of {self.address}"):
+            with log_and_continue(f"looking at a reply of {self.address}"):
                 watcher(self, reply)
 
     def _recovered(self) -> None:

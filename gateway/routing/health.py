@@ -38,7 +38,7 @@ How probes change it:
   longer: a call that takes hours, or that its client gives up, does not keep the endpoint ejected.
 - A server that says in a probe that it is not ready (`refused`) may still answer calls. Then answers do not count
   against the probes: only a probe that passes does.
-- How many endpoints of a backend may be left out at once is decided by Backend (`Ejection.most`).
+- How many endpoints of a backend may be left out at once is decided by Backend (`Ejection.max_ejected_share`).
 """
 
 import logging
@@ -70,7 +70,7 @@ class State(Enum):
     DEGRADED = "degraded"
     """It is used, but the last calls or probes failed."""
     DOWN = "down"
-    """It gets no calls, as far as `Ejection.most` allows."""
+    """It gets no calls, as far as `Ejection.max_ejected_share` allows."""
 
 
 @frozen
@@ -78,13 +78,14 @@ class Ejection:
     """The rule for ejecting endpoints: after failed calls, an endpoint gets no calls for some time, and then one trial
     call.
 
-    `failures`: failures in a row until one is ejected. `seconds`: the length of the first ejection. `most`: the share
-    of a backend's endpoints that may be left out at once, rounded up; the last one is left out only if it is 1.
+    `failures`: failures in a row until one is ejected. `seconds`: the length of the first ejection.
+    `max_ejected_share`: the share of a backend's endpoints that may be left out at once, rounded up; the last one is
+    left out only if it is 1.
     """
 
     failures: int = 5
     seconds: float = 10.0
-    most: float = 0.5
+    max_ejected_share: float = 0.5
 
 
 @frozen

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from gateway.core.errors import DecodeError, GatewayError, Reason, TransportError
 from gateway.core.frozen import frozen
 from gateway.core.operations import Operation
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
@@ -89,7 +89,7 @@ class Prober:
                 endpoint.next_probe = now + self._probes.interval * self._probes.jitter * self._random()
             if endpoint.next_probe <= now:
                 endpoint.next_probe = now + self._wait()
-                with surviving(f"beginning a probe of {endpoint.address}"):
+                with log_and_continue(f"beginning a probe of {endpoint.address}"):
                     if endpoint.probe is None and not self._backend.local.is_busy(endpoint):
                         self._start(endpoint)
             following = min(following, endpoint.next_probe)
@@ -109,7 +109,7 @@ class Prober:
         task.add_done_callback(ended)
 
     async def _probe_once(self, endpoint: Endpoint) -> None:
-        with surviving(f"a probe of {endpoint.address}"):
+        with log_and_continue(f"a probe of {endpoint.address}"):
             await self._probe(endpoint)
 
     async def _probe(self, endpoint: Endpoint) -> None:

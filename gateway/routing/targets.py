@@ -14,7 +14,7 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, Operation
-from gateway.core.protocol import Flavors, Protocol, Target
+from gateway.core.protocol import Protocol, ServerTypes, Target
 from gateway.core.tasks import outlived_by, spawn
 from gateway.core.types import Request, ServerInfo
 from gateway.routing.endpoint import Endpoint
@@ -135,7 +135,7 @@ class Targets:
             return self.of(endpoint)
         return await self._asked(endpoint, self._flavors, deadline)
 
-    async def _asked(self, endpoint: Endpoint, flavors: Flavors, deadline: float | None) -> Target:
+    async def _asked(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
         """As `find`, also for an endpoint that is in `known`."""
         asking = self._asking.get(endpoint)
         if asking is None:
@@ -159,7 +159,7 @@ class Targets:
         )
         return TransportError(reason.status, reason, text, sent=False)
 
-    async def _find(self, endpoint: Endpoint, flavors: Flavors) -> Target:
+    async def _find(self, endpoint: Endpoint, flavors: ServerTypes) -> Target:
         target = self._without_flavor(endpoint)
         try:
             info = await self._ask(endpoint, target)

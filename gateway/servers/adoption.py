@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 
 from gateway.core.frozen import frozen
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.servers.asked_engine import AskedEngine
 from gateway.servers.engine import EngineError, JobReport, JobState
 from gateway.servers.log_lines import tell
@@ -17,7 +17,7 @@ from gateway.servers.state_file import SavedJob
 LOST = JobReport(JobState.LOST)
 
 
-class Fate(Enum):
+class AdoptionDecision(Enum):
     """The decision about a job."""
 
     USED = "used"
@@ -27,29 +27,29 @@ class Fate(Enum):
 
 
 @frozen
-class LeftJob:
+class OrphanedJob:
     """A job of an earlier gateway: what was saved, with its id if that is known, and what the engine says of it."""
 
     saved: SavedJob
     report: JobReport
-    fate: Fate
+    fate: AdoptionDecision
 
 
 def decide(
     saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
-) -> list[LeftJob]:
+) -> list[OrphanedJob]:
     """Decide about these jobs by the engine's reports. At most `most` are used: of those that were started from
     what `fits` says."""
-    left: list[LeftJob] = []
+    left: list[OrphanedJob] = []
     for each in saved:
         report = reports.get(each.id, LOST) if each.id else LOST
         if report.state.is_over:
-            fate = Fate.FORGOTTEN
+            fate = AdoptionDecision.FORGOTTEN
         elif each.fits != fits or each.backend != settings.backend or report.state is JobState.ENDING or most <= 0:
-            fate = Fate.ENDED
+            fate = AdoptionDecision.ENDED
         else:
-            fate, most = Fate.USED, most - 1
-        left.append(LeftJob(each, report, fate))
+            fate, most = AdoptionDecision.USED, most - 1
+        left.append(OrphanedJob(each, report, fate))
     return left
 
 
@@ -68,7 +68,7 @@ async def end_elsewhere(
     try:
         while left:
             try:
-                with surviving(f"ending jobs that an earlier gateway left of backend {backend!r}", EngineError):
+                with log_and_continue(f"ending jobs that an earlier gateway left of backend {backend!r}", EngineError):
                     await asked.open()
                     for each in await _ended(asked, list(left.values())):
                         over(left.pop(each.name).name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import time
 
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.servers.consumer import Consumer
 from gateway.servers.engine import EngineError, RefusedError
@@ -29,7 +29,7 @@ FAST, SLOW = 0.1, 1.0
 """Seconds between two looks: while something is expected to change, and otherwise."""
 
 
-class Fleet:
+class StartedServers:
     """The model servers that the gateway has started for one backend. Nobody else uses their jobs. Call `start`, then
     `attach` it to each backend that takes over, then `close`."""
 
@@ -166,7 +166,7 @@ class Fleet:
         await self._jobs.look()
         await asyncio.gather(*(self._look_for(each) for each in self._jobs.phases(ServerPhase.STARTING)))
         for server in list(self._jobs.servers.values()):
-            with surviving(f"looking after {server.label}", EngineError):
+            with log_and_continue(f"looking after {server.label}", EngineError):
                 self._check(server)
         self._size()
 
@@ -235,7 +235,7 @@ class Fleet:
 
     async def _look_for(self, server: StartedServer) -> None:
         """Find out whether a server that starts serves now."""
-        with surviving(f"looking for {server.label}", EngineError):
+        with log_and_continue(f"looking for {server.label}", EngineError):
             await self._locate(server)
 
     async def _locate(self, server: StartedServer) -> None:

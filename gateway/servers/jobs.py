@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.servers import adoption
-from gateway.servers.adoption import Fate, LeftJob
+from gateway.servers.adoption import AdoptionDecision, OrphanedJob
 from gateway.servers.asked_engine import AskedEngine, OpenEngine
 from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError
 from gateway.servers.locating import free_port
@@ -117,15 +117,15 @@ class Jobs:
         decided = adoption.decide(here, reports, self.settings, self._fits, most)
         return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
 
-    def _is_left(self, job: LeftJob) -> bool:
+    def _is_left(self, job: OrphanedJob) -> bool:
         """Whether the job is of use. One that is not is ended or forgotten."""
-        if job.fate is Fate.FORGOTTEN:
+        if job.fate is AdoptionDecision.FORGOTTEN:
             self._state.remove(job.saved.name)
-        elif job.fate is Fate.ENDED:
+        elif job.fate is AdoptionDecision.ENDED:
             self.end(self._taken(job), "it does not fit the configuration any more")
-        return job.fate is Fate.USED
+        return job.fate is AdoptionDecision.USED
 
-    def _taken(self, job: LeftJob) -> StartedServer:
+    def _taken(self, job: OrphanedJob) -> StartedServer:
         saved, now = job.saved, self._clock()
         folder = self._state.job_folder(saved.name)
         server = StartedServer(saved.name, folder, saved.port, now, saved.submitted or None)
@@ -226,7 +226,7 @@ class Jobs:
         self._asked_at = self._clock()
         self.engine.answered()
         for job, server in servers.items():
-            with surviving(f"noting what became of {server.label}"):
+            with log_and_continue(f"noting what became of {server.label}"):
                 self._note(server, reports.get(job, adoption.LOST))
 
     def _note(self, server: StartedServer, report: JobReport) -> None:
@@ -264,7 +264,7 @@ class Jobs:
         tries = 0
         while not server.over.is_set():
             try:
-                with surviving(f"ending {server.label}", EngineError):
+                with log_and_continue(f"ending {server.label}", EngineError):
                     await self.engine.ask(self.engine.engine.cancel([server.id]))
                     await self.ask()
             except EngineError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.servers.engine import Job, JobReport, JobState
-from gateway.servers.watcher import Why
+from gateway.servers.watcher import ExitReason
 
 GRACE = 5.0
 """Seconds that a job's processes have to end before they are killed."""
@@ -42,13 +42,13 @@ def read_json(path: Path) -> Any:
 def how_it_ended(state: Mapping[str, Any]) -> JobReport:
     """The report of a job that is over by its watcher's `state.json`."""
     host, why, code, number = state["host"], state["why"], state["exit_code"], state["signal"]
-    if why == Why.CANCELLED:
+    if why == ExitReason.CANCELLED:
         return JobReport(JobState.CANCELLED, host=host)
-    if why == Why.ABANDONED:
+    if why == ExitReason.ABANDONED:
         return JobReport(JobState.CANCELLED, why, host)
-    if why == Why.TIME:
+    if why == ExitReason.TIME:
         return JobReport(JobState.TIMED_OUT, why, host)
-    if why != Why.ITSELF:
+    if why != ExitReason.ITSELF:
         return JobReport(JobState.FAILED, why, host)
     if number is not None:
         return JobReport(JobState.FAILED, f"signal {number} ({signal.strsignal(number)})", host)

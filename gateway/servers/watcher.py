@@ -11,8 +11,9 @@ a folder: `python watcher.py FOLDER`. In it are
   changes. A lease that is removed ends the job at once; one that is not renewed in time ends it because the gateway is
   dead.
 - `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (when
-  that was started, in ticks since boot), `ending` (a Why) while it ends the job, and when that is over `ended` (seconds
-  since 1970), `why` (a Why), `exit_code` and `signal`. While the job runs, the file's time changes every few seconds.
+  that was started, in ticks since boot), `ending` (an ExitReason) while it ends the job, and when that is over `ended`
+  (seconds since 1970), `why` (an ExitReason), `exit_code` and `signal`. While the job runs, the file's time changes
+  every few seconds.
 
 A job runs once. If the engine starts it again after its node died, it ends at once: the gateway has replaced it.
 """
@@ -38,7 +39,7 @@ ENDING = "ending"
 ENDED = "ended"
 
 
-class Why:
+class ExitReason:
     """Why a job is over: the values of `why`."""
 
     ITSELF = "it ended by itself"
@@ -74,7 +75,7 @@ class LeaseFile:
         try:
             text = self._path.read_text("utf-8")
         except (FileNotFoundError, NotADirectoryError):
-            return Why.CANCELLED
+            return ExitReason.CANCELLED
         except OSError:
             text = self._text
         now = time.monotonic()
@@ -84,7 +85,7 @@ class LeaseFile:
             seconds = float(text.split(maxsplit=1)[0])
         except (ValueError, IndexError):
             return None  # `keep`, or a file that is being written
-        return Why.ABANDONED if now - self._changed > seconds else None
+        return ExitReason.ABANDONED if now - self._changed > seconds else None
 
 
 def write_state(folder: Path, **state: Any) -> None:
@@ -235,9 +236,9 @@ class JobWatcher:
     def run(self) -> int:
         """Run the job. Returns the exit code for the engine."""
         if (self._folder / "state.json").exists():
-            return self._over(Why.AGAIN, None)
+            return self._over(ExitReason.AGAIN, None)
         if self._lease.lost():
-            return self._over(Why.CANCELLED, None)
+            return self._over(ExitReason.CANCELLED, None)
         read, write = os.pipe()
         for end in (read, write):
             os.set_blocking(end, False)
@@ -249,12 +250,12 @@ class JobWatcher:
         try:
             run = WatchedRun(job)
         except (OSError, subprocess.SubprocessError) as error:
-            return self._over(f"{Why.NOT_STARTED}: {error}", None)
+            return self._over(f"{ExitReason.NOT_STARTED}: {error}", None)
         self._state.update({STARTED: time.time(), "group": run.pid, "began": start_time(run.pid)})
         write_state(self._folder, **self._state)
         why = self._watch(run, job, read)
         write_state(self._folder, **self._state, **{ENDING: why})
-        return self._over(why, run.end(min(HURRY, job["grace"]) if why == Why.ENGINE else job["grace"]))
+        return self._over(why, run.end(min(HURRY, job["grace"]) if why == ExitReason.ENGINE else job["grace"]))
 
     def _tell(self, *_: object) -> None:
         self._told = True
@@ -270,16 +271,16 @@ class JobWatcher:
             run.copy_output()
             now = time.monotonic()
             if run.reap() is not None:
-                return Why.ITSELF
+                return ExitReason.ITSELF
             lost = self._lease.lost()
             if lost is not None:
                 return lost
             if self._told:
-                return Why.ENGINE
+                return ExitReason.ENGINE
             if 0 in ready and not os.read(0, 4096):
-                return Why.ABANDONED
+                return ExitReason.ABANDONED
             if job["seconds"] is not None and now - began > job["seconds"]:
-                return Why.TIME
+                return ExitReason.TIME
             if now - beat > BEAT:
                 beat = now
                 with contextlib.suppress(OSError):
@@ -290,9 +291,9 @@ class JobWatcher:
         exit_code = code if number is None else None
         over = {ENDED: time.time(), "why": why, "exit_code": exit_code, "signal": number}
         write_state(self._folder, **self._state, **over)
-        if why == Why.CANCELLED:
+        if why == ExitReason.CANCELLED:
             return 0
-        if why == Why.ITSELF and code is not None:
+        if why == ExitReason.ITSELF and code is not None:
             return code if code >= 0 else 128 - code
         return 1
 

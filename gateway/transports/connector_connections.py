@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Generic, Protocol, TypeVar, cast
 
 from gateway.core.address import Address
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.transports.tls import Secured, connect
 
 
@@ -67,7 +67,7 @@ class ConnectorConnections(Generic[C]):
         """Abort every connection, and from now on each that is still being opened."""
         self.is_closed = True
         for connection in list(self._open):
-            with surviving("closing a connection to an endpoint"):
+            with log_and_continue("closing a connection to an endpoint"):
                 connection.abort()
 
     async def close(self) -> None:

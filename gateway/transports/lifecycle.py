@@ -39,7 +39,7 @@ from gateway.core.frozen import frozen
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.listener_connections import AcceptedConnection, Admission, ListenerConnections
-from gateway.transports.memory import PROCESS_MEMORY, Memory, Sundries
+from gateway.transports.memory import PROCESS_MEMORY, ConnectionMemory, Memory
 from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.sockets import has_unread
 from gateway.transports.timeouts import Timeouts
@@ -90,7 +90,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     memory: Memory
     """Counts the client's messages, and its unread replies."""
 
-    sundries: Sundries
+    connection_memory: ConnectionMemory
     """Counts the connection's memory beside its bodies."""
 
     def __init__(self, context: ConnectionContext) -> None:
@@ -167,7 +167,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._peer = peer_address(transport.get_extra_info("peername"))
         self._identity = transport.get_extra_info(IDENTITY) or ""
         self.memory = PROCESS_MEMORY.of_client(self._peer)
-        self.sundries = Sundries(self.memory)
+        self.connection_memory = ConnectionMemory(self.memory)
         self._alarm.set(min(self._context.timeouts.first_byte, self._idle_seconds))
         connections = self._context.connections
         match connections.admit(self, self._peer):
@@ -185,7 +185,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._alarm.stop()
         self._writable = True
         self._count(0)
-        self.sundries.clear()
+        self.connection_memory.clear()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than replies are written."""

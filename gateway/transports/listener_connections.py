@@ -20,7 +20,7 @@ from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.transports.shedding import Shedding
 
 if sys.platform != "win32":  # where only the client runs
@@ -350,7 +350,7 @@ class ListenerConnections:
         """Let every connection, also one that is accepted later, close after its last reply."""
         self.ending = self.draining = True
         for connection in list(self._open):
-            with surviving("draining a client's connection"):
+            with log_and_continue("draining a client's connection"):
                 connection.drain()
 
     async def end(self, seconds: float) -> int:
@@ -363,7 +363,7 @@ class ListenerConnections:
             pass
         unanswered = sum(connection.unanswered for connection in self._open)
         for connection in list(self._open):
-            with surviving("closing a client's connection"):
+            with log_and_continue("closing a client's connection"):
                 connection.terminate()
         await self._until_empty()
         await asyncio.sleep(0)  # exchanges that were cancelled with their connections run to their end

@@ -5,8 +5,8 @@ What is counted against `limits.memory`:
 - a body of MIN_COUNTED bytes or more, of a request or a reply, compressed or inflated: each byte from its arrival until
   the last view of the body is gone;
 - a written reply as long as the client does not read it;
-- what else a client's connection holds (Sundries): heads, messages that wait for their turn, and calls with their small
-  bodies, beyond UNCOUNTED bytes for each connection.
+- what else a client's connection holds (ConnectionMemory): heads, messages that wait for their turn, and calls with
+  their small bodies, beyond UNCOUNTED bytes for each connection.
 
 What comes from one client is also counted against `limits.memory_per_client`, if that is set.
 
@@ -33,7 +33,7 @@ import numpy as np
 from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.log_limit import LogLimit
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.types import Buffer
 
 if sys.platform != "win32":  # where only the client runs
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 MIN_COUNTED = 16 * 2**10
 """Bytes of the smallest body that is counted. Counting costs about 1 us, too much for a smaller one."""
 UNCOUNTED = 64 * 2**10
-"""Bytes of sundries that each connection may have before they are counted: one small call at a time costs nothing."""
+"""Bytes that each connection can hold before they are counted: one small call at a time costs nothing."""
 FIELD_BYTES = 200
 """Bytes that a header field takes beside its text: two byte strings, a pair, places in a list and in a dictionary."""
 CALL_BYTES = 32 * 2**10
@@ -323,11 +323,11 @@ async def give_back(memory: Memory) -> None:
         used = memory.used
         if memory.peak - used + memory.freed > WORTH_TRIMMING:
             memory.peak, memory.freed = used, 0
-            with surviving("returning free memory to the system"):
+            with log_and_continue("returning free memory to the system"):
                 await asyncio.to_thread(trim, 0)
 
 
-class Sundries:
+class ConnectionMemory:
     """The memory that one connection holds beside bodies that are counted byte by byte: `size` bytes. They are counted
     in `memory` in steps, so that most calls add two numbers and no more. Of one event loop."""
 

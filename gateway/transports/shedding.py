@@ -17,7 +17,7 @@ from time import monotonic
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.log_limit import LogLimit
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.transports.memory import PROCESS_MEMORY, cgroup_memory, resident_memory
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ class Shedding:
         limit = cgroup_memory()
 
         def look(due: float) -> None:
-            with surviving("measuring the load"):
+            with log_and_continue("measuring the load"):
                 used = PROCESS_MEMORY.used / PROCESS_MEMORY.limit
                 resident = 0.0 if limit is None else resident_memory() / limit
                 self.look(loop.time() - due, max(used, resident))

@@ -105,8 +105,8 @@ def test_the_policy_has_its_state_its_metrics_and_one_share_for_all_workers(
         assert sum(each["passed"] for each in found) == MOST
         assert sum(each["refused"] for each in found) == 3
         assert set(metrics(urls)) == {
-            f'gateway_turnstile_calls_total{{outcome="passed",place="*"}} {MOST}.0',
-            'gateway_turnstile_calls_total{outcome="refused",place="*"} 3.0',
+            f'gateway_turnstile_calls_total{{outcome="passed",owner="*"}} {MOST}.0',
+            'gateway_turnstile_calls_total{outcome="refused",owner="*"} 3.0',
         }
 
 

@@ -57,7 +57,7 @@ class Turnstile(SharedState):
 state = ShownStates(Turnstile)
 METRICS = (
     StateMetric(
-        "gateway_turnstile_calls_total", "counter", ("place", "outcome"), "Calls that came to a turnstile.",
+        "gateway_turnstile_calls_total", "counter", ("owner", "outcome"), "Calls that came to a turnstile.",
         {"passed": "passed", "refused": "refused"},
     ),
 )  # fmt: skip

@@ -26,7 +26,7 @@ from gateway.core.transport import Handler, StreamHandler
 from gateway.core.types import Answer, Headers, Message, Request, Response, ServerInfo, tensor
 from gateway.routing.balancing import LeastInFlight, LeastLoad, RoundRobin, WeightedLeastInFlight
 from gateway.routing.health import Ejection
-from gateway.routing.placement.table import Stock
+from gateway.routing.placement.table import ServerInventory
 from gateway.routing.probing import Probes
 from gateway.routing.queue import QueueSettings
 from gateway.transports.http.address import parse_address
@@ -251,7 +251,10 @@ backends:
     protocol: grps-rest
     endpoints: ["d:1"]
     health: {probe: ready, interval: 1, timeout: 3, unhealthy: 4, healthy: 5, jitter: 0.6}
-  ejected: {protocol: v2-rest, endpoints: ["e:1"], health: {probe: none, ejection: {failures: 2, seconds: 3, most: 1}}}
+  ejected:
+    protocol: v2-rest
+    endpoints: ["e:1"]
+    health: {probe: none, ejection: {failures: 2, seconds: 3, max_ejected_share: 1}}
 """
 
 
@@ -301,7 +304,7 @@ routes: [{match: {}, backend: fleet}]
 """
     fleet = Assembled(text).assembly.placed.all["fleet"]
     for endpoint in fleet.local.endpoints:
-        fleet.placements.told(endpoint, Stock({"m": ()}), fleet.placements.moment)
+        fleet.placements.told(endpoint, ServerInventory({"m": ()}), fleet.placements.moment)
     of_model = fleet.placements.chosen(fleet.placements.models["m"])
     assert of_model is not None
     one, all_models = of_model.strategy, fleet.local.choice.strategy

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from gateway.assembly.assembly import Assembly
-from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.environment import Connections, Environment, Host
+from gateway.assembly.error_redaction import ErrorRedaction
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.config import loads
@@ -210,7 +210,7 @@ async def test_rows_of_a_batch_in_flight_follow_the_number_of_endpoints() -> Non
 
 async def test_brief_errors_do_not_name_found_addresses() -> None:
     here = Assembled(TWO)
-    brief = BriefErrors(here.config, here.shared.addresses)
+    brief = ErrorRedaction(here.config, here.shared.addresses)
     text = "backend 'lab' at http://10.0.0.1:4242: bad reply of 10.0.0.1:4242"
 
     def shortened() -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.assembly.routes import MadeWhenAsked
+from gateway.assembly.routes import LazyMapping
 from gateway.core.types import Message
 from gateway.reference.loading import find
 from tests.wires import Wires, reference
@@ -15,7 +15,7 @@ def test_a_value_is_made_once_and_when_it_is_asked_for() -> None:
         made.append(key)
         return key.upper()
 
-    values = MadeWhenAsked(["a", "b"], make)
+    values = LazyMapping(["a", "b"], make)
     assert (list(values), len(values), made) == (["a", "b"], 2, [])
     assert (values["a"], values.get("a"), values.get("c"), made) == ("A", "A", None, ["a"])
     with pytest.raises(KeyError):

@@ -33,7 +33,7 @@ backends:
     endpoints: {endpoints}
     safe: true
     health: {{probe: live, interval: 2}}
-    placement: {{load: on_demand, most: {most}, copies: {copies}, interval: 5}}
+    placement: {{loading: on_demand, max_models: {most}, copies: {copies}, interval: 5}}
     policies: [{{timeout: {{seconds: 30}}}}, {{retry: {{attempts: 3}}}}]
 routes: [{{match: {{model: "*"}}, backend: fleet}}]
 """

@@ -19,7 +19,7 @@ _OBSERVED = """
 log: {{format: json, access: {{when: always, path: "{log}"}}{more}}}
 health: {{bind: "{health}"}}
 """
-_LOGGED = ', payloads: {{to: "{log}.payloads", share: {share}}}'
+_LOGGED = ', payloads: {{to: "{log}.payloads", sample: {share}}}'
 
 
 def measure(folder: Path, rounds: int, load: Generator, *, share: float) -> Iterator[Protection]:

@@ -30,8 +30,8 @@ def problems(text: str) -> str:
     [
         ("mirror: {}", ":9:17: the key 'backend' is missing"),
         ("mirror: {backend: nxt}", ":9:27: no backend is called 'nxt'; did you mean 'next'?"),
-        ("mirror: {backend: next, share: 2}", ":9:40: "),
-        ("mirror: {backend: next, shared: 1}", ":9:33: 'shared' is not a key here; did you mean 'share'?"),
+        ("mirror: {backend: next, sample: 2}", ":9:41: "),
+        ("mirror: {backend: next, sampel: 1}", ":9:33: 'sampel' is not a key here; did you mean 'sample'?"),
         ("mirror: {backend: next, tolerance: {rtl: 1}}", ":9:45: 'rtl' is not a key here; did you mean 'rtol'?"),
         ("mirror: {backend: next, tolerance: {rtol: -1}}", ":9:51: "),
         ("mirror: {backend: next, rename: {inputs: [{client: a}]}}", "the key 'backend' is missing"),

@@ -31,9 +31,9 @@ def read(settings: str) -> PayloadLogConfig:
         ('to: "ftp://a/"', "expected the absolute path of a file, or a URL"),
         ('to: "http://me:secret@a/"', "the URL has a password, which would be shown; a header in"),
         ('to: "http://a/ b"', "expected a URL without a fragment, in visible ASCII characters"),
-        ("to: /log, share: 2", "must be at most 1, got 2"),
-        ("to: /log, most_bytes: 64 kB", "expected a number of bytes, or one with a unit (KiB, MiB, GiB, TiB) such as"),
-        ("to: /log, most_bytes: 0", "3:"),
+        ("to: /log, sample: 2", "must be at most 1, got 2"),
+        ("to: /log, max_bytes: 64 kB", "expected a number of bytes, or one with a unit (KiB, MiB, GiB, TiB) such as"),
+        ("to: /log, max_bytes: 0", "3:"),
         ("to: /log, events: batch", "is for a URL in `to`, and that is a file; remove it"),
         ('to: "http://a/", tls: {}', "needs https in `to`"),
         ('to: "https://a/", tls: {ca: ca.pem}', "expected an absolute path, got 'ca.pem'"),
@@ -61,4 +61,4 @@ def test_bytes_may_have_a_unit(written: str, number: int | None) -> None:
 
 def test_the_defaults_are_small() -> None:
     found = read("to: /log, routes: [fraud*]")
-    assert (found.share, found.most_bytes, found.hide, found.memory) == (0.01, 65536, (), 67108864)
+    assert (found.sample, found.max_bytes, found.hide, found.memory) == (0.01, 65536, (), 67108864)

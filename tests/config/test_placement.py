@@ -26,19 +26,19 @@ def placement(text: str, protocol: str = "v2-grpc") -> PlacementConfig:
 
 def test_nothing_is_required() -> None:
     found = placement("{}")
-    assert (found.by, found.interval, found.load, found.loads) == ("model", 30, "never", False)
+    assert (found.by, found.interval, found.loading, found.loads) == ("model", 30, "never", False)
 
 
 def test_units() -> None:
     found = placement(
-        "{load: on_demand, interval: 500ms, most: 8, memory: 1.5GiB, sizes: {'big*': 512 MiB, '*': 1000},"
-        " copies: 1..3, idle: 10m, timeout: 2h, pinned: [m*], least_stay: 1m, share: 0.5}"
+        "{loading: on_demand, interval: 500ms, max_models: 8, memory: 1.5GiB, sizes: {'big*': 512 MiB, '*': 1000},"
+        " copies: 1..3, idle: 10m, timeout: 2h, pinned: [m*], min_stay: 1m, share: 0.5}"
     )
-    assert (found.pinned, found.least_stay, found.share) == (("m*",), 60, 0.5)
+    assert (found.pinned, found.min_stay, found.share) == (("m*",), 60, 0.5)
     assert (found.interval, found.idle, found.timeout) == (0.5, 600, 7200)
-    assert (found.most, found.memory, found.sizes) == (8, 3 * 2**29, {"big*": 2**29, "*": 1000})
+    assert (found.max_models, found.memory, found.sizes) == (8, 3 * 2**29, {"big*": 2**29, "*": 1000})
     assert found.copies == Copies(1, 3)
-    plain = placement("{load: on_demand, interval: 5, copies: 2, idle: 0}")
+    plain = placement("{loading: on_demand, interval: 5, copies: 2, idle: 0}")
     assert (plain.interval, plain.copies, plain.idle) == (5, Copies(2, 2), 0)
 
 
@@ -47,16 +47,16 @@ def test_units() -> None:
     [
         ("{interval: 10 minutes}", "7:27: .*expected a number, or one with a unit .ms, s, m, h, d. such as 10m"),
         ("{interval: 0s}", "7:27: must be above 0"),
-        ("{load: on_demand, memory: 20GB, sizes: {'*': 1}}", "such as 20GiB, got '20GB'"),
-        ("{load: on_demand, copies: 3..1}", "7:42: .*the larger number last"),
-        ("{load: on_demand, copies: 0}", "expected at least 1"),
-        ("{load: on_demand, share: 0}", "must be above 0"),
-        ("{share: 0.5}", "counts only beside `load: on_demand`"),
-        ("{load: on_demand, copies: many}", "a range such as 1..3, got 'many'"),
-        ("{most: 8}", "7:17: .*counts only beside `load: on_demand`"),
-        ("{load: on_demand, memory: 20GiB}", "expected `sizes` beside this key"),
-        ("{load: on_demand, sizes: {'*': 2GiB}}", "expected `memory` beside this key"),
-        ("{load: on_demand, memory: 1GiB, sizes: {'*': 2GiB}}", "no room on any server"),
+        ("{loading: on_demand, memory: 20GB, sizes: {'*': 1}}", "such as 20GiB, got '20GB'"),
+        ("{loading: on_demand, copies: 3..1}", "7:45: .*the larger number last"),
+        ("{loading: on_demand, copies: 0}", "expected at least 1"),
+        ("{loading: on_demand, share: 0}", "must be above 0"),
+        ("{share: 0.5}", "counts only beside `loading: on_demand`"),
+        ("{loading: on_demand, copies: many}", "a range such as 1..3, got 'many'"),
+        ("{max_models: 8}", "7:17: .*counts only beside `loading: on_demand`"),
+        ("{loading: on_demand, memory: 20GiB}", "expected `sizes` beside this key"),
+        ("{loading: on_demand, sizes: {'*': 2GiB}}", "expected `memory` beside this key"),
+        ("{loading: on_demand, memory: 1GiB, sizes: {'*': 2GiB}}", "no room on any server"),
         ("{by: version}", "expected model"),
     ],
 )
@@ -69,12 +69,12 @@ def test_protocols_without_names_or_loading() -> None:
     with pytest.raises(ConfigError, match="requests of mip do not name a model"):
         placement("{}", "mip")
     with pytest.raises(ConfigError, match="servers of umbridge cannot be asked to load models"):
-        placement("{load: on_demand}", "umbridge")
+        placement("{loading: on_demand}", "umbridge")
 
 
 @pytest.mark.parametrize("workers", ["2", "auto"])
 def test_several_workers_may_share_a_fleet(workers: str) -> None:
-    text = TEXT.format(placement="{load: on_demand}", protocol="v2-grpc")
+    text = TEXT.format(placement="{loading: on_demand}", protocol="v2-grpc")
     found = loads(f"{text}workers: {workers}", "file.yaml", catalog())
     assert found.backends["fleet"].placement is not None
 
@@ -90,7 +90,7 @@ def test_passthrough_routes_and_started_servers() -> None:
 
 
 def test_two_backends_do_not_load_models_on_one_server() -> None:
-    fleet = '{protocol: v2-grpc, endpoints: ["a:1"], placement: {load: on_demand}}'
-    text = TEXT.format(placement="{load: on_demand}", protocol="v2-grpc")
+    fleet = '{protocol: v2-grpc, endpoints: ["a:1"], placement: {loading: on_demand}}'
+    text = TEXT.format(placement="{loading: on_demand}", protocol="v2-grpc")
     with pytest.raises(ConfigError, match="backend 'other' loads models on 'a:1', too"):
         loads(text.replace("backends:\n", f"backends:\n  other: {fleet}\n"), "f", catalog())

@@ -219,14 +219,15 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "a backend's health",
         BACKEND
-        + "health: {probe: alive, interval: 0, timeout: -1, unhealthy: 0, jitter: 2, ejection: {most: 1.5}}}}\n",
+        + "health: {probe: alive, interval: 0, timeout: -1, unhealthy: 0, jitter: 2, "
+        + "ejection: {max_ejected_share: 1.5}}}}\n",
         [
             "2:89: expected live, ready or none, got 'alive'; did you mean 'live'?",
             "2:106: must be above 0, got 0",
             "2:118: must be above 0, got -1",
             "2:133: must be at least 1, got 0",
             "2:144: must be at most 1, got 2",
-            "2:164: must be at most 1, got 1.5",
+            "2:177: must be at most 1, got 1.5",
         ],
     ),
     ("missing key", SOUND + "health: {}\n", ["4:9: the key 'bind' is missing"]),

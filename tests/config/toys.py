@@ -3,18 +3,18 @@
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from gateway.config import Catalog, Place
+from gateway.config import Catalog, EndpointAddress
 from gateway.core.frozen import replace
 from gateway.core.protocol import (
-    Carrier,
-    Flavors,
     Framing,
     HttpForm,
     Models,
     Protocol,
     Servers,
+    ServerTypes,
     StreamForm,
     Traits,
+    TransportBinding,
     Wire,
 )
 from gateway.policies import hedge, retry, timeout
@@ -28,11 +28,13 @@ HTTP = HttpForm()
 TCP = StreamForm(Framing(0, len))
 
 
-def toy(name: str, carrier: Carrier = HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None) -> Protocol:
+def toy(
+    name: str, carrier: TransportBinding = HTTP, patterns: tuple[str, ...] = (), traits: Traits | None = None
+) -> Protocol:
     return Protocol(name, carrier, patterns, _never, _never, _never, _never, _never, traits=traits or Traits())
 
 
-FLAVORS = Flavors(("triton", "plain"), lambda info: "plain")
+FLAVORS = ServerTypes(("triton", "plain"), lambda info: "plain")
 
 PROTOCOLS = (
     toy(
@@ -69,13 +71,13 @@ PROTOCOLS = (
 )
 
 
-def parse_endpoint(transport: str, endpoint: str) -> Place:
+def parse_endpoint(transport: str, endpoint: str) -> EndpointAddress:
     if "://" not in endpoint and not endpoint.rpartition(":")[2].isdigit():
         raise ValueError(f"bad address {endpoint!r}: it has no port; expected host:port ({transport})")
     url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
     if url.scheme == "unix":
-        return Place(socket=url.path)
-    return Place(url.hostname or "", url.port or 80, prefix=url.path.rstrip("/"))
+        return EndpointAddress(socket=url.path)
+    return EndpointAddress(url.hostname or "", url.port or 80, prefix=url.path.rstrip("/"))
 
 
 CATALOG = Catalog(

@@ -8,7 +8,7 @@ import pytest
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Cutter, Protocol, StreamFraming
+from gateway.core.protocol import MessageSplitter, Protocol, StreamFraming
 from gateway.core.types import Message, Request, Response, Tensor, tensor
 from tests.contract.cases import each
 from tests.contract.comparing import numbers
@@ -54,22 +54,24 @@ def wrapped(dialect: Dialect) -> list[bytes]:
     return [b"".join(framing(dialect).wrap(each.parts)) for each in replies(dialect)]
 
 
-def by_byte(cutter: Cutter, pieces: list[bytes]) -> Iterator[bytes]:
+def by_byte(cutter: MessageSplitter, pieces: list[bytes]) -> Iterator[bytes]:
     for byte in b"".join(pieces):
         yield from map(bytes, cutter.feed(bytes([byte])))
 
 
-def at_once(cutter: Cutter, pieces: list[bytes]) -> Iterator[bytes]:
+def at_once(cutter: MessageSplitter, pieces: list[bytes]) -> Iterator[bytes]:
     yield from map(bytes, cutter.feed(b"".join(pieces)))
 
 
-def by_chunk(cutter: Cutter, pieces: list[bytes]) -> Iterator[bytes]:
+def by_chunk(cutter: MessageSplitter, pieces: list[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         yield from map(bytes, cutter.feed(piece))
         yield from map(bytes, cutter.boundary())
 
 
-def cut(dialect: Dialect, feed: Callable[[Cutter, list[bytes]], Iterator[bytes]], pieces: list[bytes]) -> list[bytes]:
+def cut(
+    dialect: Dialect, feed: Callable[[MessageSplitter, list[bytes]], Iterator[bytes]], pieces: list[bytes]
+) -> list[bytes]:
     cutter = framing(dialect).cutter(LIMIT)
     return [*feed(cutter, pieces), *map(bytes, cutter.end())]
 
@@ -77,7 +79,7 @@ def cut(dialect: Dialect, feed: Callable[[Cutter, list[bytes]], Iterator[bytes]]
 @each_framed
 @pytest.mark.parametrize("feed", [by_byte, at_once, by_chunk])
 def test_messages_are_cut_where_they_end(
-    dialect: Dialect, feed: Callable[[Cutter, list[bytes]], Iterator[bytes]]
+    dialect: Dialect, feed: Callable[[MessageSplitter, list[bytes]], Iterator[bytes]]
 ) -> None:
     head = returned(replies(dialect)[0], dialect.protocol)
     found = [replace(head, parts=(body,)) for body in cut(dialect, feed, wrapped(dialect))]

@@ -26,13 +26,13 @@ from gateway.core.frozen import replace
 from gateway.core.offload import LARGE
 from gateway.core.operations import Operation
 from gateway.core.protocol import (
-    Carrier,
     GrpcForm,
     HttpForm,
     ListenerSettings,
     Servers,
     Target,
     Traits,
+    TransportBinding,
 )
 from gateway.core.queue_wait import note_wait
 from gateway.core.transport import Destination
@@ -319,7 +319,7 @@ async def test_a_connection_that_its_server_will_close_is_not_used_again(status:
 
 
 @pytest.mark.parametrize(("form", "sent"), [(HttpForm(), b"a"), (GrpcForm(), b"a"), (MIP.carrier, None)])
-async def test_headers_are_forwarded_where_the_wire_has_them(form: Carrier, sent: bytes | None) -> None:
+async def test_headers_are_forwarded_where_the_wire_has_them(form: TransportBinding, sent: bytes | None) -> None:
     wire, target = Wire(), Target("lab", "lab:1", forward_headers=("x-team",))
     wire.answers_at_once = True
     request = Request(Operation.INFER, "m", headers=Headers([(b"x-team", b"a")]))

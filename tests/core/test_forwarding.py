@@ -8,7 +8,7 @@ from gateway.core.errors import GatewayError, Reason
 from gateway.core.forwarding import MOST_HOPS, add_forwarded_headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.record import ListenerRecords, Record, Telling
+from gateway.core.record import ListenerRecords, Record, RecordDisclosure
 from gateway.core.spans import UNSAMPLED
 from gateway.core.types import Headers, Message, Metadata, Request
 
@@ -80,7 +80,7 @@ def test_a_request_that_goes_round_is_refused(received: bytes) -> None:
 
 
 def test_a_request_that_is_not_sampled_says_so_in_a_trace_of_its_own() -> None:
-    of_listener = ListenerRecords(telling=Telling(forwards=True), forwards=True)
+    of_listener = ListenerRecords(telling=RecordDisclosure(forwards=True), forwards=True)
     traces = set()
     for id in ("a", "b"):
         record = Record("in", id=id, context=UNSAMPLED, of_listener=of_listener)

@@ -9,13 +9,13 @@ from gateway.core.errors import not_found
 from gateway.core.exchange import answer
 from gateway.core.principal import Principal
 from gateway.core.protocol import ListenerSettings
-from gateway.core.record import HIT, LONGEST_MODEL, MISS, SHARED, UNRECORDED, Observer, Record, Telling
+from gateway.core.record import HIT, LONGEST_MODEL, MISS, SHARED, UNRECORDED, Observer, Record, RecordDisclosure
 from gateway.core.transport import Destination
 from gateway.core.types import Message, Request
 from tests import records
 
 
-def record(*observers: Observer, telling: Telling = Telling()) -> Record:  # noqa: B008 - it is frozen
+def record(*observers: Observer, telling: RecordDisclosure = RecordDisclosure()) -> Record:  # noqa: B008 - it is frozen
     return records.made(observers, "id-1", "http", "v2-rest", "h:1", 0.0, 1, telling, b"00-trace")
 
 
@@ -59,7 +59,7 @@ def test_only_what_is_allowed_is_told() -> None:
     records.route(quiet, "route-0", "b")
     assert not quiet.reply_fields()
     assert quiet.forwarded_fields() == []
-    open_ = record(telling=Telling(id=True, route=True, forwards=True))
+    open_ = record(telling=RecordDisclosure(id=True, route=True, forwards=True))
     records.route(open_, "route-0", "bücher\n").tries = 2
     assert open_.reply_fields() == [
         (b"x-request-id", b"id-1"),

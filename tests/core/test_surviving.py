@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from gateway.core.surviving import all_surviving, surviving
+from gateway.core.surviving import all_surviving, log_and_continue
 
 
 class ExpectedError(Exception):
@@ -17,7 +17,7 @@ def test_what_comes_after_a_failure_is_done_and_each_thing_that_failed_has_one_l
 ) -> None:
     done = []
     for number in (1, 2, 3, 2):
-        with surviving(f"thing {number} of a test"):
+        with log_and_continue(f"thing {number} of a test"):
             if number == 2:
                 raise ValueError("the fault")
             done.append(number)
@@ -29,12 +29,12 @@ def test_what_comes_after_a_failure_is_done_and_each_thing_that_failed_has_one_l
 
 
 def test_what_the_caller_expects_is_raised() -> None:
-    with pytest.raises(ExpectedError), surviving("a test", ExpectedError):
+    with pytest.raises(ExpectedError), log_and_continue("a test", ExpectedError):
         raise ExpectedError
 
 
 def test_a_cancelled_task_ends() -> None:
-    with pytest.raises(asyncio.CancelledError), surviving("a test"):
+    with pytest.raises(asyncio.CancelledError), log_and_continue("a test"):
         raise asyncio.CancelledError
 
 

@@ -370,7 +370,7 @@ SHARED = """
 config:
   backends:
     shared: {protocol: v2-grpc, endpoints: ["a:1"], placement: {redis: {url: "redis://r", name: a}}}
-    own: {protocol: v2-grpc, endpoints: ["b:1"], placement: {load: on_demand}}
+    own: {protocol: v2-grpc, endpoints: ["b:1"], placement: {loading: on_demand}}
   routes:
     - {match: {model: a}, backend: shared, policies: [{rate_limit: {requests: 1, seconds: 1, redis: "redis://r"}}]}
     - {match: {model: b}, backend: own, policies: [{timeout: {seconds: 1}}, {rate_limit: {requests: 1, seconds: 1}}]}
@@ -388,7 +388,7 @@ def test_the_notes_name_what_each_of_several_replicas_applies_by_itself(more: st
 
 def test_the_notes_do_not_speak_of_replicas_where_there_is_one_or_all_agree() -> None:
     assert "by itself" not in render(SHARED).notes
-    agreed = SHARED.replace("{load: on_demand}", "null").replace("requests: 1, seconds: 1}", "redis: 'redis://r'}")
+    agreed = SHARED.replace("{loading: on_demand}", "null").replace("requests: 1, seconds: 1}", "redis: 'redis://r'}")
     assert "by itself" not in render(f"{agreed}\nreplicaCount: 2").notes
 
 

@@ -19,7 +19,7 @@ def test_every_pod_of_the_tritons_is_an_endpoint_that_loads_models_when_it_is_to
     (container,) = template["spec"]["containers"]
     assert port["targetPort"] in {each["name"] for each in container["ports"]}
     assert backend.placement is not None
-    assert backend.placement.load == "on_demand"
+    assert backend.placement.loading == "on_demand"
     assert "--model-control-mode=explicit" in container["args"]
 
 

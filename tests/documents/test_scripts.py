@@ -132,7 +132,7 @@ listeners: [{name: http, bind: "127.0.0.1:8080", protocols: [v2-rest]}]
 reference: [{protocol: v2-rest, bind: "127.0.0.1:8000", models: [double]}]
 backends: {models: {protocol: v2-rest, endpoints: ["127.0.0.1:8000"], policies: [{timeout: {seconds: 30}}]}}
 routes: [{match: {model: "*"}, backend: models}]
-log: {payloads: {to: FOLDER/payloads.jsonl, share: 1}}
+log: {payloads: {to: FOLDER/payloads.jsonl, sample: 1}}
 """
 
 

@@ -34,7 +34,7 @@ backends:
     endpoints: {endpoints}
     safe: true
     health: {{probe: live, interval: 0.5, timeout: 1, unhealthy: 2}}
-    placement: {{load: on_demand, most: {most}, interval: 1}}
+    placement: {{loading: on_demand, max_models: {most}, interval: 1}}
     policies: [{{timeout: {{seconds: 60}}}}]
 routes:
   - {{match: {{model: paused}}, backend: fleet, policies: [{{timeout: {{seconds: 3}}}}]}}

@@ -30,7 +30,7 @@ routes:
     policies:
       - mirror:
           backend: triton
-          share: 1
+          sample: 1
           tolerance: {{rtol: 1e-5}}
           rename: {{inputs: [{{client: input0, backend: x}}], outputs: [{{client: output0, backend: y}}]}}
 """

@@ -21,7 +21,7 @@ CONFIG = """
 listeners:
   - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc]}
   - {name: umbridge, bind: "127.0.0.1:0", protocols: [umbridge]}
-log: {payloads: {to: "PLACE", share: 1, SETTINGS}}
+log: {payloads: {to: "PLACE", sample: 1, SETTINGS}}
 reference: [{protocol: v2-grpc, bind: "127.0.0.1:BACKEND", models: [posterior]}]
 backends: {b: {protocol: v2-grpc, endpoints: ["127.0.0.1:BACKEND"]}}
 routes: [{match: {model: posterior}, backend: b}]
@@ -65,7 +65,7 @@ def read(events: list[dict[str, Any]], reference: int = 0) -> dict[str, Any]:
 
 async def test_a_detector_finds_the_drift_between_clients_of_two_protocols(tmp_path: Path) -> None:
     rows = drifting()
-    await log_calls(str(tmp_path / "log"), "most_bytes: 1KiB", rows)
+    await log_calls(str(tmp_path / "log"), "max_bytes: 1KiB", rows)
     found = read([{"line": line} for line in (tmp_path / "log").read_text().splitlines()], HALF)
     assert np.allclose(np.array(list(found["columns"].values())).T, rows.astype(np.float32))
     assert found["drift"]["feature0"] < 1e-6

@@ -44,7 +44,7 @@ async def busy_page() -> Page:
     request whose answers differ."""
     policy = "safe: true, policies: [{retry: {attempts: 2, statuses: [INTERNAL]}}]"
     text = CONFIG.replace('["127.0.0.1:PORT"]}', f'["127.0.0.1:PORT"], max_in_flight: 1, {policy}}}')
-    mirror = "policies: [{mirror: {backend: lab, share: 1, model: fail}}]"
+    mirror = "policies: [{mirror: {backend: lab, sample: 1, model: fail}}]"
     text = text.replace(ROUTE, f"{ROUNDING}\n    {mirror}")
     async with running(text) as gateway, httpx.AsyncClient() as client:
         await infer(client, gateway, inputs=TENTH)

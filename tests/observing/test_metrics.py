@@ -227,9 +227,9 @@ async def test_losses_are_counted() -> None:
     """0.1 is none of the values of FP32."""
     async with running(CONFIG.replace(ROUTE, ROUNDING)) as gateway, httpx.AsyncClient() as client:
         await infer(client, gateway)
-        assert (await scrape(gateway)).by("gateway_losses_total", "kind") == {}
+        assert (await scrape(gateway)).by("gateway_lossy_conversions_total", "kind") == {}
         await infer(client, gateway, inputs=TENTH)
-        assert (await scrape(gateway)).by("gateway_losses_total", "kind") == {"cast rounded": 1}
+        assert (await scrape(gateway)).by("gateway_lossy_conversions_total", "kind") == {"cast rounded": 1}
 
 
 async def test_calls_in_flight_and_in_the_queue_show() -> None:
@@ -289,14 +289,14 @@ async def test_what_a_reload_removes_is_on_the_page_no_more() -> None:
         await infer(client, gateway, inputs=TENTH, outputs=[{"name": "no"}])
         await client.get(f"{url(gateway)}/v2/health/live")
         first = await scrape(gateway)
-        assert first.value("gateway_errors_total") == first.value("gateway_losses_total") == 1
+        assert first.value("gateway_errors_total") == first.value("gateway_lossy_conversions_total") == 1
         before = gateway.config
         listeners = tuple(each for each in before.listeners if each.name in ("http", "grpc"))
         await gateway.reload(before.model_copy(update={"routes": before.routes[1:], "listeners": listeners}))
         page = await scrape(gateway)
         assert page.by("gateway_requests_total", "model") == {"": 1}
         assert page.value("gateway_request_seconds_count") == 1
-        assert page.value("gateway_errors_total") == page.value("gateway_losses_total") == 0
+        assert page.value("gateway_errors_total") == page.value("gateway_lossy_conversions_total") == 0
         await gateway.reload(before)
         await infer(client, gateway)
         assert (await scrape(gateway)).by("gateway_requests_total", "model") == {"": 1, "double": 1}

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.assembly import registry
 from gateway.core.protocol import Protocol
-from gateway.core.record import TIMED, Record, Telling
+from gateway.core.record import TIMED, Record, RecordDisclosure
 from gateway.core.spans import Span
 from gateway.core.types import Headers, Message
 from gateway.observing import recording
@@ -24,7 +24,7 @@ def started(made_by: Recording, *raw: tuple[bytes, bytes]) -> Record:
 
 def test_a_record_says_how_its_request_came() -> None:
     before = monotonic()
-    record = started(Recording("in", (), Telling()))
+    record = started(Recording("in", (), RecordDisclosure()))
     assert (record.listener, record.in_protocol, record.client, record.bytes_in) == ("in", "v2-rest", "h:1", 5)
     # Not the time of the message: the event loop's clock has milliseconds.
     assert before <= record.received <= monotonic()
@@ -32,7 +32,7 @@ def test_a_record_says_how_its_request_came() -> None:
 
 def test_requests_that_share_their_headers_share_the_ids_in_them_only() -> None:
     plain, own = Headers([(b"host", b"h")]), Headers([(b"x-request-id", b"one"), (b"traceparent", PARENT)])
-    made_by, deaf = Recording("in", (), Telling()), Recording("in", (), Telling(), accepts_ids=False)
+    made_by, deaf = Recording("in", (), RecordDisclosure()), Recording("in", (), RecordDisclosure(), accepts_ids=False)
     found = [made_by.start(Message(headers=each), PROTOCOL, 0) for each in (plain, plain, plain, own, own)]
     assert len({each.id for each in found[:3]}) == 3
     assert [(each.id, each.traceparent) for each in found[3:]] == [("one", PARENT)] * 2
@@ -43,7 +43,7 @@ def test_requests_that_share_their_headers_share_the_ids_in_them_only() -> None:
 
 
 def test_one_request_in_a_few_is_timed() -> None:
-    made_by = Recording("in", (), Telling())
+    made_by = Recording("in", (), RecordDisclosure())
     timed = sum(started(made_by).is_timed for _ in range(200 * TIMED))
     assert 100 < timed < 300
 
@@ -54,12 +54,16 @@ def test_a_request_whose_spans_are_noted_is_timed(monkeypatch: pytest.MonkeyPatc
     def note_spans(record: Record, message: Message, protocol: Protocol) -> None:
         record.events = [Span("request", None, record.received)]
 
-    assert started(Recording("in", (), Telling(), starts=[note_spans])).is_timed
-    assert not started(Recording("in", (), Telling(), starts=[lambda record, message, protocol: None])).is_timed
+    assert started(Recording("in", (), RecordDisclosure(), starts=[note_spans])).is_timed
+    assert not started(
+        Recording("in", (), RecordDisclosure(), starts=[lambda record, message, protocol: None])
+    ).is_timed
 
 
 def test_traces_that_begin_here_are_sampled_by_their_share() -> None:
-    made_by = Recording("in", (), Telling(), traces=Tracing(lambda records: "", 0.5, 1.0).of_listener(has_tls=False))
+    made_by = Recording(
+        "in", (), RecordDisclosure(), traces=Tracing(lambda records: "", 0.5, 1.0).of_listener(has_tls=False)
+    )
     found = [started(made_by) for _ in range(1000)]
     assert 400 < sum(each.events is not None for each in found) < 600
     assert all(each.context is not None and each.forwarded_fields() and each.of_listener.forwards for each in found)

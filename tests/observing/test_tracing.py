@@ -504,7 +504,7 @@ backends:
   own: {protocol: v2-grpc, flavor: plain, endpoints: ["127.0.0.1:OWN"]}
   next: {protocol: v2-grpc, flavor: plain, endpoints: ["127.0.0.1:NEXT"]}
 routes:
-  - {match: {model: double}, backend: own, policies: [{mirror: {backend: next, share: 1}}]}
+  - {match: {model: double}, backend: own, policies: [{mirror: {backend: next, sample: 1}}]}
 """
 
 

@@ -128,9 +128,9 @@ async def test_the_metrics_count_calls_and_bytes() -> None:
         page = gateway.metrics.page(gateway.config)
         assert page is not None
         lines = b"".join(page.reply(Message()).parts).decode().splitlines()
-        assert 'gateway_cache_calls_total{outcome="hit",place="backends.science"} 2.0' in lines
-        assert 'gateway_cache_calls_total{outcome="miss",place="backends.science"} 1.0' in lines
-        assert 'gateway_cache_answers{place="backends.science"} 1.0' in lines
+        assert 'gateway_cache_calls_total{outcome="hit",owner="backends.science"} 2.0' in lines
+        assert 'gateway_cache_calls_total{outcome="miss",owner="backends.science"} 1.0' in lines
+        assert 'gateway_cache_answers{owner="backends.science"} 1.0' in lines
         [size] = [line for line in lines if line.startswith("gateway_cache_bytes{")]
         assert 100 < float(size.rpartition(" ")[2]) < 10_000
 

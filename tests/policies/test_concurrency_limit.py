@@ -107,7 +107,7 @@ async def test_other_operations_are_not_counted() -> None:
 async def test_an_adaptive_limit_grows_with_calls_that_stay_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(concurrency_limit.state, "_make", lambda settings: Concurrency(settings, clock))
-    held, settings = Held(), Settings(adaptive="gradient", most=50)
+    held, settings = Held(), Settings(adaptive="gradient", max_calls=50)
     handler, status = wrap(held, settings), concurrency_limit.state(settings).status
     assert status() == {"in_flight": 0, "limit": 20, "refused": 0}
     calls: set[asyncio.Task[Answer]] = set()
@@ -144,8 +144,8 @@ async def test_refusals_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFi
     [
         ({}, "expected one of calls: NUMBER and adaptive: gradient"),
         ({"calls": 1, "adaptive": "gradient"}, "expected one of calls: NUMBER and adaptive: gradient"),
-        ({"calls": 1, "most": 3}, "least and most are for adaptive: gradient"),
-        ({"adaptive": "gradient", "least": 5, "most": 3}, "least must be at most"),
+        ({"calls": 1, "max_calls": 3}, "min_calls and max_calls are for adaptive: gradient"),
+        ({"adaptive": "gradient", "min_calls": 5, "max_calls": 3}, "min_calls must be at most"),
         ({"adaptive": "vegas"}, "gradient"),
         ({"calls": 0}, "greater than or equal to 1"),
     ],

@@ -27,7 +27,7 @@ class Servers:
         """The places and seconds of the waits of the next calls in queues."""
         self.tries: list[tuple[Request, asyncio.Future[Answer]]] = []
         context = PolicyContext("backend 'b'", safe=True, endpoints=lambda: endpoints, clock=lambda: self.clock)
-        self.handler = wrap(self._answer, Settings.model_validate({"least": 0, **keys}), context)
+        self.handler = wrap(self._answer, Settings.model_validate({"min_delay": 0, **keys}), context)
 
     async def _answer(self, request: Request) -> Answer:
         self.clock += self.took
@@ -114,7 +114,7 @@ async def test_if_both_fail_the_error_is_the_first_trys() -> None:
 
 
 async def test_an_error_before_the_second_try_is_told_at_once_and_the_failed_place_is_known_outside() -> None:
-    servers = Servers(least=60)
+    servers = Servers(min_delay=60)
     await servers.learn()
     places: list[str] = []
     task = await servers.begin(1, Request(Operation.INFER, "m", tries=Tries(places=places)))
@@ -176,7 +176,7 @@ async def test_second_tries_are_at_most_a_tenth_of_the_calls() -> None:
 
 @pytest.mark.parametrize(("percentile", "least", "expected"), [(95, 0.01, 0.95), (50, 0.01, 0.5), (50, 0.7, 0.7)])
 def test_the_wait_is_a_percentile_of_the_models_last_calls(percentile: float, least: float, expected: float) -> None:
-    hedges = Hedges(Settings(percentile=percentile, least=least), PolicyContext("", safe=True))
+    hedges = Hedges(Settings(percentile=percentile, min_delay=least), PolicyContext("", safe=True))
     for hundredths in range(100):
         hedges.note(INFER, hundredths / 100)
     assert hedges.wait(INFER) == expected

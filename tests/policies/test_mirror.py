@@ -16,7 +16,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, not_found, re
 from gateway.core.forwarding import add_forwarded_headers
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.record import UNRECORDED, Record, Telling
+from gateway.core.record import UNRECORDED, Record, RecordDisclosure
 from gateway.core.spans import TraceContext
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, Headers, Message, Request, Response, Signature, tensor
@@ -61,7 +61,7 @@ def mirrored(
 
 
 def settings(**keys: object) -> Settings:
-    return Settings.model_validate({"backend": "next", "share": 1, **keys})
+    return Settings.model_validate({"backend": "next", "sample": 1, **keys})
 
 
 async def test_the_client_has_its_answer_before_the_mirror_is_asked() -> None:
@@ -279,7 +279,7 @@ async def test_derivatives_and_explanations_are_mirrored(operation: Operation) -
 async def test_the_share_is_taken_at_random() -> None:
     numbers = iter([0.0, 0.099, 0.1, 0.5, 0.999])
     other = Server()
-    handler, found = mirrored(Server(), other, settings(share=0.1), lambda: next(numbers))
+    handler, found = mirrored(Server(), other, settings(sample=0.1), lambda: next(numbers))
     for _ in range(5):
         await handler(REQUEST)
     await found.ended()
@@ -325,7 +325,7 @@ async def test_the_bytes_of_the_client_s_message_are_not_kept() -> None:
 
 
 def test_mirrored_requests_are_marked_and_join_the_trace() -> None:
-    client = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, Telling(id=True, forwards=True))
+    client = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, RecordDisclosure(id=True, forwards=True))
     assert mirror_record(client).forwarded_fields() == [(b"x-request-id", b"the-id"), (b"gateway-mirror", b"1")]
     silent = records.made((), "the-id", "http", "v2-rest", "", 0.0, 0, traceparent=b"not passed on")
     assert mirror_record(silent).forwarded_fields() == [(b"gateway-mirror", b"1")]
@@ -388,7 +388,7 @@ async def test_closing_without_time_cancels_what_is_on_its_way() -> None:
 
 
 def test_equal_settings_go_on_with_the_counts_and_others_do_not() -> None:
-    before, same, other = Mirror(settings()), Mirror(settings()), Mirror(settings(share=0.5))
+    before, same, other = Mirror(settings()), Mirror(settings()), Mirror(settings(sample=0.5))
     before.counts.equal()
     same.take_over(before, is_unchanged=False)
     other.take_over(before, is_unchanged=False)
@@ -420,8 +420,8 @@ def test_the_other_backend_has_names_of_its_own() -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        {"share": 0},
-        {"share": 1.1},
+        {"sample": 0},
+        {"sample": 1.1},
         {"calls": 0},
         {"seconds": float("inf")},
         {"tolerance": {"rtol": -1}},

@@ -32,7 +32,7 @@ def config(text: str, old: str) -> Config:
     text = text.replace("http://127.0.0.1:9000/", old).replace(":8001", ":NEW")
     for port in ("8080", "8081", "9090", "9091"):
         text = text.replace(f":{port}", ":0")
-    text = text.replace("share: 0.1", "share: 1") + SERVERS
+    text = text.replace("sample: 0.1", "sample: 1") + SERVERS
     return loads(text.replace("NEW", str(free_port())), "test.yaml", catalog(), {})
 
 
@@ -130,7 +130,7 @@ routes:
     policies:
       - mirror:
           backend: new
-          share: 1
+          sample: 1
           tolerance: {ulp: 4}
           rename: {inputs: [{client: input0, backend: theta}]}
 reference:

@@ -24,7 +24,7 @@ backends:
   own: {protocol: v2-rest, flavor: plain, endpoints: ["http://127.0.0.1:OWN"]}
   next: {protocol: v2-rest, flavor: plain, endpoints: ["http://127.0.0.1:NEXT"], MORE}
 routes:
-  - {match: {model: m}, backend: own, policies: [{mirror: {backend: next, share: 1, KEYS}}]}
+  - {match: {model: m}, backend: own, policies: [{mirror: {backend: next, sample: 1, KEYS}}]}
 """
 HEAD = b"HTTP/1.1 200 OK"
 INFER = b"POST /v2/models/m/infer HTTP/1.1"

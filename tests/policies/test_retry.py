@@ -122,7 +122,7 @@ async def test_a_try_avoids_the_endpoints_of_earlier_ones() -> None:
 
 
 def test_waits_double_up_to_the_longest_and_are_a_random_part_of_that() -> None:
-    keys = settings(attempts=9, backoff=0.1, longest=0.5)
+    keys = settings(attempts=9, backoff=0.1, max_backoff=0.5)
     whole = Retries(keys.model_copy(update={"jitter": "none"}), SAFE)
     assert [whole.wait_after(RESET, INFER, attempt, 0.0) for attempt in range(1, 6)] == [0.1, 0.2, 0.4, 0.5, 0.5]
     half = Retries(keys, SAFE, lambda: 0.5)
@@ -138,7 +138,7 @@ def test_no_try_begins_after_the_deadline(now: float, expected: float | None) ->
 
 @pytest.mark.parametrize(("after", "expected"), [(0.0, 0.1), (0.7, 0.7), (1.1, None)])
 def test_an_error_says_when_to_come_back(after: float, expected: float | None) -> None:
-    """If that is later than `longest`, the client decides."""
+    """If that is later than `max_backoff`, the client decides."""
     error = refusal(Reason.NOT_READY, "not now")
     error.retry_after = after
     assert Retries(settings(backoff=0.1, jitter="none"), SAFE).wait_after(error, INFER, 1, 0.0) == expected
@@ -183,7 +183,7 @@ async def test_a_stream_is_not_tried_again_after_its_first_response() -> None:
 
 async def test_a_client_that_leaves_ends_the_retries() -> None:
     server = Server(*[RESET] * 9)
-    task = asyncio.ensure_future(wrap(server, settings(backoff=60, longest=60), SAFE)(INFER))
+    task = asyncio.ensure_future(wrap(server, settings(backoff=60, max_backoff=60), SAFE)(INFER))
     while not server.requests:  # noqa: ASYNC110
         await asyncio.sleep(0)
     task.cancel()

@@ -134,7 +134,7 @@ async def test_what_one_gateway_forgets_all_forget(server: RedisServer) -> None:
 async def test_large_answers_and_corrupt_ones(server: RedisServer) -> None:
     from redis.asyncio import Redis
 
-    async with gateways(server, "large", largest=7) as (one, other):
+    async with gateways(server, "large", max_response_bytes=7) as (one, other):
         for each in (one, other):
             await each.ask(4)
         assert other.calls == 1

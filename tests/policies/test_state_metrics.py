@@ -4,7 +4,7 @@ from collections import Counter
 
 from gateway.policies.places import StateMetric, numbers
 
-CALLS = StateMetric("calls_total", "counter", ("place", "outcome"), "Calls.", {"hit": "hits", "miss": "misses"})
+CALLS = StateMetric("calls_total", "counter", ("owner", "outcome"), "Calls.", {"hit": "hits", "miss": "misses"})
 ROWS = StateMetric("rows_total", "counter", ("backend",), "Rows.", {"": "rows"})
 FAILURES = StateMetric("failures_total", "counter", ("route", "backend", "reason"), "Failures.", {"": "failures"})
 

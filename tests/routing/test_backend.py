@@ -18,7 +18,7 @@ from gateway.routing.backend import local_backend
 from gateway.routing.balancing import LeastInFlight, Weights, strategy
 from gateway.routing.endpoint import CLIENT_SECONDS, Endpoint
 from gateway.routing.health import LONGEST_SECONDS, UNREACHABLE_SECONDS, Ejection, State
-from gateway.routing.load.told import ToldLoads
+from gateway.routing.load.reported import ReportedLoads
 from gateway.routing.queue import QueueSettings
 from gateway.routing.sequences import MOST_SEQUENCES
 from tests import records
@@ -486,7 +486,7 @@ async def test_what_was_not_sent_tells_of_the_address_only_if_it_was_unavailable
 @pytest.mark.parametrize("name", ["least_in_flight", "least_load", "round_robin", "power_of_two"])
 async def test_whatever_the_strategy_an_ejected_endpoint_is_left_out_tried_and_starts_slowly(name: str) -> None:
     lab = Lab(wires=3, limit=0)
-    weights, loads = Weights({lab.endpoints[2]: 2.0}, 10.0, lab.clock), ToldLoads(1e9, lab.clock)
+    weights, loads = Weights({lab.endpoints[2]: 2.0}, 10.0, lab.clock), ReportedLoads(1e9, lab.clock)
     for endpoint in lab.endpoints:
         loads.note_time(endpoint, 0, 1, 1000, 10)
     lab.backend.choice.strategy = strategy(name, weights, loads)

@@ -7,7 +7,7 @@ import pytest
 from gateway.core.errors import GatewayError, Status, TransportError
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Flavors, Servers, Target, Traits
+from gateway.core.protocol import Servers, ServerTypes, Target, Traits
 from gateway.core.types import Request
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
@@ -172,7 +172,7 @@ async def test_the_share_of_endpoints_left_out_follows_their_number() -> None:
 
 
 async def test_a_server_whose_flavor_is_being_asked_may_be_removed() -> None:
-    protocol = replace(TOY, traits=Traits(servers=Servers(flavors=Flavors(("plain",), lambda info: "plain"))))
+    protocol = replace(TOY, traits=Traits(servers=Servers(flavors=ServerTypes(("plain",), lambda info: "plain"))))
     endpoint, wire = new_endpoint()
     backend = local_backend(Target("lab"), protocol, [endpoint], 1)
     task = asyncio.ensure_future(backend(Request(Operation.INFER, "m")))

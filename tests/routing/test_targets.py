@@ -9,7 +9,7 @@ import pytest
 from gateway.core.errors import GatewayError, Reason, TransportError, refusal
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
-from gateway.core.protocol import Flavors, Protocol, Servers, Target, Traits
+from gateway.core.protocol import Protocol, Servers, ServerTypes, Target, Traits
 from gateway.core.types import Answer, Message, Request, Response, ServerInfo
 from gateway.routing.backend import local_backend
 from gateway.routing.endpoint import Endpoint
@@ -33,7 +33,7 @@ def _decode_response(message: Message, request: Request, target: Target) -> Answ
     return ServerInfo(text, "1") if request.operation is Operation.SERVER_METADATA else Response(id=text)
 
 
-FLAVORS = Flavors(("ours", "theirs", "plain"), lambda info: info.name if info else "plain")
+FLAVORS = ServerTypes(("ours", "theirs", "plain"), lambda info: info.name if info else "plain")
 FLAVORED = replace(
     TOY, encode_request=_encode_request, decode_response=_decode_response,
     traits=Traits(servers=Servers(flavors=FLAVORS)),

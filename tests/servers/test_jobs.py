@@ -14,7 +14,7 @@ from gateway.servers import state_file
 from gateway.servers.consumer import Use
 from gateway.servers.engine import EngineError, Job, JobReport, JobState
 from gateway.servers.failed_starts import FailedStarts
-from gateway.servers.fleet import Fleet
+from gateway.servers.fleet import StartedServers
 from gateway.servers.jobs import Jobs
 from gateway.servers.settings import ServersSettings
 from gateway.servers.started_server import JobFailure
@@ -104,7 +104,7 @@ class Lab:
         self.state = StateFile(folder)
         self.state.used_by("lab")
         self.jobs = Jobs(settings(folder, **keys), "fits", self.state, self._open, monotonic)
-        self.fleet = Fleet(self.jobs, monotonic)
+        self.fleet = StartedServers(self.jobs, monotonic)
 
     def _open(self, settings: ServersSettings) -> tuple[Engine, float]:
         return self.engines[settings.engine], 0.01

@@ -11,8 +11,8 @@ from gateway.transports.memory import (
     STEP,
     UNCOUNTED,
     ArrivingBody,
+    ConnectionMemory,
     Memory,
-    Sundries,
     default_limit,
     machine_memory,
 )
@@ -179,26 +179,26 @@ def test_without_a_limit_per_client_or_an_address_all_share_one_memory() -> None
 
 def test_small_things_of_a_connection_are_counted_in_steps_once_they_are_many() -> None:
     memory = Memory(10 * MIB)
-    sundries = Sundries(memory)
-    sundries.add(UNCOUNTED)
+    connection_memory = ConnectionMemory(memory)
+    connection_memory.add(UNCOUNTED)
     assert memory.used == 0
     for _ in range(20):
-        sundries.add(STEP)
+        connection_memory.add(STEP)
     assert memory.used == 20 * STEP
     for _ in range(20):
-        sundries.free(STEP)
-    assert sundries.size == UNCOUNTED
+        connection_memory.free(STEP)
+    assert connection_memory.size == UNCOUNTED
     assert memory.used <= 4 * STEP
-    sundries.free(UNCOUNTED)
+    connection_memory.free(UNCOUNTED)
     assert memory.used == 0
 
 
 def test_small_things_of_a_connection_are_refused_beyond_the_limit_and_freed_with_it() -> None:
     memory = Memory(MIB)
-    sundries = Sundries(memory)
-    sundries.add(MIB)
+    connection_memory = ConnectionMemory(memory)
+    connection_memory.add(MIB)
     with pytest.raises(GatewayError, match=r"limits\.memory is 1048576 bytes"):
-        sundries.add(UNCOUNTED + 1)
-    assert sundries.size == MIB
-    sundries.clear()
+        connection_memory.add(UNCOUNTED + 1)
+    assert connection_memory.size == MIB
+    connection_memory.clear()
     assert memory.used == 0

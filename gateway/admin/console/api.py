@@ -27,7 +27,7 @@ from gateway.admin.console.summary import RequestSummary, SummarisedPart, summar
 from gateway.admin.console.topology import Topology, topology
 from gateway.admin.playground.api import add_playground
 from gateway.admin.status import CertificateStatus, GatewayStatus, LoadError
-from gateway.assembly.guard import Access, Guard
+from gateway.assembly.listener_authentication import Access, ListenerAuthentication
 from gateway.bridge.backend import BackendSide
 from gateway.bridge.graphs.model import GraphModel
 from gateway.config.keys import Config
@@ -104,7 +104,7 @@ class ShownGateway(typing.Protocol):
         """The counts of each step of a graph, by the names of both."""
 
     @property
-    def guards(self) -> Mapping[str, Guard]:
+    def guards(self) -> Mapping[str, ListenerAuthentication]:
         """The guards, which authenticate clients, of the listeners that ask for it."""
 
     @property

@@ -9,7 +9,7 @@ from gateway.core.frozen import frozen
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.slots import PlacedSlots, placed
-from gateway.routing.placement.table import Holding, PlacedModel
+from gateway.routing.placement.table import PlacedModel, ReplicaReport
 
 
 class PlacedServer(BaseModel):
@@ -89,7 +89,7 @@ def snapshots(backends: Mapping[str, Backend], now: float) -> dict[str, BackendS
 
 
 def _snapshot(slots: PlacedSlots, now: float) -> BackendSnapshot:
-    unknown, errors = slots.placements.unknown(), slots.stocktaking.errors
+    unknown, errors = slots.placements.unknown(), slots.refresher.errors
     servers = tuple(
         (each, each not in unknown, errors[each].message if each in errors else "") for each in slots.local.endpoints
     )
@@ -141,7 +141,7 @@ def _model(placed: PlacedModel, numbers: Mapping[Endpoint, int], now: float) -> 
     )
 
 
-def _places(holdings: Sequence[Holding], numbers: Mapping[Endpoint, int]) -> "list[PlacedHolding]":
+def _places(holdings: Sequence[ReplicaReport], numbers: Mapping[Endpoint, int]) -> "list[PlacedHolding]":
     return [
         PlacedHolding(server=numbers[each.endpoint], state=each.state.value, why=each.why)
         for each in holdings

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway.admin.console.keys import ListedKey, keys_of
-from gateway.assembly.guard import Access
+from gateway.assembly.listener_authentication import Access
 from gateway.auth.permissions import BUILT_IN
 from gateway.config.keys import Config
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from gateway.admin.playground.explained import explained
 from gateway.admin.playground.form import MOST_SECONDS, SECONDS, PlaygroundForm, PlaygroundFormError
 from gateway.admin.playground.json_size import has_more_values
-from gateway.admin.playground.sending import Played, Prepared, play, prepare
+from gateway.admin.playground.sending import PlaygroundResult, Prepared, play, prepare
 from gateway.admin.playground.shown import (
     LONGEST_ERROR,
     MOST_OUTPUTS,
@@ -36,7 +36,7 @@ from gateway.admin.playground.unexplained import why_unexplained
 from gateway.admin.request_body import PLAYGROUND, read_body
 from gateway.assembly.explain.explaining import EXPLANATION
 from gateway.assembly.forms import spoken
-from gateway.assembly.guard import Guard
+from gateway.assembly.listener_authentication import ListenerAuthentication
 from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
@@ -56,7 +56,7 @@ _FACTS = ("x-request-id", "gateway-route", "gateway-backend", "gateway-tries", "
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
 
-class PlayedListener(BaseModel):
+class PlaygroundListener(BaseModel):
     """A listener, as the form needs it."""
 
     name: str
@@ -72,7 +72,7 @@ class PlayedListener(BaseModel):
 class PlaygroundSettings(BaseModel):
     """The choices of the form. `operations`: of each protocol; `derivatives`: the names of their own tensors."""
 
-    listeners: list[PlayedListener]
+    listeners: list[PlaygroundListener]
     operations: dict[str, list[str]]
     derivatives: dict[str, list[str]]
     datatypes: list[str]
@@ -116,18 +116,18 @@ class WrongForm(BaseModel):
     errors: dict[str, str]
 
 
-class PlayedGateway(Protocol):
+class PlaygroundGateway(Protocol):
     """The parts of a running gateway that the playground needs."""
 
     config: Config
     listeners: dict[str, Listener]
 
     @property
-    def guards(self) -> Mapping[str, Guard]:
+    def guards(self) -> Mapping[str, ListenerAuthentication]:
         """The guards, which authenticate clients, of the listeners that ask for it."""
 
 
-def add_playground(app: FastAPI, gateway: PlayedGateway) -> None:
+def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
     """Add the paths of the playground."""
     free = asyncio.Semaphore(AT_ONCE)
     described = {
@@ -206,7 +206,7 @@ async def _apart(work: Callable[[], Coroutine[Any, Any, object]]) -> Response:
     return await asyncio.to_thread(lambda: _json(asyncio.run(work())))
 
 
-async def _while_asked(request: Request, work: Coroutine[Any, Any, Played]) -> Played:
+async def _while_asked(request: Request, work: Coroutine[Any, Any, PlaygroundResult]) -> PlaygroundResult:
     """The result of `work`, which is cancelled if the client of `request`, whose body was read, leaves before."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
@@ -219,9 +219,9 @@ async def _while_asked(request: Request, work: Coroutine[Any, Any, Played]) -> P
         gone.cancel()
 
 
-def _settings(gateway: PlayedGateway) -> PlaygroundSettings:
+def _settings(gateway: PlaygroundGateway) -> PlaygroundSettings:
     listeners = [
-        PlayedListener(
+        PlaygroundListener(
             name=each.name,
             address=gateway.listeners[each.name].address,
             protocols=list(each.protocols),
@@ -251,7 +251,7 @@ def _operations(protocol: WireForm) -> list[str]:
     return [each.value for each in found if each in CALLS]
 
 
-def _address(gateway: PlayedGateway, form: PlaygroundForm) -> str:
+def _address(gateway: PlaygroundGateway, form: PlaygroundForm) -> str:
     if form.listener not in gateway.listeners:
         raise PlaygroundFormError({"listener": f"there is no listener {form.listener!r}"})
     return gateway.listeners[form.listener].address
@@ -275,7 +275,7 @@ def _parsed(body: bytes) -> PlaygroundForm:
         raise HTTPException(422, shortened("; ".join(told), LONGEST_ERROR)) from None
 
 
-def _sent(prepared: Prepared, played: Played, guards: Mapping[str, Guard]) -> Sent:
+def _sent(prepared: Prepared, played: PlaygroundResult, guards: Mapping[str, ListenerAuthentication]) -> Sent:
     protocol, request = prepared.protocol, prepared.request
     error = played.error
     replies = [reply for call in played.calls for reply in call.replies]

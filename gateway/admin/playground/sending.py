@@ -69,7 +69,7 @@ class Prepared:
 
 
 @frozen
-class PlayedCall:
+class PlaygroundCall:
     """One request on the wire, and all replies to it."""
 
     call: Call
@@ -77,11 +77,11 @@ class PlayedCall:
 
 
 @frozen
-class Played:
+class PlaygroundResult:
     """The outcome of a request. `calls` has the messages, `error` why there is no answer, `seconds` the time of the
     whole."""
 
-    calls: tuple[PlayedCall, ...]
+    calls: tuple[PlaygroundCall, ...]
     responses: tuple[Response, ...]
     error: GatewayError | None
     seconds: float
@@ -99,9 +99,9 @@ class _Notes(Watch):
         super().replied(call, reply)
         self._replies.setdefault(id(call), []).append(reply)
 
-    def played(self) -> tuple[PlayedCall, ...]:
+    def played(self) -> tuple[PlaygroundCall, ...]:
         """The calls so far."""
-        return tuple(PlayedCall(each, tuple(self._replies.get(id(each), ()))) for each in self.calls)
+        return tuple(PlaygroundCall(each, tuple(self._replies.get(id(each), ()))) for each in self.calls)
 
 
 def prepare(form: PlaygroundForm, config: Config) -> Prepared:
@@ -145,7 +145,7 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
     return Prepared(form, listener, protocol, request, headers, signature)
 
 
-async def play(prepared: Prepared, address: str, *, send: bool) -> Played:
+async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundResult:
     """Send the request to the listener at `address` and wait for the answer, or (`send` is False) only find out which
     messages a client would send. An answer that does not come in time is an error, too.
 
@@ -185,7 +185,7 @@ async def play(prepared: Prepared, address: str, *, send: bool) -> Played:
     calls = notes.played()
     if error is not None and not calls:
         raise PlaygroundFormError({_field(prepared.form, error.message): error.message})
-    return Played(calls, tuple(responses), error, seconds)
+    return PlaygroundResult(calls, tuple(responses), error, seconds)
 
 
 def reached(address: str, prepared: Prepared) -> str:

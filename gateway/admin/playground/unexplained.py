@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from gateway.admin.playground.sending import Played, Prepared
+from gateway.admin.playground.sending import PlaygroundResult, Prepared
 from gateway.assembly.explain.explaining import needed_to_explain
-from gateway.assembly.guard import Guard
+from gateway.assembly.listener_authentication import ListenerAuthentication
 from gateway.auth.credentials import AUTHORIZATION, UnknownKeyError
 from gateway.core.errors import GatewayError
 from gateway.core.principal import Permission
@@ -12,7 +12,7 @@ from gateway.core.protocol import StreamForm
 from gateway.core.types import Headers
 
 
-def why_unexplained(prepared: Prepared, played: Played, guards: Mapping[str, Guard]) -> str:
+def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mapping[str, ListenerAuthentication]) -> str:
     """One sentence for people: which setting, key or permission is missing. `guards`: of the listeners with `auth`."""
     listener = prepared.config
     if not listener.allow_explain:
@@ -32,7 +32,7 @@ def why_unexplained(prepared: Prepared, played: Played, guards: Mapping[str, Gua
     return _why_refused(prepared, guard, needed)
 
 
-def _why_refused(prepared: Prepared, guard: Guard, needed: tuple[Permission, ...]) -> str:
+def _why_refused(prepared: Prepared, guard: ListenerAuthentication, needed: tuple[Permission, ...]) -> str:
     headers = Headers(prepared.headers)
     given = any(name in (AUTHORIZATION, guard.key_header) for name, _ in prepared.headers)
     listed = " and ".join(f"`{each}`" for each in needed)

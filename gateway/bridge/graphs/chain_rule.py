@@ -7,8 +7,8 @@
   Jacobian J and, for its output weighted by u, the Hessian H(u), the tangent of its gradient is J^T u' + H(u) x'.
 
 Vectors are FP64, flat: `[N, L]` for N rows of a batch, else `[L]`, as `gateway.core.operations` has them. The values at
-which derivatives are taken come from a Sweep, which takes only the steps whose values are needed. No call is made for a
-vector that is 0.
+which derivatives are taken come from a GraphEvaluation, which takes only the steps whose values are needed. No call is
+made for a vector that is 0.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +18,10 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.bridge.graphs.evaluation import EvaluationPlan, GraphEvaluation
 from gateway.bridge.graphs.expressions import ConstantTensor, Expression, First, Reference, Transformed, references
 from gateway.bridge.graphs.graph import Graph, GraphStep
 from gateway.bridge.graphs.schedule import Order, run_at_once
-from gateway.bridge.graphs.sweep import Sweep, SweepPlan
 from gateway.bridge.graphs.types import moving_steps
 from gateway.core.errors import DecodeError, invalid_input, invalid_output
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
@@ -54,7 +54,9 @@ class ChainRule:
     `rows`: those of the request's tensors; None without a batch dimension.
     """
 
-    def __init__(self, sweep: Sweep, signatures: Mapping[str, Signature], output: Expression, rows: int | None) -> None:
+    def __init__(
+        self, sweep: GraphEvaluation, signatures: Mapping[str, Signature], output: Expression, rows: int | None
+    ) -> None:
         self._sweep = sweep
         self._graph: Graph = sweep.graph
         self._signatures = signatures
@@ -97,7 +99,7 @@ class ChainRule:
         return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found
 
     async def _evaluate(self, way: Way) -> None:
-        """Take the steps whose values the derivatives need. Raises GatewayError, as `Sweep.run`."""
+        """Take the steps whose values the derivatives need. Raises GatewayError, as `GraphEvaluation.run`."""
         needed = list(self._needed(self._output))
         for step in way.steps.values():
             needed += step.inputs.values()
@@ -107,7 +109,7 @@ class ChainRule:
 
     async def _take(self, values: Iterable[Expression]) -> None:
         steps = [name for name in self._graph.needed(values) if not self._sweep.was_run(name)]
-        await self._sweep.run(SweepPlan(self._graph, steps))
+        await self._sweep.run(EvaluationPlan(self._graph, steps))
 
     def _needed(self, value: Expression) -> Iterator[Expression]:
         """The values without which a vector cannot be taken through `value`."""

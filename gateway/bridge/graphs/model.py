@@ -13,11 +13,11 @@ import numpy as np
 
 from gateway.bridge.graphs.calls import StepCalls
 from gateway.bridge.graphs.chain_rule import ChainRule, index
+from gateway.bridge.graphs.evaluation import EvaluationPlan, GraphEvaluation, MemoryCounter
 from gateway.bridge.graphs.expressions import Expression, Reference, references
 from gateway.bridge.graphs.graph import Graph, GraphStep
 from gateway.bridge.graphs.schedule import run_at_once
 from gateway.bridge.graphs.signatures import OPERATIONS, StepSignatures
-from gateway.bridge.graphs.sweep import MemoryCounter, Sweep, SweepPlan
 from gateway.bridge.graphs.types import Types
 from gateway.bridge.shapes import is_batch, matches
 from gateway.core.datatypes import Kind
@@ -83,10 +83,10 @@ class GraphModel:
                 return await self._derive(request)
         raise unsupported(f"{request.operation.value} is not supported by model {self.graph.name!r}, which is a graph")
 
-    def _plan(self, values: Mapping[str, Expression]) -> SweepPlan:
+    def _plan(self, values: Mapping[str, Expression]) -> EvaluationPlan:
         """How these values are computed."""
         kept = frozenset(each.step for value in values.values() for each in references(value) if each.step)
-        return SweepPlan(self.graph, self.graph.needed(values.values()), kept)
+        return EvaluationPlan(self.graph, self.graph.needed(values.values()), kept)
 
     async def _infer(self, request: Request) -> Response:
         inputs = self._inputs(request)
@@ -119,7 +119,7 @@ class GraphModel:
             raise unsupported(f"model {self.graph.name!r} streams only if all outputs are those of one step")
         step = self.graph.steps[last.pop()]
         with closing(self._begun(request, inputs, await self.signatures.types(request))) as sweep:
-            await sweep.run(SweepPlan(self.graph, self.graph.needed(step.inputs.values())))
+            await sweep.run(EvaluationPlan(self.graph, self.graph.needed(step.inputs.values())))
             given = await sweep.inputs_of(step)
             assert given is not None, "an output that is needed is not missing"
             async with aclosing(self.calls.stream(request, step, given)) as responses:
@@ -164,10 +164,10 @@ class GraphModel:
                 raise invalid_input(f"model {self.graph.name!r} is a graph and has no parameter {name!r}")
         return given
 
-    def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> Sweep:
+    def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> GraphEvaluation:
         """A sweep, which its caller closes."""
         call, memory = partial(self.calls.call, request), self._memory_of(request.peer)
-        return Sweep(self.graph, inputs, request.parameters, call, types.signatures, memory)
+        return GraphEvaluation(self.graph, inputs, request.parameters, call, types.signatures, memory)
 
     async def _derive(self, request: Request) -> Response:
         operation, given = request.operation, self._inputs(request)

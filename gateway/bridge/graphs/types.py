@@ -14,7 +14,7 @@ from gateway.core.operations import DERIVATIVES, Operation
 from gateway.core.types import Signature, TensorSpec, datatype_of
 
 
-class UntoldError(GraphError):
+class UnknownSignatureError(GraphError):
     """Nobody tells a type: a step's model has no metadata, and its route no `signature`."""
 
 
@@ -32,7 +32,7 @@ class Types:
 
         Raises:
             GraphError: a model has no such output, or the tensors of a transform do not fit.
-            UntoldError: it depends on the type of an output that nobody tells.
+            UnknownSignatureError: it depends on the type of an output that nobody tells.
         """
         match expression:
             case Reference(step="", tensor=name):
@@ -49,7 +49,7 @@ class Types:
         step = self.graph.steps[reference.step]
         signature = self.signatures.get(step.name)
         if signature is None:
-            raise UntoldError(_untold(step), *place)
+            raise UnknownSignatureError(_untold(step), *place)
         outputs = signature.outputs
         if not reference.tensor:
             if len(outputs) != 1:
@@ -145,7 +145,7 @@ class Types:
         """The type of a value; None if nobody tells it. Raises GraphError as `of`."""
         try:
             return self.of(value, place)
-        except UntoldError:
+        except UnknownSignatureError:
             return None
 
     def _check_step(self, step: GraphStep) -> None:
@@ -176,8 +176,8 @@ class Types:
         """The graph's own signature, with the derivatives that it has.
 
         Raises:
-            GraphError, UntoldError: as `of`. UntoldError also if nobody tells whether rows of a batch are mixed, and
-                `derivatives` of the graph must know.
+            GraphError, UnknownSignatureError: as `of`. UnknownSignatureError also if nobody tells whether rows of a
+                batch are mixed, and `derivatives` of the graph must know.
         """
         if self.graph.keys.derivatives is not None:
             self._check_told()
@@ -194,7 +194,7 @@ class Types:
     def _check_told(self) -> None:
         for name, step in self.graph.steps.items():
             if name not in self.signatures:
-                raise UntoldError(_untold(step), "steps", name)
+                raise UnknownSignatureError(_untold(step), "steps", name)
 
     def _has(self, operation: Operation) -> bool:
         """Whether the derivative is known wherever an output of floats depends on an input of floats: each row of a

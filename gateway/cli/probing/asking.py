@@ -56,7 +56,7 @@ class ServerAccess:
         return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
 
 
-class Heard(Enum):
+class ProbeReply(Enum):
     """The replies to the questions about one wire form."""
 
     SPOKEN = "spoken"
@@ -73,7 +73,7 @@ class FormFinding:
     """The finding about one wire form, with the reason in words."""
 
     candidate: FormCandidate
-    heard: Heard
+    heard: ProbeReply
     text: str = ""
     address: str = ""
     """The address for a backend, where the wire form is spoken."""
@@ -87,10 +87,10 @@ async def ask_transport(
     silent = 0
     for candidate in candidates:
         if silent >= MOST_SILENT:
-            findings.append(FormFinding(candidate, Heard.SILENT, "not asked: two questions got no reply"))
+            findings.append(FormFinding(candidate, ProbeReply.SILENT, "not asked: two questions got no reply"))
             continue
         finding, unanswered = await _ask(candidate, access, seconds, model, MOST_SILENT - silent)
-        silent = silent + unanswered if finding.heard is Heard.SILENT else 0
+        silent = silent + unanswered if finding.heard is ProbeReply.SILENT else 0
         findings.append(finding)
 
 
@@ -119,7 +119,7 @@ async def ask_forms(
                     break
             else:
                 spoken = FormCandidate(protocols[name], place.address)
-                found.append(FormFinding(spoken, Heard.SPOKEN, address=place.address))
+                found.append(FormFinding(spoken, ProbeReply.SPOKEN, address=place.address))
     except (TimeoutError, TransportError):
         return tuple(found)
     finally:
@@ -137,23 +137,23 @@ async def _ask(
         settings = access.settings(candidate)
         connector = connected(settings)
     except ValueError as error:
-        return FormFinding(candidate, Heard.OTHER, str(error)), 0
+        return FormFinding(candidate, ProbeReply.OTHER, str(error)), 0
     target = Target("server", address=candidate.address, limits=settings.limits)
     findings: list[FormFinding] = []
     silent = 0
     try:
         for question in questions(protocol, target, model):
             findings.append(await _one(candidate, connector, question, target, seconds))
-            silent += findings[-1].heard is Heard.SILENT
-            if findings[-1].heard is Heard.SPOKEN or silent >= patience:
+            silent += findings[-1].heard is ProbeReply.SILENT
+            if findings[-1].heard is ProbeReply.SPOKEN or silent >= patience:
                 break
     finally:
         with suppress(GatewayError):
             await connector.close()
     if not findings:
-        return FormFinding(candidate, Heard.OTHER, "no question for it shows that it is spoken"), 0
+        return FormFinding(candidate, ProbeReply.OTHER, "no question for it shows that it is spoken"), 0
     found = {each.heard: each for each in reversed(findings)}
-    return next(found[each] for each in Heard if each in found), silent
+    return next(found[each] for each in ProbeReply if each in found), silent
 
 
 async def _one(
@@ -163,15 +163,15 @@ async def _one(
         async with asyncio.timeout(seconds):
             reply = await connector.exchange(question.message)
     except TimeoutError:
-        return FormFinding(candidate, Heard.SILENT, f"no reply within {seconds:g} s")
+        return FormFinding(candidate, ProbeReply.SILENT, f"no reply within {seconds:g} s")
     except TransportError as error:
         if is_silence(error):
-            return FormFinding(candidate, Heard.SILENT, error.message)
-        return FormFinding(candidate, Heard.OTHER, error.message)
+            return FormFinding(candidate, ProbeReply.SILENT, error.message)
+        return FormFinding(candidate, ProbeReply.OTHER, error.message)
     evidence = judge(candidate.protocol, question, reply, target)
     if evidence.speaks:
-        return FormFinding(candidate, Heard.SPOKEN, address=_address(candidate, question))
-    return FormFinding(candidate, Heard.REFUSED if evidence.refused else Heard.OTHER, evidence.text)
+        return FormFinding(candidate, ProbeReply.SPOKEN, address=_address(candidate, question))
+    return FormFinding(candidate, ProbeReply.REFUSED if evidence.refused else ProbeReply.OTHER, evidence.text)
 
 
 def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:

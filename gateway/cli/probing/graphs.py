@@ -12,7 +12,7 @@ from gateway.assembly.environment import Connect, Connections, Environment
 from gateway.assembly.server_info import INFO
 from gateway.bridge.graphs.model import GraphModel
 from gateway.bridge.graphs.transforms import GraphError
-from gateway.bridge.graphs.types import UntoldError
+from gateway.bridge.graphs.types import UnknownSignatureError
 from gateway.cli.probing.asking import ServerAccess
 from gateway.client.credentials import AUTHORIZATION
 from gateway.config.document import Location
@@ -76,6 +76,6 @@ async def _misfit(name: str, model: GraphModel, seconds: float, access: ServerAc
     except GatewayError as error:
         cause = error.__cause__
         if isinstance(cause, GraphError):
-            return of_graph(("models", name, *cause.place), cause.in_its_step, isinstance(cause, UntoldError))
+            return of_graph(("models", name, *cause.place), cause.in_its_step, isinstance(cause, UnknownSignatureError))
         return of_graph(("models", name), error.message)
     return None

@@ -7,7 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from gateway.assembly.forms import PREFIX
-from gateway.cli.probing.asking import FormFinding, Heard, ServerAccess, ask_forms, ask_transport
+from gateway.cli.probing.asking import FormFinding, ProbeReply, ServerAccess, ask_forms, ask_transport
 from gateway.cli.probing.candidates import Candidates, FormCandidate, candidates
 from gateway.cli.probing.form_evidence import EVIDENCE, SILENT_TOO
 from gateway.cli.probing.listing import ServerModels, list_models
@@ -98,7 +98,7 @@ async def probe(
         findings = (*(each for each in findings if each.candidate.protocol.name not in names_recognised), *recognised)
     spoken = [await _described(each, access, seconds, names, on_progress) for each in _spoken(findings)]
     listed = next((each.models.own[0].name for each in spoken if each.models.own), "")
-    others = tuple(each.candidate for each in findings if each.heard is Heard.OTHER)
+    others = tuple(each.candidate for each in findings if each.heard is ProbeReply.OTHER)
     if listed and not names and (further := _that_name_models_in_paths(others)):
         # A server with many models that does not list them in this wire form has listed them in another one.
         more = await _ask(further, access, seconds, listed, on_progress)
@@ -137,17 +137,17 @@ async def _recognised(
         async with client(name, place.address, access, seconds) as asked:
             is_ready = await asked.ready()
     except ClientError as error:
-        return (FormFinding(place, Heard.OTHER, str(error)),)
-    return (FormFinding(place, Heard.SPOKEN, address=place.address),) if is_ready else ()
+        return (FormFinding(place, ProbeReply.OTHER, str(error)),)
+    return (FormFinding(place, ProbeReply.SPOKEN, address=place.address),) if is_ready else ()
 
 
 def _is_other_http(finding: FormFinding) -> bool:
     """Whether there was a reply of HTTP that is not of the wire form."""
-    return finding.candidate.transport == "http" and finding.heard is Heard.OTHER
+    return finding.candidate.transport == "http" and finding.heard is ProbeReply.OTHER
 
 
 def _spoken(findings: Sequence[FormFinding]) -> tuple[FormFinding, ...]:
-    return tuple(each for each in findings if each.heard is Heard.SPOKEN)
+    return tuple(each for each in findings if each.heard is ProbeReply.SPOKEN)
 
 
 async def _ask(
@@ -175,7 +175,7 @@ async def _ask(
             await asyncio.wait(asking, timeout=seconds)
     heard = {each.candidate.protocol.name: each for each in findings}
     given_up = "not waited for: another transport has answered"
-    return tuple(heard.get(each.protocol.name) or FormFinding(each, Heard.SILENT, given_up) for each in some)
+    return tuple(heard.get(each.protocol.name) or FormFinding(each, ProbeReply.SILENT, given_up) for each in some)
 
 
 async def _described(
@@ -217,12 +217,12 @@ def _rank(protocol: Protocol) -> tuple[bool, ...]:
 
 def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence[str]) -> tuple[ProbeVerdict, str]:
     heard = {each.heard for each in findings}
-    if Heard.SPOKEN in heard:
+    if ProbeReply.SPOKEN in heard:
         return ProbeVerdict.SPOKEN, ""
-    if Heard.REFUSED in heard:
-        [first, *_] = [each for each in findings if each.heard is Heard.REFUSED]
+    if ProbeReply.REFUSED in heard:
+        [first, *_] = [each for each in findings if each.heard is ProbeReply.REFUSED]
         return ProbeVerdict.REFUSED, f"the server wants credentials: {first.text}"
-    if heard == {Heard.SILENT}:
+    if heard == {ProbeReply.SILENT}:
         return ProbeVerdict.SILENT, "it accepts connections, and answers nothing in time"
     certificates = [each.text for each in findings if "certificate" in each.text]
     if found.tls and certificates:

@@ -25,10 +25,10 @@ HIDDEN, TOO_LARGE, NAME_UNKNOWN = "hidden", "too large", "hidden, its name is un
 
 @frozen
 class CopyBounds:
-    """The limits of one copy: at most `most_bytes` of data and parameters, and no tensor or parameter with a name that
+    """The limits of one copy: at most `max_bytes` of data and parameters, and no tensor or parameter with a name that
     one of the globs in `hide` fits."""
 
-    most_bytes: int
+    max_bytes: int
     hide: tuple[str, ...] = ()
 
     def hides(self, *names: str) -> bool:
@@ -107,14 +107,14 @@ class _Copying:
         self._bounds = bounds
         self._others = others
         self._heads = MOST_HEADS
-        self._data = bounds.most_bytes
+        self._data = bounds.max_bytes
         self.left_out: dict[str, str] = {}
         self.uncounted = 0
 
     @property
     def held(self) -> int:
         """The bytes of what is kept."""
-        return MOST_HEADS - self._heads + self._bounds.most_bytes - self._data
+        return MOST_HEADS - self._heads + self._bounds.max_bytes - self._data
 
     def has_room_for_head(self, name: str, rank: int = 0) -> bool:
         """Take the room of a head; if there is none, the head is counted in its place."""

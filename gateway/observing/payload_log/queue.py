@@ -41,14 +41,14 @@ class PayloadLogCounts:
 
 
 class EntryQueue:
-    """The entries that wait for `sink`: at most `most_bytes` of memory, those being sent included."""
+    """The entries that wait for `sink`: at most `max_bytes` of memory, those being sent included."""
 
-    def __init__(self, sink: Sink, most_bytes: int, counts: PayloadLogCounts) -> None:
+    def __init__(self, sink: Sink, max_bytes: int, counts: PayloadLogCounts) -> None:
         self.counts = counts
         self.held = 0
         """The bytes of all entries, and those that are reserved."""
         self._sink = sink
-        self._most_bytes = most_bytes
+        self._most_bytes = max_bytes
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
         self._news, self._enough = asyncio.Event(), asyncio.Event()

@@ -25,8 +25,8 @@ from gateway.core.protocol import (
     GrpcForm,
     HttpForm,
     Models,
-    OwnSettings,
     Protocol,
+    ProtocolSettings,
     Servers,
     StreamForm,
     StreamFraming,
@@ -146,7 +146,9 @@ GRPS_REST = Protocol(
     payloads=JSON_PAYLOADS,
     example=lambda address, model, version: curl(f"http://{address}/grps/v1/metadata/model", {"str_data": model}),
     encode_end=rest_server.encode_end,
-    settings=OwnSettings(stream_control.SETTINGS, lambda values: _controlled(stream_control.read_settings(values))),
+    settings=ProtocolSettings(
+        stream_control.SETTINGS, lambda values: _controlled(stream_control.read_settings(values))
+    ),
     relay=rest_relay.relay(rest_server.DEFAULT_CONTROL),
 )
 

@@ -44,7 +44,7 @@ from gateway.protocols.json.templates import (
 )
 from gateway.protocols.json.tensor_form import TensorForm
 from gateway.protocols.json.tensor_reading import in_declared_shape
-from gateway.protocols.json.writing import BodyWriter, Said
+from gateway.protocols.json.writing import BodyWriter, MessageContents
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -65,7 +65,7 @@ class MessageBody(ABC):
         """
 
     @abstractmethod
-    def write(self, said: Said) -> tuple[Buffer, ...]:
+    def write(self, said: MessageContents) -> tuple[Buffer, ...]:
         """The body that says `said`, in parts.
 
         Raises:
@@ -85,14 +85,14 @@ class NoBody(MessageBody):
             raise MisfitError("a body, where the form has none")
         return BodyContents()
 
-    def write(self, said: Said) -> tuple[Buffer, ...]:
+    def write(self, said: MessageContents) -> tuple[Buffer, ...]:
         if said.tensors:
             raise invalid_input(f"tensor {said.tensors[0].name!r} has no place in the form, which has no body")
         _refuse_parameters(said)
         return ()
 
 
-def _refuse_parameters(said: Said) -> None:
+def _refuse_parameters(said: MessageContents) -> None:
     for name in said.parameters:
         if name not in said.elsewhere:
             raise invalid_input(f"parameter {name!r} has no place in the form")
@@ -149,7 +149,7 @@ class JsonBody(MessageBody):
             raise too_large
         raise explained(errors, "alternatives")
 
-    def write(self, said: Said) -> tuple[Buffer, ...]:
+    def write(self, said: MessageContents) -> tuple[Buffer, ...]:
         best: UnwrittenError | None = None
         if self.nan:
             said = self._with_nan(said)
@@ -168,7 +168,7 @@ class JsonBody(MessageBody):
         assert best is not None
         raise best
 
-    def _with_nan(self, said: Said) -> Said:
+    def _with_nan(self, said: MessageContents) -> MessageContents:
         return said if said.nan else replace(said, nan=self.nan)
 
 
@@ -219,7 +219,7 @@ class CsvBody(JsonBody):
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
         return (csv.write(b"".join(parts), header=self._has_header),)
 
-    def _with_nan(self, said: Said) -> Said:
+    def _with_nan(self, said: MessageContents) -> MessageContents:
         return replace(said, nan=REFUSED) if said.nan == "error" else super()._with_nan(said)
 
     def _kind_of(self, column: str) -> Kind | None:
@@ -337,7 +337,7 @@ class OneTensor(MessageBody):
         found = Tensor(form.name, tensor.datatype, tensor.shape, tensor.data, tensor.content_type)
         return BodyContents((in_declared_shape(form, found),))
 
-    def write(self, said: Said) -> tuple[Buffer, ...]:
+    def write(self, said: MessageContents) -> tuple[Buffer, ...]:
         _refuse_parameters(said)
         [tensor] = self._arrangement.arrange(said.tensors).values()
         return self.body(tensor, self._form.label)
@@ -393,7 +393,7 @@ class TextWord(MessageBody):
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         return BodyContents(words={self._word: _decoded(body).strip()})
 
-    def write(self, said: Said) -> tuple[Buffer, ...]:
+    def write(self, said: MessageContents) -> tuple[Buffer, ...]:
         word = said.words.get(self._word)
         if word is None:
             raise invalid_input(f"nothing in the message is {self._word.value}")

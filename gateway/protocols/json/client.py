@@ -33,7 +33,7 @@ from gateway.protocols.json.compiled import (
 from gateway.protocols.json.form import ABSENT
 from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained
 from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Word, walk_all
-from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
+from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _MAX_TEXT = 8192
 """Characters of a backend's error text that are kept."""
@@ -244,7 +244,9 @@ def _written(exchange: CompiledExchange, request: Request) -> Message:
     texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
     translate = request.translate
     parts = body.write(
-        Said(translate.nan or "", translate, request.inputs, words, request.parameters, texts, head.parameters)
+        MessageContents(
+            translate.nan or "", translate, request.inputs, words, request.parameters, texts, head.parameters
+        )
     )
     all_headers = body.headers(exchange.request_headers, parts)
     if head.is_empty:

@@ -9,7 +9,7 @@ from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import ABSENT, JSON_TYPE, FormError, ModelListing
 from gateway.protocols.json.places import BodyContents
 from gateway.protocols.json.templates import Role, Word
-from gateway.protocols.json.writing import Said
+from gateway.protocols.json.writing import MessageContents
 
 _LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
 """The models in a list are read and written as tensors of their names and versions."""
@@ -45,7 +45,7 @@ class NamesAsKeys(MessageBody):
         names = [each.removeprefix(self._prefix) for each in found if each.startswith(self._prefix)]
         return BodyContents((_names([name for name in names if name]),))
 
-    def write(self, said: Said) -> tuple[Buffer, ...]:
+    def write(self, said: MessageContents) -> tuple[Buffer, ...]:
         named = {each.name: each for each in said.tensors}
         names = [each.decode() for each in bytes_elements.unpack(named["model"].data)]
         return (json.write({f"{self._prefix}{name}": name for name in names}),)

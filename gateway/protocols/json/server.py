@@ -27,7 +27,7 @@ from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.misfit import explained
 from gateway.protocols.json.templates import Word
-from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, Said
+from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
 
@@ -197,7 +197,7 @@ class FormServer:
         form = self._form.form
         media_type = form.error_type
         try:
-            parts = (failure.error if failure else self._form.error).write(Said(words=words))
+            parts = (failure.error if failure else self._form.error).write(MessageContents(words=words))
         except GatewayError:
             parts = ()
         if not parts:
@@ -219,15 +219,15 @@ class FormServer:
         if any(version for _, version in pairs):
             try:
                 columns = {"model": [name for name, _ in pairs], "version": [version for _, version in pairs]}
-                return reply(_JSON, self._form.models.write(Said(tensors=_texts(columns))), 200)
+                return reply(_JSON, self._form.models.write(MessageContents(tensors=_texts(columns))), 200)
             except GatewayError:
                 pass  # the template has no versions
-        return reply(_JSON, self._form.models.write(Said(tensors=_texts({"model": names}))), 200)
+        return reply(_JSON, self._form.models.write(MessageContents(tensors=_texts({"model": names}))), 200)
 
     def _one(self, name: str, models: tuple[ModelEntry, ...]) -> Message:
         if all(each.name != name for each in models):
             raise not_found(f"no model {name!r} is in the list of models")
-        return reply(_JSON, self._form.one_model.write(Said(words={Word.MODEL: name})), 200)
+        return reply(_JSON, self._form.one_model.write(MessageContents(words={Word.MODEL: name})), 200)
 
 
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
@@ -260,7 +260,7 @@ def _reply(answer: Response, request: Request, translate: Translate) -> Message:
             Word.VERSION: request.version or answer.version or None,
         }
     texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
-    said = Said(translate.nan or "", translate, answer.outputs, words, answer.parameters, texts)
+    said = MessageContents(translate.nan or "", translate, answer.outputs, words, answer.parameters, texts)
     parts = body.write(said)
     return reply(body.headers(asked.response_headers, parts), parts, 200)
 
@@ -268,5 +268,5 @@ def _reply(answer: Response, request: Request, translate: Translate) -> Message:
 def _state(probe: CompiledProbe, *, good: bool) -> Message:
     if not good:
         return Message(headers=_JSON, parts=(b'{"error":"not ready"}',), status=503)
-    parts = probe.response.write(Said())
+    parts = probe.response.write(MessageContents())
     return Message(headers=_JSON if parts else Headers(), parts=parts, status=probe.form.status)

@@ -39,7 +39,7 @@ _JOINED = 64 * 2**10
 """Bytes of a body up to which its pieces are joined: copying that many costs less than handling several parts."""
 
 
-class Said(ElementStyle, frozen=True):
+class MessageContents(ElementStyle, frozen=True):
     """All that a message says besides its path. `elsewhere` are the parameters that have a place outside of the body;
     `texts` those that are the JSON text of a list or an object, if they still have that text."""
 
@@ -59,7 +59,7 @@ class PlacedContents(Struct, frozen=True):
     `$*`, by their own names."""
 
     tensors: Mapping[str, Tensor]
-    said: Said
+    said: MessageContents
 
 
 Pieces: TypeAlias = Sequence[bytes] | None
@@ -96,7 +96,7 @@ class BodyWriter:
             if name not in self._parameters and name not in elsewhere:
                 raise invalid_input(f"parameter {name!r} has no place in the form")
 
-    def write(self, placed: Mapping[str, Tensor], said: Said) -> tuple[bytes, ...]:
+    def write(self, placed: Mapping[str, Tensor], said: MessageContents) -> tuple[bytes, ...]:
         """The body that says `said`, in parts. `placed` are its tensors as `arrangement` has them.
 
         Raises:

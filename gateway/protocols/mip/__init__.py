@@ -6,7 +6,7 @@ client and server.
 """
 
 from gateway.core.frozen import replace
-from gateway.core.protocol import Models, Protocol, Rows, Servers, StreamForm, TakesMany, Traits, Wire
+from gateway.core.protocol import ConcurrencyQuery, Models, Protocol, Rows, Servers, StreamForm, Traits, Wire
 from gateway.protocols.mip.client import decode_response, encode_request
 from gateway.protocols.mip.errors import encode_error
 from gateway.protocols.mip.packets import FRAMING, question_of_calls, takes_many
@@ -36,7 +36,7 @@ SPLIT = Traits(
         # kubemo's server accepts one connection, reads one request from it, computes, answers and closes. It finishes
         # a call whose client has left before it accepts the next connection.
         max_in_flight=1,
-        takes_many=TakesMany(question_of_calls, takes_many),
+        takes_many=ConcurrencyQuery(question_of_calls, takes_many),
         connection_per_call=True,
         one_connection=True,
         runs_to_the_end=True,

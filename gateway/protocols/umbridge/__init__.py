@@ -6,7 +6,7 @@ follows its Python and C++ packages.
 
 from gateway.core.datatypes import NUMBERS, Datatype
 from gateway.core.examples import curl
-from gateway.core.protocol import HttpForm, Models, Protocol, Rows, Servers, TakesMany, Traits, Wire
+from gateway.core.protocol import ConcurrencyQuery, HttpForm, Models, Protocol, Rows, Servers, Traits, Wire
 from gateway.protocols.umbridge.client import decode_response, encode_request, info, takes_many
 from gateway.protocols.umbridge.errors import encode_error
 from gateway.protocols.umbridge.relay import RELAY
@@ -45,7 +45,7 @@ PROTOCOLS = (
                 # The Python and the C++ server compute one call at a time by default, and finish it even if the client
                 # has left.
                 max_in_flight=1,
-                takes_many=TakesMany(info, takes_many),
+                takes_many=ConcurrencyQuery(info, takes_many),
                 # An idle connection occupies one of the C++ server's 8 threads for 5 s, and replies on a reused
                 # connection are 40 ms late.
                 connection_per_call=True,

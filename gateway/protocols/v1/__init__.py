@@ -54,6 +54,6 @@ def _protocol(flavor: str) -> Protocol:
     )
 
 
-V1_REST = replace(_protocol(KSERVE), faces={KSERVE: _protocol(KSERVE), TENSORFLOW: _protocol(TENSORFLOW)})
+V1_REST = replace(_protocol(KSERVE), emulated_servers={KSERVE: _protocol(KSERVE), TENSORFLOW: _protocol(TENSORFLOW)})
 
 PROTOCOLS = (V1_REST,)

@@ -3,7 +3,7 @@
 KServe and TensorFlow Serving have the same paths for inference; they differ in metadata, versions, errors and NaN.
 """
 
-from gateway.core.protocol import Flavors
+from gateway.core.protocol import ServerTypes
 from gateway.core.types import ServerInfo
 
 KSERVE, TENSORFLOW = "kserve", "tensorflow"
@@ -18,4 +18,4 @@ def _detect(info: ServerInfo | None) -> str:
     return info.name if info is not None and info.name in FLAVORS.names else TENSORFLOW
 
 
-FLAVORS = Flavors((KSERVE, TENSORFLOW, GATEWAY), _detect)
+FLAVORS = ServerTypes((KSERVE, TENSORFLOW, GATEWAY), _detect)

@@ -13,7 +13,7 @@ from functools import partial
 
 from gateway.core.examples import curl, grpcurl
 from gateway.core.frozen import replace
-from gateway.core.protocol import Flavors, GrpcForm, HttpForm, Models, Protocol, Servers, Traits, Wire
+from gateway.core.protocol import GrpcForm, HttpForm, Models, Protocol, Servers, ServerTypes, Traits, Wire
 from gateway.protocols.v2.extensions import EXTENSIONS, FURTHER_EXTENSIONS
 from gateway.protocols.v2.flavors import GRPC_FLAVORS, MLSERVER, REST_FLAVORS, TRITON
 from gateway.protocols.v2.grpc import client as grpc_client
@@ -33,7 +33,7 @@ from gateway.protocols.v2.rest import server as rest_server
 from gateway.protocols.v2.rest.paths import model_path
 
 
-def _traits(flavors: Flavors, own_extensions: tuple[str, ...]) -> Traits:
+def _traits(flavors: ServerTypes, own_extensions: tuple[str, ...]) -> Traits:
     return Traits(
         wire=Wire(streams=True),
         models=Models(
@@ -89,7 +89,7 @@ _GRPC = Protocol(
 
 V2_GRPC = replace(
     _GRPC,
-    faces={
+    emulated_servers={
         TRITON: _GRPC,
         # "typed to typed", whatever the backend's reply is: so it is read
         MLSERVER: replace(_GRPC, encode_response=partial(grpc_server.encode_response, typed=True), relay=None),

@@ -1,7 +1,7 @@
 """The flavors of V2 servers: how each is recognised, and which versions of a model it can have."""
 
 from gateway.core.errors import not_found
-from gateway.core.protocol import Flavors, Target
+from gateway.core.protocol import ServerTypes, Target
 from gateway.core.types import ServerInfo
 
 TRITON, MLSERVER, KSERVE = "triton", "mlserver", "kserve"
@@ -38,8 +38,8 @@ def _detect_over_grpc(info: ServerInfo | None) -> str:
     return TYPED if info is not None and info.name in _READ_TYPED_ALONE else _detect(info)
 
 
-REST_FLAVORS = Flavors((TRITON, MLSERVER, KSERVE, OPENVINO, BINARY, PLAIN), _detect)
-GRPC_FLAVORS = Flavors((*REST_FLAVORS.names, TYPED), _detect_over_grpc)
+REST_FLAVORS = ServerTypes((TRITON, MLSERVER, KSERVE, OPENVINO, BINARY, PLAIN), _detect)
+GRPC_FLAVORS = ServerTypes((*REST_FLAVORS.names, TYPED), _detect_over_grpc)
 
 _VERSIONS = {
     TRITON: "a Triton, whose versions are integers",

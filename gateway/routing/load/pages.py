@@ -13,14 +13,14 @@ from collections.abc import Callable, Generator
 
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.frozen import frozen
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import between_requests, spawn
 from gateway.core.transport import Connector
 from gateway.core.types import Headers, Message
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.load import gauge, triton
-from gateway.routing.load.told import Measure, ToldLoads
+from gateway.routing.load.reported import Measure, ReportedLoads
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Asked:
 class PageMeter(typing.Protocol):
     """Finds the load of one server in its pages."""
 
-    def steps(self, page: bytes, asked: "Asked", loads: ToldLoads) -> Generator[None, None, None]:
+    def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
         """Note the load of an endpoint by a page, in short steps. Raises DecodeError."""
 
 
@@ -57,7 +57,7 @@ class TritonPageMeter:
     def __init__(self) -> None:
         self._meter = triton.TritonMeter()
 
-    def steps(self, page: bytes, asked: "Asked", loads: ToldLoads) -> Generator[None, None, None]:
+    def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
         """As PageMeter's."""
         found = yield from triton.read(page)
         if found.answered is None:
@@ -74,7 +74,7 @@ class GaugePageMeter:
         self._labels = labels
         self._measure = measure
 
-    def steps(self, page: bytes, asked: "Asked", loads: ToldLoads) -> Generator[None, None, None]:
+    def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
         """As PageMeter's."""
         found = yield from gauge.read(page, self._metric, self._labels)
         loads.note(asked.endpoint, found, self._measure)
@@ -119,7 +119,7 @@ class LoadPages:
         self,
         backend: Backend,
         asking: Asking,
-        loads: ToldLoads,
+        loads: ReportedLoads,
         clock: Callable[[], float],
         randomly: Callable[[], float] = random.random,
     ) -> None:
@@ -165,7 +165,7 @@ class LoadPages:
         for gone in self._servers.keys() - set(endpoints):
             self._leave(gone)
         for endpoint in endpoints:
-            with surviving(f"asking {endpoint.address} for its load"):
+            with log_and_continue(f"asking {endpoint.address} for its load"):
                 server = self._servers.get(endpoint) or self._begun(endpoint, now)
                 if server.next_at <= now and server.task is None:
                     server.next_at = now + self._wait(server)
@@ -194,7 +194,7 @@ class LoadPages:
 
     async def _ask(self, endpoint: Endpoint, server: _Server) -> None:
         try:
-            with surviving(f"reading the load of {endpoint.address}"):
+            with log_and_continue(f"reading the load of {endpoint.address}"):
                 why_not = await self._why_not(endpoint, server)
                 self._told(endpoint, server, why_not)
         finally:

@@ -8,7 +8,7 @@ from gateway.core.types import Message
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.load import orca
-from gateway.routing.load.told import Measure, ToldLoads
+from gateway.routing.load.reported import Measure, ReportedLoads
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class LoadReports:
         choice: EndpointChoice,
         metric: str,
         measure: Measure,
-        loads: ToldLoads,
+        loads: ReportedLoads,
         clock: Callable[[], float],
         *,
         over_grpc: bool = False,

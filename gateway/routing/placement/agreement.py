@@ -15,7 +15,7 @@ def rendezvous(model: str, address: str) -> int:
     return int.from_bytes(blake2b(joined, digest_size=8).digest(), "big")
 
 
-class Agreement(Protocol):
+class LoadCoordinator(Protocol):
     """Coordinates the gateways of one fleet: decides which gateway loads a model."""
 
     @property
@@ -33,18 +33,18 @@ class Agreement(Protocol):
         """Nothing is claimed any more."""
 
 
-class EachForItself:
-    """An Agreement without a store: a gateway loads what its clients ask for. Two gateways that load a model at the
-    same time choose the same server by `rendezvous`, as far as they know the same of the fleet."""
+class LocalCoordinator:
+    """A LoadCoordinator without a store: a gateway loads what its clients ask for. Two gateways that load a model at
+    the same time choose the same server by `rendezvous`, as far as they know the same of the fleet."""
 
     is_shared = False
 
     async def claim(self, model: str, address: str) -> bool:
-        """As Agreement's: always."""
+        """As LoadCoordinator's: always."""
         return True
 
     async def release(self, model: str, address: str) -> None:
-        """As Agreement's."""
+        """As LoadCoordinator's."""
 
     async def close(self) -> None:
-        """As Agreement's."""
+        """As LoadCoordinator's."""

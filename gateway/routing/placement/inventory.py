@@ -15,14 +15,14 @@ from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol, Target, merge
 from gateway.core.types import ModelEntry, Request, Signature
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.placement.table import PlaceState, Stock
+from gateway.routing.placement.table import ReplicaState, ServerInventory
 
 SECONDS_WAITED = 10.0
 """How long a server may take to answer one question."""
 ASKED_AT_ONCE = 8
 """The number of models that one server is asked for at the same time."""
 
-_CHANGING = {"LOADING": PlaceState.LOADING, "UNLOADING": PlaceState.UNLOADING}
+_CHANGING = {"LOADING": ReplicaState.LOADING, "UNLOADING": ReplicaState.UNLOADING}
 _LOADED = "READY"
 
 
@@ -42,7 +42,7 @@ class Inventory:
         self._names = tuple(names)
         self._seconds = seconds
 
-    async def of(self, endpoint: Endpoint) -> Stock:
+    async def of(self, endpoint: Endpoint) -> ServerInventory:
         """The models of the server at `endpoint`.
 
         Raises:
@@ -70,7 +70,7 @@ class Inventory:
             parts.append(found)
         return merge(tuple(parts))
 
-    async def _ask_for_all(self, endpoint: Endpoint, target: Target) -> Stock:
+    async def _ask_for_all(self, endpoint: Endpoint, target: Target) -> ServerInventory:
         models = self.protocol.traits.models
         if models.one_at is not None and models.one_at(endpoint.address):
             return await self._only_model(endpoint, target)
@@ -83,12 +83,12 @@ class Inventory:
         assert isinstance(entries, tuple)
         return stock_of(entries, tells_states=target.flavor in self.protocol.traits.servers.states_when_loaded)
 
-    async def _only_model(self, endpoint: Endpoint, target: Target) -> Stock:
+    async def _only_model(self, endpoint: Endpoint, target: Target) -> ServerInventory:
         signature = await self._ask(Request(Operation.METADATA), endpoint, target)
         assert isinstance(signature, Signature)
-        return Stock({signature.name: ()}) if signature.name else Stock()
+        return ServerInventory({signature.name: ()}) if signature.name else ServerInventory()
 
-    async def _named_models(self, endpoint: Endpoint, target: Target) -> Stock:
+    async def _named_models(self, endpoint: Endpoint, target: Target) -> ServerInventory:
         places = asyncio.Semaphore(ASKED_AT_ONCE)
 
         async def is_there(model: str) -> bool:
@@ -96,7 +96,7 @@ class Inventory:
                 return await self._is_ready(endpoint, target, model)
 
         found = await asyncio.gather(*map(is_there, self._names))
-        return Stock({intern(name): () for name, is_held in zip(self._names, found, strict=True) if is_held})
+        return ServerInventory({intern(name): () for name, is_held in zip(self._names, found, strict=True) if is_held})
 
     async def _is_ready(self, endpoint: Endpoint, target: Target, model: str) -> bool:
         try:
@@ -115,10 +115,10 @@ class Inventory:
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
 
 
-def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> Stock:
-    """The Stock of a server that lists these models. `tells_states`: one without a state is not loaded."""
+def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInventory:
+    """The ServerInventory of a server that lists these models. `tells_states`: one without a state is not loaded."""
     held: dict[str, list[str]] = {}
-    changing: dict[str, PlaceState] = {}
+    changing: dict[str, ReplicaState] = {}
     listed = set()
     for each in entries:
         name, state = intern(each.name), each.state
@@ -129,7 +129,7 @@ def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> Stock:
                 versions.append(each.version)
         elif state in _CHANGING:
             changing[name] = _CHANGING[state]
-    return Stock(
+    return ServerInventory(
         {name: _shared(tuple(versions)) for name, versions in held.items()},
         {name: state for name, state in changing.items() if name not in held},
         frozenset(listed),

@@ -24,16 +24,16 @@ from gateway.core.errors import GatewayError, Reason, Status, TransportError, re
 from gateway.core.log_limit import LogLimit
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.core.types import ControlRequest
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement import plan
-from gateway.routing.placement.agreement import Agreement, EachForItself
+from gateway.routing.placement.agreement import LoadCoordinator, LocalCoordinator
 from gateway.routing.placement.control import ModelControl
 from gateway.routing.placement.inventory import Inventory
-from gateway.routing.placement.plan import LoadSettings, LoadStep, Rooms
-from gateway.routing.placement.table import LoadFailure, ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.placement.plan import LoadSettings, LoadStep, ServerCapacities
+from gateway.routing.placement.table import LoadFailure, ModelReplica, Placement, Placements, ReplicaState
 
 T = TypeVar("T")
 
@@ -65,13 +65,13 @@ class Loader:
         protocol: Protocol,
         inventory: Inventory,
         clock: Callable[[], float],
-        agreement: Agreement | None = None,
+        agreement: LoadCoordinator | None = None,
     ) -> None:
         self._table = table
         self._settings = settings
         self._control = ModelControl(protocol, inventory, settings.timeout, clock)
         self._clock = clock
-        self._agreement = agreement or EachForItself()
+        self._agreement = agreement or LocalCoordinator()
         self._wanted: dict[str, Placement] = {}
         """The models that calls wait for and nobody holds, in the order in which they came."""
         self._running: set[asyncio.Task[Any]] = set()
@@ -146,9 +146,9 @@ class Loader:
             return refusal(Reason.FAILED_PRECONDITION, f"backend {self._table.backend!r}: {text}")
         if any(True for _ in plan.candidates(self._table, placement, self.takes_models, now)):
             return None
-        if any(each.state is PlaceState.UNLOADING and each.is_ours for each in placement.places.values()):
+        if any(each.state is ReplicaState.UNLOADING and each.is_ours for each in placement.places.values()):
             return None  # it may be loaded again when that is done
-        paused = [each for each in placement.places.values() if each.state is PlaceState.FAILED and each.until > now]
+        paused = [each for each in placement.places.values() if each.state is ReplicaState.FAILED and each.until > now]
         if paused:
             first = min(paused, key=lambda each: each.until)
             text = f"model {model!r} could not be loaded at {first.endpoint.address}: {first.why}"
@@ -201,7 +201,7 @@ class Loader:
         for placement in placements:
             self._load_copies(placement, rooms, now)
 
-    def _load_copies(self, placement: Placement, rooms: Rooms, now: float) -> None:
+    def _load_copies(self, placement: Placement, rooms: ServerCapacities, now: float) -> None:
         held = [each for each in placement.held() if self.takes_models(each.endpoint)]
         failure = placement.failure
         if not held or self._is_being_loaded(placement) or (failure is not None and now < failure.until):
@@ -215,10 +215,10 @@ class Loader:
     def _advance_now(self) -> None:
         self._is_due = False
         if self._wanted:
-            with surviving("loading models"):
+            with log_and_continue("loading models"):
                 self._advance(self._rooms())
 
-    def _advance(self, rooms: Rooms) -> None:
+    def _advance(self, rooms: ServerCapacities) -> None:
         """Begin to load the models that are wanted, as far as there is room for them."""
         starved_since = self._clock() - plan.STARVED
         for placement in list(self._wanted.values()):
@@ -238,19 +238,19 @@ class Loader:
         error = self.why_not(placement)
         return error or self._refusal(f"model {placement.model!r} could not be loaded", TICK)
 
-    def _rooms(self) -> Rooms:
-        return Rooms(self._table, self._settings, self._clock(), self.takes_models)
+    def _rooms(self) -> ServerCapacities:
+        return ServerCapacities(self._table, self._settings, self._clock(), self.takes_models)
 
     def _is_being_loaded(self, placement: Placement) -> bool:
         """Whether a server that answers loads the model, whoever has asked it to."""
         places = placement.places.values()
-        return any(each.state is PlaceState.LOADING and self.takes_models(each.endpoint) for each in places)
+        return any(each.state is ReplicaState.LOADING and self.takes_models(each.endpoint) for each in places)
 
     def _look_at_loads_of_others(self) -> None:
         """Ask the servers that load a wanted model without having been asked to by this gateway: they will not tell."""
         for placement in self._wanted.values():
             for place in placement.places.values():
-                if place.state is PlaceState.LOADING and not place.is_ours:
+                if place.state is ReplicaState.LOADING and not place.is_ours:
                     self.ask_soon(place.endpoint)
 
     def _listing(self, model: str) -> list[Endpoint]:
@@ -266,9 +266,9 @@ class Loader:
         placement, endpoint = step.placement, step.endpoint
         place = placement.places.get(endpoint)
         if place is None:
-            place = self._table.add(placement, endpoint, PlaceState.LOADING)
+            place = self._table.add(placement, endpoint, ReplicaState.LOADING)
         else:
-            self._table.became(placement, place, PlaceState.LOADING)
+            self._table.became(placement, place, ReplicaState.LOADING)
         place.is_ours = True
         place.client = placement.wanted_by
         for victim, victims_place in step.victims:
@@ -290,13 +290,13 @@ class Loader:
             self.advance_soon()
 
     async def _surviving(self, doing: Coroutine[Any, Any, None]) -> None:
-        with surviving("unloading a model"):
+        with log_and_continue("unloading a model"):
             try:
                 await doing
             except GatewayError:
                 return  # it is in the log
 
-    async def _load(self, step: LoadStep, place: ModelPlace, request: ControlRequest) -> bool:
+    async def _load(self, step: LoadStep, place: ModelReplica, request: ControlRequest) -> bool:
         """Make room for a model, and load it. Raises GatewayError: why it could not be."""
         placement, address = step.placement, place.endpoint.address
         try:
@@ -314,7 +314,7 @@ class Loader:
             raise
         except BaseException:
             place.is_ours = False
-            self._table.became(placement, place, PlaceState.GONE)
+            self._table.became(placement, place, ReplicaState.GONE)
             raise
         place.is_ours = False
         self.loads += 1
@@ -322,11 +322,11 @@ class Loader:
         if placement.places.get(place.endpoint) is place:
             place.failures = 0
             self._write(logging.INFO, place, "model %r is loaded", placement.model)
-            self._table.became(placement, place, PlaceState.HELD)
+            self._table.became(placement, place, ReplicaState.HELD)
             self.ask_soon(place.endpoint)
         return True
 
-    async def _may_load(self, placement: Placement, place: ModelPlace) -> bool:
+    async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
         """Claim a model. False: another gateway loads it, or has loaded it since the servers were asked last."""
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_told(each)}
@@ -342,11 +342,11 @@ class Loader:
         await self._agreement.release(model, address)
         return False
 
-    def _leave(self, victims: Iterable[tuple[Placement, ModelPlace]]) -> None:
+    def _leave(self, victims: Iterable[tuple[Placement, ModelReplica]]) -> None:
         """Note that models that were to make room stay where they are."""
         for victim, place in victims:
             place.is_ours = False
-            self._table.became(victim, place, PlaceState.HELD)
+            self._table.became(victim, place, ReplicaState.HELD)
 
     async def _make_room(self, step: LoadStep) -> None:
         """Unload the victims. An error is none of the model that they make room for: it may be loaded elsewhere."""
@@ -357,23 +357,23 @@ class Loader:
             text = f"no room, since {models} could not be unloaded: {error.message}"
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
 
-    async def _given_up(self, placement: Placement, place: ModelPlace) -> None:
+    async def _given_up(self, placement: Placement, place: ModelReplica) -> None:
         """Another gateway has loaded the model, or tried to: the servers are asked who has it. If nobody has, it is
         claimed again after a while."""
         placement.not_before = self._clock() + TICK
         asked = [self.ask_soon(each) for each in self._listing(placement.model) if each is not place.endpoint]
         await asyncio.gather(*(each for each in asked if each is not None), return_exceptions=True)
         place.is_ours = False
-        self._table.became(placement, place, PlaceState.GONE)
+        self._table.became(placement, place, ReplicaState.GONE)
         if (last := self.ask_soon(place.endpoint)) is not None:
             await last
 
-    def _failed(self, placement: Placement, place: ModelPlace, error: GatewayError) -> None:
+    def _failed(self, placement: Placement, place: ModelReplica, error: GatewayError) -> None:
         """Note that a load has failed, and tell those who wait if the server has said why."""
         self.failed_loads += 1
         place.is_ours = False
         place.failures += 1
-        self._table.became(placement, place, PlaceState.FAILED, error.message)
+        self._table.became(placement, place, ReplicaState.FAILED, error.message)
         now = self._clock()
         place.until = now + _pause(place.failures)
         is_late = error.status is Status.DEADLINE_EXCEEDED
@@ -389,12 +389,12 @@ class Loader:
         if not any(self.takes_models(each.endpoint) for each in placement.held()):
             self._table.refuse(placement, partial(self._why_not, placement))
 
-    def _reserve_unload(self, placement: Placement, place: ModelPlace) -> None:
+    def _reserve_unload(self, placement: Placement, place: ModelReplica) -> None:
         """From now on nobody is sent there."""
-        self._table.became(placement, place, PlaceState.UNLOADING)
+        self._table.became(placement, place, ReplicaState.UNLOADING)
         place.is_ours = True
 
-    async def _unload(self, placement: Placement, place: ModelPlace, request: ControlRequest | None = None) -> None:
+    async def _unload(self, placement: Placement, place: ModelReplica, request: ControlRequest | None = None) -> None:
         try:
             request = request or ControlRequest(Operation.UNLOAD, placement.model)
             await self._control.ask(request, place.endpoint)
@@ -406,9 +406,9 @@ class Loader:
             place.is_ours = False
         self.unloads += 1
         self._write(logging.INFO, place, "model %r is unloaded", placement.model)
-        self._table.became(placement, place, PlaceState.GONE)
+        self._table.became(placement, place, ReplicaState.GONE)
 
-    async def _unload_idle(self, placement: Placement, place: ModelPlace) -> None:
+    async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
         """Unload a model at a place after the calls that are in flight there, which have `timeout` to end: a stream may
         go on for ever."""
         try:
@@ -420,10 +420,10 @@ class Loader:
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
         await self._unload(placement, place)
 
-    def _stays(self, placement: Placement, place: ModelPlace, why: str) -> None:
+    def _stays(self, placement: Placement, place: ModelReplica, why: str) -> None:
         """Note that a model that was to be unloaded is still there."""
         place.is_ours = False
-        self._table.became(placement, place, PlaceState.HELD)
+        self._table.became(placement, place, ReplicaState.HELD)
         place.until = self._clock() + FIRST_PAUSE
         self._write(logging.WARNING, place, "model %r could not be unloaded: %s", placement.model, why)
         self.ask_soon(place.endpoint)
@@ -431,17 +431,17 @@ class Loader:
     async def _run(self) -> None:
         while True:
             await self.sleep(TICK)
-            with surviving("the look at which models are loaded"):
+            with log_and_continue("the look at which models are loaded"):
                 self.tick()
 
-    def _write(self, level: int, place: ModelPlace, text: str, *values: object) -> None:
+    def _write(self, level: int, place: ModelReplica, text: str, *values: object) -> None:
         where = f"endpoint {place.endpoint.address} of backend {self._table.backend!r}"
         _lines.write((self._table.backend, level), level, f"%s: {text}", where, *values)
 
 
-def _may_be_told(place: ModelPlace) -> bool:
+def _may_be_told(place: ModelReplica) -> bool:
     """Whether the server may say that it has the model without anybody having loaded it there since."""
-    return place.state in (PlaceState.HELD, PlaceState.UNLOADING) or place.has_lied
+    return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 
 
 def _pause(failures: int) -> float:

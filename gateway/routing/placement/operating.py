@@ -8,7 +8,7 @@ from gateway.core.tasks import outlived_by
 from gateway.core.types import ControlRequest
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.loading import TICK, Loader
-from gateway.routing.placement.table import Placement, PlaceState
+from gateway.routing.placement.table import Placement, ReplicaState
 
 
 class OperatedLoader(Loader):
@@ -59,11 +59,11 @@ class OperatedLoader(Loader):
         """
         placement = self._table.placement(model)
         place = placement.places.get(endpoint)
-        if place is not None and place.state is PlaceState.HELD:
+        if place is not None and place.state is ReplicaState.HELD:
             return
         if endpoint.drain is not None:
             raise refusal(Reason.FAILED_PRECONDITION, f"endpoint {endpoint.address} is drained")
-        if place is not None and place.state in (PlaceState.LOADING, PlaceState.UNLOADING):
+        if place is not None and place.state in (ReplicaState.LOADING, ReplicaState.UNLOADING):
             text = f"model {model!r} is {place.state.value} at {endpoint.address}"
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
         placement.wanted_by = ""
@@ -86,7 +86,7 @@ class OperatedLoader(Loader):
         """
         placement = self._table.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
-        if placement is None or place is None or place.state is not PlaceState.HELD:
+        if placement is None or place is None or place.state is not ReplicaState.HELD:
             raise refusal(Reason.MODEL_NOT_FOUND, f"endpoint {endpoint.address} does not hold model {model!r}")
         self._reserve_unload(placement, place)
         request = ControlRequest(Operation.UNLOAD, model)

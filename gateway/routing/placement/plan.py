@@ -3,7 +3,7 @@
 - A model goes to the server with the most room, among equal ones to the first in rendezvous order.
 - If no server has room, room is made where the least recently used models have not been used for the longest time.
   Copies beyond those that the calls need go first. A model with calls in flight, or with calls that wait for it, stays.
-- A model that is pinned, or was loaded less than `least_stay` seconds ago, makes no room.
+- A model that is pinned, or was loaded less than `min_stay` seconds ago, makes no room.
 - A client whose models take more than its `share` of a server makes room by its own models alone. A model is a
   client's if the client's call had it loaded, and no other client has called it there since.
 - A model for which calls have waited for STARVED seconds takes the place of one that is in use all the time. That one
@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from gateway.core.frozen import frozen
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.agreement import rendezvous
-from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 
 STARVED = 5.0
 """Seconds that calls wait for a model before it takes the place of one whose calls never cease. One that is loaded
@@ -30,27 +30,27 @@ keeps its place for as long at least."""
 class LoadSettings:
     """How models are loaded.
 
-    - `most`, `memory`: the models, and the bytes of models, on one server; None: any.
+    - `max_models`, `memory`: the models, and the bytes of models, on one server; None: any.
     - `sizes`: the bytes of models by glob; the first that matches counts.
-    - `least_copies`, `most_copies`: on how many servers a model in use is loaded.
+    - `min_copies`, `max_copies`: on how many servers a model in use is loaded.
     - `calls_per_copy`: so many calls in flight are enough work for one copy.
     - `idle`: seconds without a call after which a model is unloaded; 0: never.
     - `timeout`: seconds that a server may take to load or unload a model.
     - `pinned`: globs of models that are unloaded neither for others nor because they are idle.
-    - `least_stay`: seconds that a model stays at least before it makes room for another one.
+    - `min_stay`: seconds that a model stays at least before it makes room for another one.
     - `share`: the share of a server's room beyond which a client's models take the places of its own alone.
     """
 
-    most: int | None = None
+    max_models: int | None = None
     memory: int | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
-    least_copies: int = 1
-    most_copies: int = 1
+    min_copies: int = 1
+    max_copies: int = 1
     calls_per_copy: int = 8
     idle: float = 0.0
     timeout: float = 600.0
     pinned: tuple[str, ...] = ()
-    least_stay: float = 0.0
+    min_stay: float = 0.0
     share: float = 1.0
 
     def is_pinned(self, model: str) -> bool:
@@ -65,7 +65,7 @@ class LoadSettings:
 
     def copies(self, demand: float) -> int:
         """On how many servers a model should be that has so many calls in flight."""
-        return min(max(math.ceil(demand / self.calls_per_copy), self.least_copies), self.most_copies)
+        return min(max(math.ceil(demand / self.calls_per_copy), self.min_copies), self.max_copies)
 
 
 @frozen
@@ -74,17 +74,17 @@ class LoadStep:
 
     placement: Placement
     endpoint: Endpoint
-    victims: tuple[tuple[Placement, ModelPlace], ...] = ()
+    victims: tuple[tuple[Placement, ModelReplica], ...] = ()
 
 
-class Room:
+class Capacity:
     """The capacity of one server: the models that use it, and the free capacity."""
 
     __slots__ = ("_of_clients", "_settings", "count", "places", "size")
 
     def __init__(self, settings: LoadSettings) -> None:
         self._settings = settings
-        self.places: list[tuple[Placement, ModelPlace]] = []
+        self.places: list[tuple[Placement, ModelReplica]] = []
         self.count = 0
         self.size = 0
         self._of_clients: dict[str, list[int]] = {}
@@ -113,14 +113,14 @@ class Room:
         settings = self._settings
         if not count or settings.share == 1:
             return False
-        if settings.most is not None and count + 1 > settings.share * settings.most:
+        if settings.max_models is not None and count + 1 > settings.share * settings.max_models:
             return True
         return settings.memory is not None and size + settings.size(model) > settings.share * settings.memory
 
     def fits(self, model: str) -> bool:
         """Whether one model more has room."""
         settings = self._settings
-        if settings.most is not None and self.count >= settings.most:
+        if settings.max_models is not None and self.count >= settings.max_models:
             return False
         return settings.memory is None or self.size + settings.size(model) <= settings.memory
 
@@ -128,7 +128,7 @@ class Room:
     def is_exceeded(self) -> bool:
         """Whether more is loaded than may be."""
         settings = self._settings
-        return (settings.most is not None and self.count > settings.most) or (
+        return (settings.max_models is not None and self.count > settings.max_models) or (
             settings.memory is not None and self.size > settings.memory
         )
 
@@ -136,13 +136,13 @@ class Room:
     def left(self) -> float:
         """The share of its bounds that is free; without bounds the fewer models the more."""
         settings = self._settings
-        shares = [1 - self.count / settings.most] if settings.most is not None else []
+        shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
             shares.append(1 - self.size / settings.memory)
         return min(shares) if shares else -float(self.count)
 
 
-class Rooms:
+class ServerCapacities:
     """The room on all servers at one time, and the decisions that follow from it. `now` is on the backend's clock.
     `takes_models` says whether an endpoint may be given models."""
 
@@ -153,7 +153,7 @@ class Rooms:
         self._settings = settings
         self._now = now
         self._takes_models = takes_models
-        self.at: dict[Endpoint, Room] = {endpoint: Room(settings) for endpoint in table.stocks}
+        self.at: dict[Endpoint, Capacity] = {endpoint: Capacity(settings) for endpoint in table.stocks}
         for placement in table.models.values():
             for place in placement.places.values():
                 if place.takes_room:
@@ -211,7 +211,7 @@ class Rooms:
             room.give_back(victim[0].model, victim[1].client)
         room.take(step.placement.model, step.placement.wanted_by)
 
-    def too_many(self) -> Iterator[tuple[Placement, ModelPlace]]:
+    def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
         """The places to unload because a server has more than it may: the least recently used that have no calls."""
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
@@ -225,7 +225,7 @@ class Rooms:
     ) -> LoadStep | None:
         """The step that makes room at `endpoint`; None if it cannot."""
         room, victims = self.at[endpoint], []
-        freed = Room(self._settings)
+        freed = Capacity(self._settings)
         freed.count, freed.size = room.count, room.size
         of_client = placement.wanted_by if room.is_beyond_share(placement.wanted_by, placement.model) else ""
         for each in [*self._unused(room), *(self._busy(room) if is_starved else ())]:
@@ -239,21 +239,21 @@ class Rooms:
                 return LoadStep(placement, endpoint, tuple(victims))
         return None
 
-    def _may_make_room(self, placement: Placement, place: ModelPlace) -> bool:
-        has_stayed = self._now - place.since >= self._settings.least_stay
+    def _may_make_room(self, placement: Placement, place: ModelReplica) -> bool:
+        has_stayed = self._now - place.since >= self._settings.min_stay
         return has_stayed and not self._settings.is_pinned(placement.model)
 
-    def _unused(self, room: Room) -> list[tuple[Placement, ModelPlace]]:
+    def _unused(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
         """The places that can be unloaded, those that are missed least first."""
         unused = [each for each in room.places if can_be_unloaded(*each, self._now)]
         return sorted(unused, key=lambda each: (not self._is_surplus(each[0]), each[1].last_used))
 
-    def _busy(self, room: Room) -> list[tuple[Placement, ModelPlace]]:
+    def _busy(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
         """The places with calls in flight that have been there for a while, those with the fewest calls first."""
         busy = [
             each
             for each in room.places
-            if each[1].state is PlaceState.HELD and each[1].in_flight and self._now - each[1].since >= STARVED
+            if each[1].state is ReplicaState.HELD and each[1].in_flight and self._now - each[1].since >= STARVED
         ]
         return sorted(busy, key=lambda each: (each[1].in_flight, each[1].since))
 
@@ -292,25 +292,27 @@ def candidates(
             yield endpoint
 
 
-def can_be_unloaded(placement: Placement, place: ModelPlace, now: float) -> bool:
+def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
     """Whether a model has no calls at a place that holds it, and nobody waits for it. Servers that are drained are left
     alone."""
     if place.endpoint.drain is not None:
         return False
-    return place.state is PlaceState.HELD and not place.in_flight and not placement.waiting and now >= place.until
+    return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until
 
 
-def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelPlace]:
-    """The places of a model beyond `most_copies`, as two gateways that do not know of each other load them. All
+def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
+    """The places of a model beyond `max_copies`, as two gateways that do not know of each other load them. All
     gateways keep the same ones: the first in rendezvous order."""
-    if len(placement.places) <= settings.most_copies:
+    if len(placement.places) <= settings.max_copies:
         return []
     serving = [each for each in placement.held() if each.endpoint.drain is None]
     held = sorted(serving, key=lambda each: -rendezvous(placement.model, each.endpoint.address))
-    return [each for each in held[settings.most_copies :] if can_be_unloaded(placement, each, now)]
+    return [each for each in held[settings.max_copies :] if can_be_unloaded(placement, each, now)]
 
 
-def idle(placements: Iterable[Placement], settings: LoadSettings, now: float) -> Iterator[tuple[Placement, ModelPlace]]:
+def idle(
+    placements: Iterable[Placement], settings: LoadSettings, now: float
+) -> Iterator[tuple[Placement, ModelReplica]]:
     """The places of models that had no call for too long."""
     if not settings.idle:
         return

@@ -13,8 +13,8 @@ from gateway.core.types import Answer, ControlRequest, NotReady, Request, Statis
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.one_try import Send, ask_all
 from gateway.routing.placement import refusals
+from gateway.routing.placement.inventory_refresh import InventoryRefresher
 from gateway.routing.placement.operating import OperatedLoader
-from gateway.routing.placement.stocktaking import Stocktaking
 from gateway.routing.placement.table import Placements
 from gateway.routing.slots import LocalSlots, OwnAnswer
 
@@ -27,7 +27,7 @@ class Holders(Protocol):
 
     local: LocalSlots
     placements: Placements
-    stocktaking: Stocktaking
+    refresher: InventoryRefresher
     loader: OperatedLoader | None
     is_on_demand: bool
 
@@ -65,7 +65,7 @@ class Questions:
         if not local.endpoints:
             raise local.choice.none_there()
         if len(table.unknown()) == len(local.endpoints):
-            raise refusals.untold(table, self._holders.stocktaking.errors)
+            raise refusals.untold(table, self._holders.refresher.errors)
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:

@@ -53,7 +53,7 @@ class RedisClient(Protocol):
 
 
 class RedisAgreement:
-    """An Agreement by leases. `fleet` is the same name in all gateways in front of one fleet, and of no other."""
+    """A LoadCoordinator by leases. `fleet` is the same name in all gateways in front of one fleet, and of no other."""
 
     is_shared = True
 

@@ -7,7 +7,7 @@ from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
 from gateway.core.types import Signature
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 
 _lines = LogLimit(logging.getLogger(__name__))
 
@@ -29,17 +29,22 @@ class SignatureComparison:
                 signature = await self._ask(endpoint, placement.model)
             except GatewayError:
                 return  # next time
-            if place.state is PlaceState.HELD:
+            if place.state is ReplicaState.HELD:
                 place.signature = f"{_shown(signature)}"
                 _tell_difference(table, placement, place)
 
-    def _unknown(self, table: Placements, endpoint: Endpoint) -> list[tuple[Placement, ModelPlace]]:
+    def _unknown(self, table: Placements, endpoint: Endpoint) -> list[tuple[Placement, ModelReplica]]:
         stock = table.stocks.get(endpoint)
         found = []
         for model in () if stock is None else stock.held:
             placement = table.models.get(model)
             place = None if placement is None else placement.places.get(endpoint)
-            if placement is None or place is None or place.state is not PlaceState.HELD or place.signature is not None:
+            if (
+                placement is None
+                or place is None
+                or place.state is not ReplicaState.HELD
+                or place.signature is not None
+            ):
                 continue
             if len(placement.places) > 1 and sum(1 for _ in placement.held()) > 1:
                 found.append((placement, place))
@@ -51,7 +56,7 @@ def _shown(signature: Signature) -> str:
     return f"{inputs} -> {outputs}"
 
 
-def _tell_difference(table: Placements, placement: Placement, place: ModelPlace) -> None:
+def _tell_difference(table: Placements, placement: Placement, place: ModelReplica) -> None:
     for other in placement.held():
         if other.signature is not None and other.signature != place.signature:
             text = "backend %r has model %r with different signatures: %s at %s, %s at %s"

@@ -22,10 +22,10 @@ from gateway.routing.endpoint import Endpoint
 from gateway.routing.one_try import Send
 from gateway.routing.placement import refusals
 from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.inventory_refresh import InventoryRefresher
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.questions import Questions
-from gateway.routing.placement.stocktaking import Stocktaking
-from gateway.routing.placement.table import ModelPlace, Placement, Placements, PlaceState
+from gateway.routing.placement.table import ModelReplica, Placement, Placements, ReplicaState
 from gateway.routing.sequences import SequenceKey, sequence_of
 from gateway.routing.slots import Ended, LocalSlots, OwnAnswer, Slots, may_try_another
 from gateway.routing.waiting import Lines
@@ -39,7 +39,7 @@ class PlacedSlots:
     """Slots among the endpoints that hold the model of a request.
 
     - `placements`: which endpoint has which model. Backends of one name that follow each other share it.
-    - `inventory`, `stocktaking`: ask the endpoints what they have.
+    - `inventory`, `refresher`: ask the endpoints what they have.
     - `loader`: loads and unloads models; None if the protocol's servers cannot be asked to.
     - `is_on_demand`: the loader loads what is asked for.
     - `ask`: the answer of one endpoint to a request that takes no slot.
@@ -51,13 +51,13 @@ class PlacedSlots:
         ask: Send,
         placements: Placements,
         inventory: Inventory,
-        stocktaking: Stocktaking,
+        refresher: InventoryRefresher,
         loader: OperatedLoader | None = None,
         *,
         is_on_demand: bool = False,
     ) -> None:
         self.local = local
-        self.placements, self.inventory, self.stocktaking = placements, inventory, stocktaking
+        self.placements, self.inventory, self.refresher = placements, inventory, refresher
         self.loader, self.is_on_demand = loader, is_on_demand
         self.answers: Mapping[Operation, OwnAnswer] = Questions(self, ask).answers
         self._recoveries: dict[Endpoint, Callable[[], None]] = {}
@@ -66,22 +66,22 @@ class PlacedSlots:
         local.on_leave.append(self._leaves)
         local.on_drain.append(self._drain_changed)
         if loader is not None:
-            loader.ask_soon = stocktaking.ask_soon
+            loader.ask_soon = refresher.ask_soon
             if is_on_demand:
-                stocktaking.on_lost = loader.on_lost
+                refresher.on_lost = loader.on_lost
         placements.watch(self)
         for endpoint in local.endpoints:
             self._join(endpoint)
 
     def start(self) -> None:
         """Begin to ask the endpoints what they have, and to load what is asked for."""
-        self.stocktaking.start()
+        self.refresher.start()
         if self.loader is not None and self.is_on_demand:
             self.loader.start()
 
     def stop(self) -> None:
         """End the background tasks. Loads that run go on."""
-        self.stocktaking.stop()
+        self.refresher.stop()
         if self.loader is not None:
             self.loader.stop()
 
@@ -94,12 +94,12 @@ class PlacedSlots:
         own.unwatch(self)
         self.placements.take_over(own)
         self.placements.watch(self)
-        self.stocktaking.use(self.placements)
+        self.refresher.use(self.placements)
         if self.loader is not None and previous.loader is not None:
             previous.loader.take_over(self.loader)
             self.loader = previous.loader
             if self.is_on_demand:
-                self.stocktaking.on_lost = self.loader.on_lost
+                self.refresher.on_lost = self.loader.on_lost
 
     def close(self) -> None:
         """As Slots'."""
@@ -116,7 +116,7 @@ class PlacedSlots:
 
     def _joins(self, endpoint: Endpoint) -> None:
         self._join(endpoint)
-        self.stocktaking.ask_soon(endpoint)
+        self.refresher.ask_soon(endpoint)
 
     def _join(self, endpoint: Endpoint) -> None:
         self.placements.join(endpoint)
@@ -125,14 +125,14 @@ class PlacedSlots:
 
     def _leaves(self, endpoint: Endpoint) -> None:
         endpoint.unwatch(None, self._recoveries.pop(endpoint))
-        self.stocktaking.leave(endpoint)
+        self.refresher.leave(endpoint)
         self.placements.leave(endpoint)
 
     def _drain_changed(self, endpoint: Endpoint) -> None:
         self.placements.drain_changed(endpoint)
 
     def _came_back(self, endpoint: Endpoint) -> None:
-        self.stocktaking.ask_soon(endpoint)
+        self.refresher.ask_soon(endpoint)
         if self.loader is not None and self.is_on_demand:
             self.loader.came_back(endpoint)
             self.holds_more(endpoint)
@@ -226,7 +226,7 @@ class PlacedSlots:
             place.client = ""
         return partial(self._ended, place, ended)
 
-    def _ended(self, place: ModelPlace, ended: Ended, answered: bool) -> None:
+    def _ended(self, place: ModelReplica, ended: Ended, answered: bool) -> None:
         if answered:
             place.failures = 0
         place.ended(self.local.clock())
@@ -289,7 +289,7 @@ class PlacedSlots:
             return True
         placement = self.placements.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
-        if place is None or place.state is not PlaceState.HELD:
+        if place is None or place.state is not ReplicaState.HELD:
             return False
         return not version or not place.versions or version in place.versions
 
@@ -301,7 +301,7 @@ class PlacedSlots:
 
     def nobody_has(self, model: str, version: str = "") -> GatewayError:
         """As `refusals.nobody_has`."""
-        return refusals.nobody_has(self.placements, self.stocktaking.errors, model, version)
+        return refusals.nobody_has(self.placements, self.refresher.errors, model, version)
 
     def why_not_loaded(self, request: Request) -> GatewayError | None:
         """Why a request whose model nobody holds does not wait until it is loaded; None if it does."""
@@ -328,7 +328,7 @@ class PlacedSlots:
         place = next((each for each in placement.places.values() if each.endpoint.address == error.endpoint), None)
         if place is None or not await self._denies(place, request, error):
             return None
-        self.stocktaking.ask_soon(place.endpoint)
+        self.refresher.ask_soon(place.endpoint)
         again = request
         if request.version and request.version not in place.versions:
             # Versions that it does not tell: the model itself it may still have.
@@ -347,7 +347,7 @@ class PlacedSlots:
             return False
         return self.loader.why_not(placement) is None
 
-    async def _denies(self, place: ModelPlace, request: Request, error: GatewayError) -> bool:
+    async def _denies(self, place: ModelReplica, request: Request, error: GatewayError) -> bool:
         """Whether `error` says that the server does not have the model. Triton says UNAVAILABLE of one that it has
         unloaded, which may have other reasons: it is asked."""
         if error.status is Status.NOT_FOUND:

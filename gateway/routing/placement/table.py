@@ -1,7 +1,7 @@
 """The table of one backend: which endpoint has which model, in which versions, and what becomes of it there.
 
 Nothing here asks a server or waits. `Placements.told` takes what a server says that it has; requests are counted at the
-ModelPlace that they are sent to. A request costs one lookup, however many models and endpoints there are: each
+ModelReplica that they are sent to. A request costs one lookup, however many models and endpoints there are: each
 Placement keeps an EndpointChoice among its holders, made when the first request needs it. Models with the same holders
 share one.
 """
@@ -29,7 +29,7 @@ time doubles with each further such answer, up to MOST_DISBELIEVED."""
 MOST_DISBELIEVED = 600.0
 
 
-class PlaceState(Enum):
+class ReplicaState(Enum):
     """The values are the words of reports."""
 
     HELD = "held"
@@ -43,7 +43,7 @@ class PlaceState(Enum):
 
 
 @frozen
-class Stock:
+class ServerInventory:
     """The models that one server reports (its inventory).
 
     - `held`: the versions of each model that it serves; none if it does not tell them.
@@ -52,16 +52,16 @@ class Stock:
     """
 
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    changing: Mapping[str, PlaceState] = field(default_factory=dict)
+    changing: Mapping[str, ReplicaState] = field(default_factory=dict)
     listed: frozenset[str] = frozenset()
 
 
 @frozen
-class Holding:
+class ReplicaReport:
     """One model at one endpoint, as a report shows it. `since`: when this state began, on the backend's clock."""
 
     endpoint: Endpoint
-    state: PlaceState
+    state: ReplicaState
     why: str
     since: float
 
@@ -72,7 +72,7 @@ class PlacedModel:
 
     model: str
     versions: tuple[str, ...]
-    holdings: tuple[Holding, ...]
+    holdings: tuple[ReplicaReport, ...]
     calls: int
     in_flight: int
     last_used: float | None
@@ -80,7 +80,7 @@ class PlacedModel:
     @property
     def copies(self) -> int:
         """How many servers hold it."""
-        return sum(each.state is PlaceState.HELD for each in self.holdings)
+        return sum(each.state is ReplicaState.HELD for each in self.holdings)
 
 
 @frozen
@@ -92,7 +92,7 @@ class LoadFailure:
     until: float
 
 
-class ModelPlace:
+class ModelReplica:
     """One model at one endpoint. `since`: when its state began; `last_used`: when a call of it ended there, or when it
     came; `until`: when a state FAILED is over."""
 
@@ -116,7 +116,7 @@ class ModelPlace:
         "why",
     )
 
-    def __init__(self, endpoint: Endpoint, state: PlaceState, now: float, moment: int) -> None:
+    def __init__(self, endpoint: Endpoint, state: ReplicaState, now: float, moment: int) -> None:
         self.endpoint = endpoint
         self.state = state
         self.since = self.last_used = now
@@ -147,9 +147,9 @@ class ModelPlace:
     @property
     def takes_room(self) -> bool:
         """Whether a model is there, or may be."""
-        if self.state is PlaceState.UNLOADING:
+        if self.state is ReplicaState.UNLOADING:
             return not self.makes_room
-        return self.state in (PlaceState.HELD, PlaceState.LOADING) or self.is_unsure
+        return self.state in (ReplicaState.HELD, ReplicaState.LOADING) or self.is_unsure
 
     def ended(self, now: float) -> None:
         """Count one call less in flight."""
@@ -168,16 +168,16 @@ class ModelPlace:
     def can_be_loaded(self, now: float) -> bool:
         """Whether nothing is there, and a load that failed is long enough ago. A server that has lost a model may
         load it again at once, but not time and again."""
-        if self.state is PlaceState.FAILED:
+        if self.state is ReplicaState.FAILED:
             return (now >= self.until and not self.is_unsure) or (self.has_lied and self.failures == 1)
-        return self.state is PlaceState.GONE
+        return self.state is ReplicaState.GONE
 
-    def become(self, state: PlaceState, now: float, moment: int, why: str = "") -> None:
+    def become(self, state: ReplicaState, now: float, moment: int, why: str = "") -> None:
         """Change the state."""
         self.state, self.since, self.moment, self.why = state, now, moment, why
         self.has_lied = self.is_unsure = self.makes_room = False
         self.signature = None
-        if state is PlaceState.HELD:
+        if state is ReplicaState.HELD:
             self.last_used = now
 
 
@@ -191,7 +191,7 @@ class Placement:
 
     def __init__(self, model: str) -> None:
         self.model = model
-        self.places: dict[Endpoint, ModelPlace] = {}
+        self.places: dict[Endpoint, ModelReplica] = {}
         self.choice: EndpointChoice | None = None
         """The choice among its holders; None if nobody holds it, and before `Placements.chosen` was asked."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
@@ -212,9 +212,9 @@ class Placement:
         self.wanted_since = 0.0
         """Since when calls wait for it that nobody holds it for."""
 
-    def held(self) -> Iterator[ModelPlace]:
+    def held(self) -> Iterator[ModelReplica]:
         """The places where it is held."""
-        return (each for each in self.places.values() if each.state is PlaceState.HELD)
+        return (each for each in self.places.values() if each.state is ReplicaState.HELD)
 
     @property
     def in_flight(self) -> int:
@@ -257,7 +257,7 @@ class Placements:
         self._choices: WeakValueDictionary[tuple[Endpoint, ...], EndpointChoice] = WeakValueDictionary()
         self.models: dict[str, Placement] = {}
         """Every model that an endpoint has or lists, by its name."""
-        self.stocks: dict[Endpoint, Stock | None] = {}
+        self.stocks: dict[Endpoint, ServerInventory | None] = {}
         """What each endpoint has said last; None if it has not answered yet."""
         self._emptied: dict[Endpoint, set[str]] = {}
         """The models that an endpoint had, whose places are removed when it next tells what it has."""
@@ -301,7 +301,7 @@ class Placements:
             self._emptied.pop(endpoint, None)
             for each in list(self.models.values()):
                 place = each.places.pop(endpoint, None)
-                if place is not None and place.state is PlaceState.HELD:
+                if place is not None and place.state is ReplicaState.HELD:
                     self._lose(each)
                 self._drop_unused(each)
             self._changed()
@@ -332,14 +332,14 @@ class Placements:
         held = () if placement is None else placement.held()
         return [each.endpoint.address for each in held if not each.endpoint.takes_calls]
 
-    def _choices_by_version(self, held: Sequence[ModelPlace]) -> Mapping[str, EndpointChoice]:
+    def _choices_by_version(self, held: Sequence[ModelReplica]) -> Mapping[str, EndpointChoice]:
         versions = dict.fromkeys(version for each in held for version in each.versions)
         return {
             version: self._among([each for each in held if version in each.versions or not each.versions])
             for version in versions
         }
 
-    def _among(self, places: Iterable[ModelPlace]) -> EndpointChoice:
+    def _among(self, places: Iterable[ModelReplica]) -> EndpointChoice:
         endpoints = tuple([each.endpoint for each in places])
         choice = self._choices.get(endpoints)
         if choice is None:
@@ -348,7 +348,7 @@ class Placements:
             choice.among(endpoints)
         return choice
 
-    def told(self, endpoint: Endpoint, stock: Stock, asked: int) -> tuple[str, ...]:
+    def told(self, endpoint: Endpoint, stock: ServerInventory, asked: int) -> tuple[str, ...]:
         """Note what an endpoint has said to a question of the moment `asked`. Places that have changed since then stay
         as they are. Returns the models that it held and does not any more."""
         if endpoint not in self.stocks:
@@ -368,26 +368,26 @@ class Placements:
                 watcher.holds_more(endpoint)
         return lost
 
-    def add(self, placement: Placement, endpoint: Endpoint, state: PlaceState) -> ModelPlace:
+    def add(self, placement: Placement, endpoint: Endpoint, state: ReplicaState) -> ModelReplica:
         """A new place of a model."""
-        place = placement.places[endpoint] = ModelPlace(endpoint, state, self._clock(), self._next())
+        place = placement.places[endpoint] = ModelReplica(endpoint, state, self._clock(), self._next())
         return place
 
     def _next(self) -> int:
         self.moment += 1
         return self.moment
 
-    def became(self, placement: Placement, place: ModelPlace, state: PlaceState, why: str = "") -> None:
+    def became(self, placement: Placement, place: ModelReplica, state: ReplicaState, why: str = "") -> None:
         """Note that the state of a place is another one now."""
-        was_held = place.state is PlaceState.HELD
+        was_held = place.state is ReplicaState.HELD
         place.become(state, self._clock(), self._next(), why)
-        if state is PlaceState.HELD:
+        if state is ReplicaState.HELD:
             placement.forget_choices()
             for watcher in tuple(self._watchers):
                 watcher.holds_more(place.endpoint)
         elif was_held:
             self._lose(placement)
-        if state is PlaceState.GONE:
+        if state is ReplicaState.GONE:
             self._emptied.setdefault(place.endpoint, set()).add(placement.model)
         self._changed()
 
@@ -408,11 +408,11 @@ class Placements:
         for watcher in tuple(self._watchers):
             watcher.lists_others()
 
-    def _shared(self, stock: Stock) -> Stock:
+    def _shared(self, stock: ServerInventory) -> ServerInventory:
         """`stock`, with the list of another endpoint if that is equal: servers often share one repository."""
         for other in self.stocks.values():
             if other is not None and other.listed == stock.listed:
-                return Stock(stock.held, stock.changing, other.listed)
+                return ServerInventory(stock.held, stock.changing, other.listed)
         return stock
 
     def _has(self, model: str, versions: tuple[str, ...], endpoint: Endpoint, asked: int) -> bool:
@@ -422,8 +422,8 @@ class Placements:
             placement = self.models[model] = Placement(model)
         place, now = placement.places.get(endpoint), self._clock()
         if place is None:
-            place = self.add(placement, endpoint, PlaceState.HELD)
-        elif place.state is PlaceState.HELD:
+            place = self.add(placement, endpoint, ReplicaState.HELD)
+        elif place.state is ReplicaState.HELD:
             if place.versions != versions:
                 place.versions = versions
                 placement.forget_choices()
@@ -431,12 +431,12 @@ class Placements:
         elif place.is_ours or place.moment > asked or (place.has_lied and now < place.until):
             return False
         else:
-            place.become(PlaceState.HELD, now, self._next())
+            place.become(ReplicaState.HELD, now, self._next())
         place.versions = versions
         placement.forget_choices()
         return True
 
-    def _is_changing(self, model: str, state: PlaceState, endpoint: Endpoint, asked: int) -> None:
+    def _is_changing(self, model: str, state: ReplicaState, endpoint: Endpoint, asked: int) -> None:
         placement = self.placement(model)
         place = placement.places.get(endpoint)
         if place is None:
@@ -444,7 +444,9 @@ class Placements:
         elif not place.is_ours and place.moment <= asked and place.state is not state:
             self.became(placement, place, state)
 
-    def _lost(self, endpoint: Endpoint, stock: Stock, before: Stock | None, asked: int) -> Iterator[str]:
+    def _lost(
+        self, endpoint: Endpoint, stock: ServerInventory, before: ServerInventory | None, asked: int
+    ) -> Iterator[str]:
         """Note which models an endpoint has not any more."""
         known = self._emptied.pop(endpoint, set())
         if before is not None:
@@ -460,17 +462,17 @@ class Placements:
                 self._emptied.setdefault(endpoint, set()).add(model)
                 continue
             place.is_unsure = False
-            if place.state is PlaceState.GONE or (place.state is PlaceState.FAILED and model not in stock.listed):
+            if place.state is ReplicaState.GONE or (place.state is ReplicaState.FAILED and model not in stock.listed):
                 self._prune(placement, place)
-            elif place.state in (PlaceState.HELD, PlaceState.LOADING, PlaceState.UNLOADING):
-                was_held = place.state is PlaceState.HELD
-                place.become(PlaceState.GONE, self._clock(), self._next())
+            elif place.state in (ReplicaState.HELD, ReplicaState.LOADING, ReplicaState.UNLOADING):
+                was_held = place.state is ReplicaState.HELD
+                place.become(ReplicaState.GONE, self._clock(), self._next())
                 self._emptied.setdefault(endpoint, set()).add(model)
                 if was_held:
                     yield model
                     self._lose(placement)
 
-    def _prune(self, placement: Placement, place: ModelPlace) -> None:
+    def _prune(self, placement: Placement, place: ModelReplica) -> None:
         """Remove a place where nothing is, unless calls are in flight there."""
         if place.in_flight:
             self._emptied.setdefault(place.endpoint, set()).add(placement.model)
@@ -488,7 +490,7 @@ class Placements:
         """Whether a model is in the repository of a server."""
         return any(stock is not None and model in stock.listed for stock in self.stocks.values())
 
-    def forget_unlisted(self, placement: Placement, place: ModelPlace) -> None:
+    def forget_unlisted(self, placement: Placement, place: ModelReplica) -> None:
         """Forget a load that failed of a model that no server lists."""
         if not self.is_listed(placement.model):
             placement.places.pop(place.endpoint, None)
@@ -500,11 +502,11 @@ class Placements:
         for it until it says again that it has it, and some time has passed. Returns whether it was believed so."""
         placement = self.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
-        if placement is None or place is None or place.state is not PlaceState.HELD:
+        if placement is None or place is None or place.state is not ReplicaState.HELD:
             return False
         place.failures += 1
         place.until = self._clock() + min(SECONDS_DISBELIEVED * 2.0 ** min(place.failures - 1, 16), MOST_DISBELIEVED)
-        self.became(placement, place, PlaceState.FAILED, why)
+        self.became(placement, place, ReplicaState.FAILED, why)
         place.has_lied = True
         text = "endpoint %s of backend %r lists model %r, and answers that it does not have it: %s"
         _lines.write(("denied", endpoint.address), logging.WARNING, text, endpoint.address, self.backend, model, why)
@@ -541,7 +543,7 @@ class Placements:
 
 def _holds(placement: Placement, endpoint: Endpoint) -> bool:
     place = placement.places.get(endpoint)
-    return place is not None and place.state is PlaceState.HELD
+    return place is not None and place.state is ReplicaState.HELD
 
 
 def _versions(placement: Placement) -> tuple[str, ...]:
@@ -559,11 +561,11 @@ def _entries(placement: Placement) -> Iterator[ModelEntry]:
 
 
 def _reported(placement: Placement) -> PlacedModel:
-    holdings = (Holding(each.endpoint, each.state, each.why, each.since) for each in placement.places.values())
+    holdings = (ReplicaReport(each.endpoint, each.state, each.why, each.since) for each in placement.places.values())
     return PlacedModel(
         placement.model,
         _versions(placement),
-        tuple(each for each in holdings if each.state is not PlaceState.GONE),
+        tuple(each for each in holdings if each.state is not ReplicaState.GONE),
         placement.calls,
         placement.in_flight,
         placement.last_used,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from gateway.admin.draining import UndrainableError, UnknownEndpointError
 from gateway.admin.status import EndpointStatus, endpoint_status
 from gateway.assembly.part import GatewayPart
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.routing.backend import Backend
 from gateway.routing.draining import Drain, DrainState
@@ -125,7 +125,7 @@ class Draining:
             await self._part.tell_drained()
 
     async def _until_drained(self, backend: str, endpoint: Endpoint, drain: Drain) -> None:
-        with surviving(f"draining {endpoint.address}"):
+        with log_and_continue(f"draining {endpoint.address}"):
             if drain.is_moving:
                 await self._move_models(endpoint, drain)
                 for each in drain.failed_moves:

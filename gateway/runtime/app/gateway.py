@@ -17,8 +17,8 @@ from gateway.assembly.connecting import connect, parse_address
 from gateway.assembly.endpoints import SharedEndpoints
 from gateway.assembly.environment import Connect, Connections, Environment, Host
 from gateway.assembly.forms import spoken, with_forms
-from gateway.assembly.guard import Access, Guard
 from gateway.assembly.in_flight import RequestsInFlight
+from gateway.assembly.listener_authentication import Access, ListenerAuthentication
 from gateway.assembly.part import WHOLE, GatewayPart
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.server_info import INFO
@@ -50,7 +50,7 @@ from gateway.runtime.app.ports import Ports, binds
 from gateway.runtime.app.process_limits import ProcessLimits
 from gateway.runtime.app.replacing import OpenedAddresses, PortServer, ReloadError, Replaced, Replacements, staying
 from gateway.runtime.app.serving import Tap
-from gateway.runtime.app.telling import status_of
+from gateway.runtime.app.status_report import status_of
 from gateway.transports import memory
 from gateway.transports.shedding import Shedding
 
@@ -356,7 +356,7 @@ class Gateway:
         return self._assembly.backend_sides
 
     @property
-    def guards(self) -> Mapping[str, Guard]:
+    def guards(self) -> Mapping[str, ListenerAuthentication]:
         """The Guards of the listeners that ask for credentials, by name."""
         return self._assembly.authentication.guards
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, NoReturn
 
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.observing.history import ALL, STEP, Part, PartLoad
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ async def keep_history(gateway: "Gateway", interval: float = INTERVAL, step: flo
     began = monotonic()
     while True:
         await asyncio.sleep(interval)
-        with surviving("keeping the console's history"):
+        with log_and_continue("keeping the console's history"):
             if gateway.config.admin is None:
                 began = monotonic()
                 continue

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from gateway.assembly.assembly import Assembly
-from gateway.assembly.brief_errors import BriefErrors
 from gateway.assembly.certificates import Certificates, alpn
+from gateway.assembly.error_redaction import ErrorRedaction
 from gateway.assembly.forms import with_forms
 from gateway.assembly.listening import binding, listen
 from gateway.config import paths
@@ -49,7 +49,7 @@ class Listeners:
 
     def rows(self, config: Config) -> dict[str, tuple[Row, ...]]:
         """The protocols of each listener, each with its path prefix."""
-        found, brief_errors = {}, BriefErrors(config, self._addresses)
+        found, brief_errors = {}, ErrorRedaction(config, self._addresses)
         spoken = with_forms(self._protocols, config)
         for each in config.listeners:
             rows = paths.rows(each, config.routes, config.backends, spoken)

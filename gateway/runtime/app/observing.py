@@ -10,7 +10,7 @@ from gateway.assembly.explain.explaining import needed_to_explain, on_start
 from gateway.assembly.payload_logs import SECONDS_FOR_LAST_ENTRIES, LogCalls, PayloadLogs, log_calls
 from gateway.assembly.server_info import INFO
 from gateway.config.keys import Config, ListenerConfig, LogConfig, TracingConfig
-from gateway.core.record import Observer, Telling
+from gateway.core.record import Observer, RecordDisclosure
 from gateway.core.tasks import spawn
 from gateway.core.transport import StartRecord
 from gateway.observing.counters import Counters
@@ -84,9 +84,9 @@ class Observing:
             return None
         ids = config.request_ids
         if ids is None:  # what is observed changes no message but those that report an error
-            telling = Telling(route=listener.reply_headers, id_of_errors=True)
+            telling = RecordDisclosure(route=listener.reply_headers, id_of_errors=True)
         else:
-            telling = Telling(ids.reply, listener.reply_headers, ids.forward)
+            telling = RecordDisclosure(ids.reply, listener.reply_headers, ids.forward)
         accepts = ids is None or ids.accept
         return Recording(listener.name, observers, telling, accepts_ids=accepts, traces=traces, starts=starts).start
 

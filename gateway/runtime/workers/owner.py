@@ -16,7 +16,7 @@ from gateway.assembly.in_flight import RequestsInFlight
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import frozen
 from gateway.core.queue_wait import queue_wait
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.types import Request
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
@@ -111,7 +111,7 @@ class HeldSlots:
         """Give back all slots, and leave all generations: the worker has ended."""
         held, self._held = self._held, {}
         for ended in held.values():
-            with surviving("giving back the slots of a worker that has ended"):
+            with log_and_continue("giving back the slots of a worker that has ended"):
                 ended(False)
         for number in tuple(self._generations):
             self.leave(number)

@@ -18,7 +18,7 @@ from gateway.assembly.part import GatewayPart
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
-from gateway.core.surviving import all_surviving, log_survived, surviving
+from gateway.core.surviving import all_surviving, log_and_continue, log_survived
 from gateway.core.tasks import spawn
 from gateway.core.transport import Listener
 from gateway.runtime.app.replacing import ReloadError
@@ -264,12 +264,12 @@ class Supervisor:
         stopped: set[int] = set()
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
-            with surviving("gathering what the workers have counted"):
+            with log_and_continue("gathering what the workers have counted"):
                 await self.gather()
-            with surviving("telling the workers which endpoints are drained"):
+            with log_and_continue("telling the workers which endpoints are drained"):
                 if self.drained != self._told_drained:  # one has gone, or has come back
                     await self.tell_drained()
-            with surviving("looking for stopped workers"):
+            with log_and_continue("looking for stopped workers"):
                 stopped = self._kill_stopped(stopped)
 
     def _kill_stopped(self, before: set[int]) -> set[int]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from time import monotonic
 
 from gateway.core.frozen import frozen
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.servers.discovery.source import MOST_ADDRESSES, Found
 
 MOST_LEASES = MOST_ADDRESSES
@@ -170,7 +170,7 @@ class Registrations:
 
     def _changed(self) -> None:
         self._leases.expire()
-        with surviving("taking over the servers that registered"):
+        with log_and_continue("taking over the servers that registered"):
             self._report(self._leases.found)
         self.close()
         if (end := self._leases.next_end) is not None:

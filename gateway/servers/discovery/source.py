@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from gateway.core.frozen import frozen
 from gateway.core.log_limit import LogLimit
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 
 log = logging.getLogger(__name__)
 _lines = LogLimit(log)
@@ -106,7 +106,7 @@ class Watcher:
         """Ask after each pause of the Source, until cancelled."""
         while True:
             await sleep(self._source.pause)
-            with surviving(f"taking over what {self._source.description} has for backend {self._backend!r}"):
+            with log_and_continue(f"taking over what {self._source.description} has for backend {self._backend!r}"):
                 await self.look()
 
     def _reported(self, found: frozenset[Found]) -> None:

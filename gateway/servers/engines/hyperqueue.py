@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import outlived_by, spawn
 from gateway.servers import watcher
 from gateway.servers.commands import ended, run
 from gateway.servers.engine import EngineError, Job, JobReport, JobState, RefusedError
 from gateway.servers.watched import how_it_ended, read_json, write_job
-from gateway.servers.watcher import Why
+from gateway.servers.watcher import ExitReason
 
 log = logging.getLogger(__name__)
 
@@ -377,7 +377,7 @@ class HyperQueueEngine:
         while True:
             await asyncio.sleep((LEASE if self._lease is None else self._lease) / 4)
             for folder in list(self._folders.values()):
-                with surviving("renewing the lease of a job at HyperQueue"):
+                with log_and_continue("renewing the lease of a job at HyperQueue"):
                     await asyncio.to_thread(_rewrite, folder / "lease", self._renewal())
 
     def _folder(self, id_: str) -> Path | None:
@@ -414,7 +414,7 @@ class HyperQueueEngine:
             _unlink(folder / "lease")
             return JobReport(JobState.LOST, "its node gives no sign of life", state["host"])
         ends = None if job["seconds"] is None else state[watcher.STARTED] + job["seconds"]
-        ending = state.get(watcher.ENDING) or ("" if held else Why.CANCELLED)
+        ending = state.get(watcher.ENDING) or ("" if held else ExitReason.CANCELLED)
         return JobReport(JobState.ENDING if ending else JobState.RUNNING, ending, state["host"], ends)
 
     def _is_silent(self, id_: str, folder: Path) -> bool:

@@ -447,7 +447,7 @@ def test_the_configuration_has_its_warnings_and_why_it_was_not_reloaded(
 
 MIRRORED = CONFIG.replace(
     '{match: {model: "*"}, backend: tensors}',
-    '{match: {model: "*"}, backend: tensors, policies: [{mirror: {backend: other, share: 1}}]}',
+    '{match: {model: "*"}, backend: tensors, policies: [{mirror: {backend: other, sample: 1}}]}',
 ).replace("  gone:\n", "  other: {protocol: v2-rest, endpoints: ['http://127.0.0.1:OTHER'], safe: true}\n  gone:\n")
 
 

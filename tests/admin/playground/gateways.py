@@ -85,7 +85,7 @@ UPPER = {
 }
 
 
-class Played:
+class RunningPlayground:
     """A running gateway. `key` is one for its listeners with `auth`, `ca` the file with the CA of their certificate."""
 
     def __init__(self, gateway: Gateway, client: httpx.AsyncClient, key: str, ca: Path) -> None:
@@ -99,7 +99,7 @@ class Played:
 
 
 @asynccontextmanager
-async def played(folder: Path, text: str = CONFIG) -> AsyncIterator[Played]:
+async def played(folder: Path, text: str = CONFIG) -> AsyncIterator[RunningPlayground]:
     """A gateway with this configuration."""
     key, entry = new_key("somebody")
     keys = folder / "keys.yaml"
@@ -112,5 +112,5 @@ async def played(folder: Path, text: str = CONFIG) -> AsyncIterator[Played]:
     gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
     await gateway.start()
     async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", timeout=GENEROUS) as client:
-        yield Played(gateway, client, key, files.ca)
+        yield RunningPlayground(gateway, client, key, files.ca)
     await gateway.drain(0)

@@ -15,7 +15,7 @@ from gateway.admin.playground.form import PlaygroundForm, read_request
 from gateway.assembly.registry import protocols
 from gateway.core.tasks import spawn
 from gateway.core.types import Request
-from tests.admin.playground.gateways import CONFIG, DOUBLE, HOSTILE, POSTERIOR, UPPER, Played, played
+from tests.admin.playground.gateways import CONFIG, DOUBLE, HOSTILE, POSTERIOR, UPPER, RunningPlayground, played
 from tests.limits import GENEROUS
 from tests.policies.states import mirrors
 
@@ -26,7 +26,7 @@ WAYS = [
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Played]:
+async def gateway(tmp_path: Path) -> AsyncIterator[RunningPlayground]:
     async with played(tmp_path) as found:
         yield found
 
@@ -35,7 +35,7 @@ def values(sent: dict[str, Any]) -> list[Any]:
     return [orjson.loads(each["values"]) for each in sent["outputs"][0]]
 
 
-async def test_a_request_goes_through_every_listener_over_its_own_protocol(gateway: Played) -> None:
+async def test_a_request_goes_through_every_listener_over_its_own_protocol(gateway: RunningPlayground) -> None:
     assert {protocol for _, protocol in WAYS} == set(protocols())
     for listener, protocol in WAYS:
         sent = await gateway.ask("send", {**DOUBLE, "listener": listener, "protocol": protocol})
@@ -53,7 +53,7 @@ async def test_a_request_goes_through_every_listener_over_its_own_protocol(gatew
         assert all(each["messages"] for each in sent["forms"]), sent["forms"]
 
 
-async def test_the_wire_forms_are_those_of_the_protocol(gateway: Played) -> None:
+async def test_the_wire_forms_are_those_of_the_protocol(gateway: RunningPlayground) -> None:
     sent = await gateway.ask("send", DOUBLE)
     [call] = sent["calls"]
     assert call["request"]["head"][0] == "POST /v2/models/double/infer"
@@ -66,7 +66,7 @@ async def test_the_wire_forms_are_those_of_the_protocol(gateway: Played) -> None
     assert forms["mip"]["body"].startswith("header of mip, 8 bytes\n")
 
 
-async def test_an_error_is_shown_as_the_listener_and_every_other_protocol_tell_it(gateway: Played) -> None:
+async def test_an_error_is_shown_as_the_listener_and_every_other_protocol_tell_it(gateway: RunningPlayground) -> None:
     sent = await gateway.ask("send", {**DOUBLE, "model": "nothing"})
     assert sent["status"] == "NOT_FOUND"
     assert sent["calls"][0]["replies"][0]["head"][0] == "status 404"
@@ -74,7 +74,7 @@ async def test_an_error_is_shown_as_the_listener_and_every_other_protocol_tell_i
     assert all(each["messages"] for each in sent["forms"])
 
 
-async def test_derivatives_and_streams_are_sent_as_each_protocol_has_them(gateway: Played) -> None:
+async def test_derivatives_and_streams_are_sent_as_each_protocol_has_them(gateway: RunningPlayground) -> None:
     gradient = {**POSTERIOR, "operation": "gradient"}
     gradient["inputs"] = [*POSTERIOR["inputs"], {"name": "sens", "values": "1", "shape": "1, 1"}]
     for protocol, path in (("umbridge", "/Gradient"), ("v2-rest", "/v2/models/posterior.gradient/infer")):
@@ -88,7 +88,7 @@ async def test_derivatives_and_streams_are_sent_as_each_protocol_has_them(gatewa
     assert len(sent["calls"][0]["replies"]) == 3
 
 
-async def test_a_listener_with_tls_and_keys_gets_the_key_of_the_form(gateway: Played) -> None:
+async def test_a_listener_with_tls_and_keys_gets_the_key_of_the_form(gateway: RunningPlayground) -> None:
     for listener, protocol in (("secure", "v2-rest"), ("secure-grpc", "v2-grpc")):
         form = {**DOUBLE, "listener": listener, "protocol": protocol}
         assert (await gateway.ask("send", form))["status"] == "UNAUTHENTICATED"
@@ -98,14 +98,14 @@ async def test_a_listener_with_tls_and_keys_gets_the_key_of_the_form(gateway: Pl
         assert "authorization: ***" in sent["calls"][0]["request"]["head"]
 
 
-async def test_a_request_that_is_sent_is_explained_where_the_listener_allows_it(gateway: Played) -> None:
+async def test_a_request_that_is_sent_is_explained_where_the_listener_allows_it(gateway: RunningPlayground) -> None:
     explanation = (await gateway.ask("send", DOUBLE))["explanation"]
     assert (explanation["route"], explanation["backend"], explanation["status"]) == ("*", "tensors", "OK")
     assert [name for name, _ in explanation["routes"]] == ["posterior", "upper", HOSTILE, "double,protocol=umbridge"]
     assert (await gateway.ask("send", {**DOUBLE, "listener": "grpc", "protocol": "v2-grpc"}))["explanation"] is None
 
 
-async def test_a_request_is_explained_without_being_sent(gateway: Played) -> None:
+async def test_a_request_is_explained_without_being_sent(gateway: RunningPlayground) -> None:
     for listener, protocol in WAYS:
         found = await gateway.ask("explain", {**DOUBLE, "listener": listener, "protocol": protocol})
         assert found["listener"] == listener, protocol
@@ -128,13 +128,15 @@ async def test_a_request_is_explained_without_being_sent(gateway: Played) -> Non
         ({"listener": "mip", "protocol": "mip", "headers": "x-team: a"}, "headers"),
     ],
 )
-async def test_what_cannot_be_sent_is_told_at_its_field(gateway: Played, change: dict[str, Any], field: str) -> None:
+async def test_what_cannot_be_sent_is_told_at_its_field(
+    gateway: RunningPlayground, change: dict[str, Any], field: str
+) -> None:
     for path in ("send", "explain", "snippets"):
         found = await gateway.ask(path, {**DOUBLE, **change}, status=422)
         assert list(found["errors"]) == [field]
 
 
-async def test_names_that_look_like_something_else_stay_names(gateway: Played) -> None:
+async def test_names_that_look_like_something_else_stay_names(gateway: RunningPlayground) -> None:
     for listener, protocol in WAYS[:-1]:
         sent = await gateway.ask("send", {**DOUBLE, "model": HOSTILE, "listener": listener, "protocol": protocol})
         assert sent["status"] == "OK", (protocol, sent["error"])
@@ -188,7 +190,7 @@ async def test_requests_end_when_nobody_waits_for_them(tmp_path: Path) -> None:
     server.close()
 
 
-async def test_only_json_of_this_host_and_of_some_size_is_taken(gateway: Played) -> None:
+async def test_only_json_of_this_host_and_of_some_size_is_taken(gateway: RunningPlayground) -> None:
     body = orjson.dumps(DOUBLE)
     path, client = "/api/playground/send", gateway.client
     json = {"content-type": "application/json"}
@@ -210,7 +212,7 @@ async def test_only_json_of_this_host_and_of_some_size_is_taken(gateway: Played)
         ("{" + ",".join(f'"{at}": 1' for at in range(1000)) + "}", "listener: Field required; protocol: Field requi"),
     ],
 )
-async def test_a_form_that_is_none_is_told_in_few_words(gateway: Played, form: str, text: str) -> None:
+async def test_a_form_that_is_none_is_told_in_few_words(gateway: RunningPlayground, form: str, text: str) -> None:
     headers = {"content-type": "application/json"}
     refused = await gateway.client.post("/api/playground/send", content=form, headers=headers)
     assert refused.status_code == 422
@@ -220,7 +222,7 @@ async def test_a_form_that_is_none_is_told_in_few_words(gateway: Played, form: s
 
 @pytest.mark.parametrize("path", ["send", "explain", "snippets"])
 async def test_others_are_answered_while_a_form_is_read(
-    gateway: Played, path: str, monkeypatch: pytest.MonkeyPatch
+    gateway: RunningPlayground, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading, answered = threading.Event(), threading.Event()
 
@@ -239,7 +241,7 @@ async def test_others_are_answered_while_a_form_is_read(
 
 async def test_an_explanation_leaves_the_policies_of_the_running_gateway_alone(tmp_path: Path) -> None:
     """The mirror goes on, and a request that is not sent does not count for the limit of rates."""
-    policies = "policies: [{rate_limit: {requests: 1, seconds: 3600}}, {mirror: {backend: tensors, share: 1}}]"
+    policies = "policies: [{rate_limit: {requests: 1, seconds: 3600}}, {mirror: {backend: tensors, sample: 1}}]"
     text = CONFIG.replace(
         '{match: {model: "*"}, backend: tensors}', f'{{match: {{model: "*"}}, backend: tensors, {policies}}}'
     )

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.admin.playground.gateways import DOUBLE, HOSTILE, UPPER, Played, played
+from tests.admin.playground.gateways import DOUBLE, HOSTILE, UPPER, RunningPlayground, played
 from tests.cli.commands import ROOT
 from tests.peers.build import require
 
@@ -19,7 +19,7 @@ PEERS = {"umbridge": "umbridge", "tritonclient.http": "tritonclient", "tritoncli
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[Played]:
+async def gateway(tmp_path: Path) -> AsyncIterator[RunningPlayground]:
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "gateway"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gateway "$@"\n')
@@ -29,7 +29,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Played]:
         yield found
 
 
-async def output(gateway: Played, form: dict[str, Any], name: str) -> str:
+async def output(gateway: RunningPlayground, form: dict[str, Any], name: str) -> str:
     """What the snippet prints."""
     [snippet] = [each for each in await gateway.ask("snippets", form) if each["name"] == name]
     assert snippet["code"], snippet["note"]
@@ -60,7 +60,7 @@ WITH_PEERS = [pytest.param(each, marks=pytest.mark.real) for each in PEERS]
 
 
 @pytest.mark.parametrize("name", [*RUN, *WITH_PEERS])
-async def test_a_snippet_gets_the_answer_that_the_playground_gets(gateway: Played, name: str) -> None:
+async def test_a_snippet_gets_the_answer_that_the_playground_gets(gateway: RunningPlayground, name: str) -> None:
     for model in ("double", HOSTILE):
         if (name, model) == ("umbridge", HOSTILE):
             continue  # the route for it is V2's
@@ -71,20 +71,20 @@ async def test_a_snippet_gets_the_answer_that_the_playground_gets(gateway: Playe
 
 
 @pytest.mark.parametrize("name", RUN)
-async def test_a_snippet_has_tls_and_the_key(gateway: Played, name: str) -> None:
+async def test_a_snippet_has_tls_and_the_key(gateway: RunningPlayground, name: str) -> None:
     form = {**DOUBLE, "listener": "secure"}
     assert gateway.key not in orjson.dumps(await gateway.ask("snippets", {**form, "key": gateway.key})).decode()
     assert printed(await output(gateway, form, name), name) == [2.0, 5.0, -6e-5]
 
 
 @pytest.mark.parametrize("name", RUN)
-async def test_a_snippet_has_texts_as_they_are(gateway: Played, name: str) -> None:
+async def test_a_snippet_has_texts_as_they_are(gateway: RunningPlayground, name: str) -> None:
     expected = ["IT'S", '$HOME "B" \\N']
     found = printed(await output(gateway, UPPER, name), name)
     assert [each.decode() if isinstance(each, bytes) else each for each in found] == expected
 
 
-async def test_a_client_that_cannot_send_it_says_why(gateway: Played) -> None:
+async def test_a_client_that_cannot_send_it_says_why(gateway: RunningPlayground) -> None:
     found = {each["name"]: each for each in await gateway.ask("snippets", UPPER)}
     assert (found["umbridge"]["code"], found["umbridge"]["note"]) == ("", "this protocol carries numbers only")
     many = {**DOUBLE, "inputs": [{"name": "x", "values": "1 " * 2001}]}

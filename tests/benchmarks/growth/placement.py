@@ -100,7 +100,7 @@ async def calls(models: int, servers: int, copies: int) -> Counts:
 async def _look() -> float:
     """The seconds in which the loader looks whether models are idle, too many, or in such demand that they need
     copies; nothing is to be done."""
-    settings = LoadSettings(most=2 * MODELS * COPIES // SERVERS, most_copies=COPIES, idle=600.0)
+    settings = LoadSettings(max_models=2 * MODELS * COPIES // SERVERS, max_copies=COPIES, idle=600.0)
     each = await fleet(MODELS, SERVERS, COPIES, listed=True, load=settings).asked()
     return min(_timed(each.loader.tick) for _ in range(ROUNDS))
 

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from gateway.bridge.graphs.evaluation import GraphEvaluation
 from gateway.bridge.graphs.schedule import Order
-from gateway.bridge.graphs.sweep import Sweep
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_input, refusal
 from gateway.core.operations import Operation
 from gateway.core.principal import Grant, Principal
@@ -580,7 +580,7 @@ async def test_intermediate_tensors_are_counted_and_dropped_after_their_last_use
 
 def test_a_thread_that_goes_on_after_the_request_has_ended_counts_nothing() -> None:
     memory = Counted()
-    sweep = Sweep(Graphed({**ONE, "inputs": {"x": "FP64 [2]"}}).model.graph, {}, {}, nobody, {}, memory)
+    sweep = GraphEvaluation(Graphed({**ONE, "inputs": {"x": "FP64 [2]"}}).model.graph, {}, {}, nobody, {}, memory)
     sweep.hold(LARGE.nbytes)
     assert memory.used == LARGE.nbytes
     sweep.close()

@@ -13,7 +13,7 @@ from gateway.assembly.forms import known
 from gateway.assembly.reference import serve_reference
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
-from gateway.cli.probing.asking import FormFinding, Heard, ServerAccess
+from gateway.cli.probing.asking import FormFinding, ProbeReply, ServerAccess
 from gateway.cli.probing.file import WrittenListener, configuration
 from gateway.cli.probing.probe import Probed, ProbeVerdict, probe
 from gateway.cli.probing.stanza import WrittenBackend, backend_name
@@ -281,7 +281,7 @@ async def test_a_silent_port_is_given_up() -> None:
     async with port(count) as address:
         found = await probed(address, seconds=0.05)
     assert found.verdict is ProbeVerdict.SILENT
-    assert {each.heard for each in found.findings} == {Heard.SILENT}
+    assert {each.heard for each in found.findings} == {ProbeReply.SILENT}
     assert connections < 15
 
 

@@ -10,14 +10,14 @@ X = tensor("x", np.arange(4, dtype=np.float32))
 Y = tensor("y", np.arange(2, dtype=np.float32))
 
 
-def shown(*tensors: Tensor, most_bytes: int = 100, hide: tuple[str, ...] = ()) -> list[tuple[str, bool, str]]:
+def shown(*tensors: Tensor, max_bytes: int = 100, hide: tuple[str, ...] = ()) -> list[tuple[str, bool, str]]:
     """The names of tensors, whether their data are there, and why not."""
-    message = copied(tensors, {}, CopyBounds(most_bytes, hide))
+    message = copied(tensors, {}, CopyBounds(max_bytes, hide))
     return [(each.name, each.data is not None, each.left_out) for each in message.tensors]
 
 
 @pytest.mark.parametrize(
-    ("most_bytes", "expected"),
+    ("max_bytes", "expected"),
     [
         (24, [("x", True, ""), ("y", True, "")]),
         (23, [("x", True, ""), ("y", False, TOO_LARGE)]),
@@ -25,8 +25,8 @@ def shown(*tensors: Tensor, most_bytes: int = 100, hide: tuple[str, ...] = ()) -
         (7, [("x", False, TOO_LARGE), ("y", False, TOO_LARGE)]),
     ],
 )
-def test_a_tensor_is_there_whole_or_not(most_bytes: int, expected: list[tuple[str, bool, str]]) -> None:
-    assert shown(X, Y, most_bytes=most_bytes) == expected
+def test_a_tensor_is_there_whole_or_not(max_bytes: int, expected: list[tuple[str, bool, str]]) -> None:
+    assert shown(X, Y, max_bytes=max_bytes) == expected
 
 
 def test_a_copy_does_not_hold_the_message_that_a_tensor_is_a_view_of() -> None:

@@ -15,8 +15,8 @@ NUMBERS = tensor("x", np.array([[1.5, 2]], np.float32))
 TEXTS = tensor("s", np.array(["a", "\u00fc"]))
 
 
-def copy(*tensors: Tensor, most_bytes: int = 1000, hide: tuple[str, ...] = ()) -> CopiedMessage:
-    return copied(tensors, {}, CopyBounds(most_bytes, hide))
+def copy(*tensors: Tensor, max_bytes: int = 1000, hide: tuple[str, ...] = ()) -> CopiedMessage:
+    return copied(tensors, {}, CopyBounds(max_bytes, hide))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_reply_in_json() -> None:
 
 
 def test_what_is_left_out_says_so_and_has_no_data() -> None:
-    message = v2.request_json("7", copy(NUMBERS, TEXTS, most_bytes=11, hide=("x",)))
+    message = v2.request_json("7", copy(NUMBERS, TEXTS, max_bytes=11, hide=("x",)))
     assert (
         message
         == (
@@ -75,7 +75,7 @@ def test_what_is_left_out_says_so_and_has_no_data() -> None:
 
 
 def test_binary_has_the_data_of_those_that_are_there_behind_the_json() -> None:
-    length, message = v2.request_binary("7", copy(NUMBERS, TEXTS, most_bytes=8))
+    length, message = v2.request_binary("7", copy(NUMBERS, TEXTS, max_bytes=8))
     assert message[:length] == (
         b'{"id":"7","inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}},'
         b'{"name":"s","shape":[2],"datatype":"BYTES","parameters":{"log.left_out":"too large (11 bytes)"}}]}'

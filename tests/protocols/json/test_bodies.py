@@ -15,7 +15,7 @@ from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import JSON_TYPE, FormError
 from gateway.protocols.json.places import BodyContents
 from gateway.protocols.json.templates import Role, Word
-from gateway.protocols.json.writing import Said
+from gateway.protocols.json.writing import MessageContents
 from tests.traced import traced
 
 LIMITS = Limits()
@@ -138,7 +138,7 @@ def test_a_body_is_read_and_written_as_the_template_has_it(
     bodies = body(template)
     found = bodies.read(text, NO_HEADERS, LIMITS)
     assert shown(found.tensors) == tensors
-    assert b"".join(map(bytes, bodies.write(Said(tensors=found.tensors)))) == text
+    assert b"".join(map(bytes, bodies.write(MessageContents(tensors=found.tensors)))) == text
 
 
 READ: list[tuple[object, bytes, list[tuple[str, str, list[int], Any]]]] = [
@@ -173,9 +173,9 @@ def test_nan_and_infinities_are_read_where_tensors_stand_and_written_as_the_rout
         found = read(template, text)
         [each] = found.tensors
         assert str(each.array.tolist()) == "[nan, -inf]"
-        assert body(template).write(Said(nan="literal", tensors=found.tensors)) == (text,)
+        assert body(template).write(MessageContents(nan="literal", tensors=found.tensors)) == (text,)
         with pytest.raises(GatewayError, match="nan, for which JSON has no number"):
-            body(template).write(Said(tensors=found.tensors))
+            body(template).write(MessageContents(tensors=found.tensors))
     with pytest.raises(DecodeError, match="no JSON"):
         read({"a": X, "b?": "$param.b"}, b'{"a":[1],"b":NaN}')
     [each] = read({"$*": "$*"}, b'{"\x7f":[NaN]}').tensors
@@ -190,21 +190,21 @@ def test_words_and_parameters_have_their_places() -> None:
     found = read(template, text)
     assert found.words == {Word.ID: "7", Word.MODEL: "iris", Word.VERSION: "2"}
     assert found.parameters == {"top_k": 5, "t": 0.5, "l": '[1,{"a":null}]', "s": "x"}
-    said = Said(tensors=found.tensors, words=found.words, parameters=found.parameters, texts=found.texts)
+    said = MessageContents(tensors=found.tensors, words=found.words, parameters=found.parameters, texts=found.texts)
     assert body(template).write(said) == (text,)
 
 
 def test_a_list_that_is_a_parameter_is_a_text_for_others() -> None:
     parameters = {"l": "[1,2]"}
     written = body({"a": X, "params?": "$params"}).write(
-        Said(tensors=(tensor("", np.array([1])),), parameters=parameters)
+        MessageContents(tensors=(tensor("", np.array([1])),), parameters=parameters)
     )
     assert written == (b'{"a":[1],"params":{"l":"[1,2]"}}',)
 
 
 def test_what_may_be_missing_is_written_only_if_it_is_there() -> None:
     template = {"a": X, "b?": "$y", "c?": "constant", "d?": "$_=1", "id?": "$id", "o?": {"p?": "$param.p"}}
-    assert body(template).write(Said(tensors=(tensor("x", np.array([1])),))) == (b'{"a":[1]}',)
+    assert body(template).write(MessageContents(tensors=(tensor("x", np.array([1])),))) == (b'{"a":[1]}',)
 
 
 def test_alternatives_are_tried_in_their_order() -> None:
@@ -213,8 +213,8 @@ def test_alternatives_are_tried_in_their_order() -> None:
     assert shown(read(template, b'{"inputs":[1]}').tensors) == [("", INT64, [1], [1])]
     assert shown(read(template, b'{"rows":[{"p":1}]}').tensors) == [("p", INT64, [1], [1])]
     one, two = tensor("p", np.array([1])), tensor("q", np.array([2]))
-    assert body(template).write(Said(tensors=(one,))) == (b'{"inputs":[1]}',)
-    assert body(template).write(Said(tensors=(one, two))) == (b'{"rows":[{"p":1,"q":2}]}',)
+    assert body(template).write(MessageContents(tensors=(one,))) == (b'{"inputs":[1]}',)
+    assert body(template).write(MessageContents(tensors=(one, two))) == (b'{"rows":[{"p":1,"q":2}]}',)
     with pytest.raises(DecodeError, match="3 alternatives"):
         read(template, b"{}")
     with pytest.raises(DecodeError, match="ragged"):
@@ -243,7 +243,7 @@ def test_a_declared_tensor_has_its_datatype_and_shape(
     found = bodies.read(text, NO_HEADERS, LIMITS)
     [each] = found.tensors
     assert (each.name, each.datatype, each.array.tolist()) == ("x", specs["x"].datatype, elements)
-    assert b"".join(map(bytes, bodies.write(Said(tensors=found.tensors)))) == text
+    assert b"".join(map(bytes, bodies.write(MessageContents(tensors=found.tensors)))) == text
 
 
 @pytest.mark.parametrize(
@@ -490,15 +490,15 @@ WRITTEN_WRONG: list[tuple[object, list[Tensor], str]] = [
 @pytest.mark.parametrize(("template", "tensors", "why"), WRITTEN_WRONG, ids=[str(each[0]) for each in WRITTEN_WRONG])
 def test_what_a_template_has_no_place_for_is_refused(template: object, tensors: list[Tensor], why: str) -> None:
     with pytest.raises(GatewayError, match=why):
-        body(template).write(Said(tensors=tuple(tensors)))
+        body(template).write(MessageContents(tensors=tuple(tensors)))
 
 
 def test_a_parameter_without_a_place_is_refused() -> None:
-    said = Said(tensors=(tensor("x", np.ones(1)),), parameters={"top_k": 1})
+    said = MessageContents(tensors=(tensor("x", np.ones(1)),), parameters={"top_k": 1})
     with pytest.raises(GatewayError, match="'top_k' has no place"):
         body({"a": X}).write(said)
     with pytest.raises(GatewayError, match="no number"):
-        body({"a": X, "k?": "$param.k"}).write(Said(tensors=said.tensors, parameters={"k": float("nan")}))
+        body({"a": X, "k?": "$param.k"}).write(MessageContents(tensors=said.tensors, parameters={"k": float("nan")}))
 
 
 def test_tensors_go_by_name_if_they_have_the_names_of_the_places_and_else_by_position() -> None:
@@ -506,12 +506,12 @@ def test_tensors_go_by_name_if_they_have_the_names_of_the_places_and_else_by_pos
     one, two = np.array([1]), np.array([2])
     for names, text in ((("b", "a"), b'{"a":[2],"b":[1]}'), (("p", "q"), b'{"a":[1],"b":[2]}')):
         tensors = (tensor(names[0], one), tensor(names[1], two))
-        assert body(template).write(Said(tensors=tensors)) == (text,)
+        assert body(template).write(MessageContents(tensors=tensors)) == (text,)
     specs = {**spec("a", "INT64", -1), **spec("b", "INT64", -1)}
     with pytest.raises(GatewayError, match="'p' has no place in the form, which has 'a', 'b'"):
-        body(template, specs).write(Said(tensors=(tensor("p", one), tensor("q", two))))
+        body(template, specs).write(MessageContents(tensors=(tensor("p", one), tensor("q", two))))
     nameless = (tensor("input0", one), tensor("input1", two))
-    assert body(template, specs).write(Said(tensors=nameless)) == (b'{"a":[1],"b":[2]}',)
+    assert body(template, specs).write(MessageContents(tensors=nameless)) == (b'{"a":[1],"b":[2]}',)
 
 
 MEDIA: list[tuple[str, object, bytes, list[tuple[str, str, list[int], Any]]]] = [
@@ -549,13 +549,13 @@ def test_bodies_of_other_media_types(
     bodies = body(template, media_type=media_type)
     found = bodies.read(text, NO_HEADERS, LIMITS)
     assert shown(found.tensors) == tensors
-    assert b"".join(map(bytes, bodies.write(Said(tensors=found.tensors)))) == text
+    assert b"".join(map(bytes, bodies.write(MessageContents(tensors=found.tensors)))) == text
 
 
 def test_a_npy_file_is_a_tensor() -> None:
     bodies = body(X, media_type="application/x-npy")
     given = tensor("x", np.array([[1.5, 2.5]], np.float32))
-    file = b"".join(map(bytes, bodies.write(Said(tensors=(given,)))))
+    file = b"".join(map(bytes, bodies.write(MessageContents(tensors=(given,)))))
     assert file.startswith(b"\x93NUMPY\x01\x00")
     assert shown(bodies.read(file, NO_HEADERS, LIMITS).tensors) == [("", "FP32", [1, 2], [[1.5, 2.5]])]
     pickled = file.replace(b"'<f4'", b"'|O' ")
@@ -574,7 +574,7 @@ def test_a_declared_vector_is_a_column_of_csv() -> None:
     bodies = body(X, spec("x", "FP64", -1), media_type="text/csv")
     found = bodies.read(b"1\n2.5\n", NO_HEADERS, LIMITS)
     assert shown(found.tensors) == [("x", FP64, [2], [1.0, 2.5])]
-    assert bodies.write(Said(tensors=found.tensors)) == (b"1.0\r\n2.5\r\n",)
+    assert bodies.write(MessageContents(tensors=found.tensors)) == (b"1.0\r\n2.5\r\n",)
     with pytest.raises(DecodeError, match="expected one column or one row"):
         bodies.read(b"1,2\n3,4\n", NO_HEADERS, LIMITS)
 

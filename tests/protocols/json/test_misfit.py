@@ -11,7 +11,7 @@ from gateway.core.datatypes import DATATYPES, Datatype
 from gateway.core.errors import DecodeError, GatewayError
 from gateway.core.types import Tensor, TensorSpec, tensor
 from gateway.protocols.json.templates import Role
-from gateway.protocols.json.writing import Said
+from gateway.protocols.json.writing import MessageContents
 from tests.protocols.json.test_bodies import body, read
 from tests.wires import Wires, replying
 
@@ -62,7 +62,7 @@ def test_the_alternative_that_carries_a_message_furthest_is_explained(
 ) -> None:
     """Two columns have no place in the first alternative, which says nothing about NaN."""
     with pytest.raises(GatewayError, match=why):
-        body(TABLES).write(Said(tensors=tuple(tensor(name, _array(given)) for name, given in tensors)))
+        body(TABLES).write(MessageContents(tensors=tuple(tensor(name, _array(given)) for name, given in tensors)))
 
 
 def _array(given: list[float]) -> Any:
@@ -72,10 +72,10 @@ def _array(given: list[float]) -> Any:
 def test_a_text_about_json_is_not_given_for_csv() -> None:
     csv = body([{"$*": "$*"}, "..."], media_type="text/csv; header=present")
     with pytest.raises(GatewayError, match=r"^input 'a': element 0 is nan, which the route refuses"):
-        csv.write(Said("error", tensors=(tensor("a", _array([float("nan")])),)))
+        csv.write(MessageContents("error", tensors=(tensor("a", _array([float("nan")])),)))
     no_text = Tensor("a", Datatype.BYTES, (1,), bytes_elements.pack([b"\xff"]))
     with pytest.raises(GatewayError, match="not UTF-8, which CSV cannot carry"):
-        csv.write(Said(tensors=(no_text,)))
+        csv.write(MessageContents(tensors=(no_text,)))
 
 
 def test_an_element_is_not_called_it() -> None:

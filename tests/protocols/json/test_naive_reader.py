@@ -13,7 +13,7 @@ from gateway.core.types import NO_HEADERS, Tensor
 from gateway.protocols.json.bodies import make_body
 from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.templates import Role
-from gateway.protocols.json.writing import Said
+from gateway.protocols.json.writing import MessageContents
 
 
 class NaiveMisfitError(Exception):
@@ -193,7 +193,7 @@ def test_both_readers_find_the_same_tensors(case: tuple[Any, str]) -> None:
         assert tensor.shape == array_.shape
         assert plain(tensor.array.tolist()) == array_.tolist()
     if "?" not in json.dumps(template):  # else positions might not identify them
-        written = b"".join(map(bytes, body.write(Said(tensors=tensors))))
+        written = b"".join(map(bytes, body.write(MessageContents(tensors=tensors))))
         again = body.read(written, NO_HEADERS, Limits()).tensors
         assert [each.array.tolist() for each in again] == [each.array.tolist() for each in tensors]
 

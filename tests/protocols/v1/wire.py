@@ -11,7 +11,7 @@ from gateway.protocols.v1.flavors import KSERVE, TENSORFLOW
 HERE = Path(__file__).parents[2] / "wire" / "v1-rest"
 LISTENER = ListenerSettings("test")
 [V1] = PROTOCOLS
-FACES = V1.faces
+FACES = V1.emulated_servers
 TARGET = Target("lab", "lab:1", flavor=KSERVE)
 TF_TARGET = Target("lab", "lab:1", flavor=TENSORFLOW)
 

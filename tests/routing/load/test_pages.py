@@ -24,7 +24,7 @@ from gateway.routing.load.pages import (
     TritonPageMeter,
 )
 from gateway.routing.load.replies import PAUSE, LoadReports
-from gateway.routing.load.told import ToldLoads
+from gateway.routing.load.reported import ReportedLoads
 from tests.routing.fakes import TOY, Wire, settle
 from tests.routing.load.test_orca import MESSAGE
 from tests.routing.load.test_triton import PAGE
@@ -63,7 +63,7 @@ class Lab:
         self.now = 1000.0
         self.endpoint = Endpoint("127.0.0.1:8001", Wire(), self.clock)
         self.backend = local_backend(Target("lab"), TOY, [self.endpoint], 0)
-        self.loads = ToldLoads(5.0, self.clock)
+        self.loads = ReportedLoads(5.0, self.clock)
         asking = Asking(lambda endpoint: page_at(url), meter, timeout=timeout)
         self.pages = LoadPages(self.backend, asking, self.loads, self.clock, lambda: 0.5)
 
@@ -186,7 +186,7 @@ class Reported:
         self.wire = Wire()
         self.endpoint = Endpoint("a:1", self.wire, self.clock)
         self.backend = local_backend(Target("lab"), TOY, [self.endpoint], 0)
-        self.loads = ToldLoads(5.0, self.clock)
+        self.loads = ReportedLoads(5.0, self.clock)
         self.reports = LoadReports(self.backend.choice, "named_metrics.queue", "calls", self.loads, self.clock)
 
     def clock(self) -> float:

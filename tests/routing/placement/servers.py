@@ -25,12 +25,12 @@ from gateway.routing.backend import Backend
 from gateway.routing.balancing import LeastInFlight
 from gateway.routing.choice import EndpointChoice
 from gateway.routing.endpoint import Endpoint
-from gateway.routing.placement.agreement import Agreement
+from gateway.routing.placement.agreement import LoadCoordinator
 from gateway.routing.placement.inventory import Inventory
+from gateway.routing.placement.inventory_refresh import InventoryRefresher
 from gateway.routing.placement.operating import OperatedLoader
 from gateway.routing.placement.plan import LoadSettings
 from gateway.routing.placement.slots import PlacedSlots
-from gateway.routing.placement.stocktaking import Stocktaking
 from gateway.routing.placement.table import Placements
 from gateway.routing.queue import QueueSettings
 from gateway.routing.sending import Sender
@@ -205,7 +205,7 @@ class Fleet:
         queue: QueueSettings | None = None,
         protocol: Protocol = SCRIPTED,
         load: LoadSettings | None = None,
-        agreement: Agreement | None = None,
+        agreement: LoadCoordinator | None = None,
     ) -> None:
         self.agreement = agreement
         self.clock = Clock()
@@ -231,13 +231,13 @@ class Fleet:
         local = LocalSlots("fleet", protocol.traits.servers, endpoints, limit, queue=queue, clock=self.clock)
         placements = Placements("fleet", lambda: EndpointChoice(LeastInFlight()), self.clock)
         inventory = Inventory(protocol, sender.target_of, names)
-        stocktaking = Stocktaking(placements, inventory.of, 30.0, self.clock, randomly=lambda: 0.5)
+        refresher = InventoryRefresher(placements, inventory.of, 30.0, self.clock, randomly=lambda: 0.5)
         loader = OperatedLoader(
             placements, self.load_settings or LoadSettings(), protocol, inventory, self.clock, self.agreement
         )
         loader.sleep = self._turn
         is_on_demand, ask = self.load_settings is not None, sender.without_slot
-        slots = PlacedSlots(local, ask, placements, inventory, stocktaking, loader, is_on_demand=is_on_demand)
+        slots = PlacedSlots(local, ask, placements, inventory, refresher, loader, is_on_demand=is_on_demand)
         return Backend(sender, slots)
 
     async def _turn(self, seconds: float) -> None:
@@ -258,7 +258,7 @@ class Fleet:
 
     async def asked(self) -> "Fleet":
         """Ask all servers what they have."""
-        await asyncio.gather(*(self.slots.stocktaking.ask_soon(each) for each in self.backend.endpoints))
+        await asyncio.gather(*(self.slots.refresher.ask_soon(each) for each in self.backend.endpoints))
         return self
 
     async def ask(self, model: str, operation: Operation = Operation.INFER, **more: Any) -> Answer:
@@ -275,7 +275,7 @@ class Fleet:
     async def tick(self, seconds: float) -> None:
         """Let time pass, ask those that are due, and let everything run."""
         self.clock.now += seconds
-        self.slots.stocktaking.round()
+        self.slots.refresher.round()
         await settle()
         if self.slots.is_on_demand:
             self.loader.tick()

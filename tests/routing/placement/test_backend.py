@@ -9,7 +9,7 @@ from gateway.core.errors import GatewayError, Reason, TransportError
 from gateway.core.operations import Operation
 from gateway.core.types import ModelEntry, Request, Response, Statistics, Tries
 from gateway.routing.placement.signatures import SignatureComparison
-from gateway.routing.placement.table import PlaceState
+from gateway.routing.placement.table import ReplicaState
 from gateway.routing.queue import QueueSettings
 from tests.routing.placement.servers import Fleet, Server, settle, with_traits
 
@@ -83,10 +83,10 @@ async def test_different_signatures_are_told_and_asked_for_once(caplog: pytest.L
     a, b, c = Server("a", ["x", "alone"]), Server("b", ["x"]), Server("c", ["x"])
     b.datatype = "INT64"
     fleet = Fleet(a, b, c)
-    fleet.slots.stocktaking.comparison = SignatureComparison(fleet.slots.inventory.signature)
+    fleet.slots.refresher.comparison = SignatureComparison(fleet.slots.inventory.signature)
     for _ in range(2):
         for each in fleet.endpoints:
-            await fleet.slots.stocktaking.ask_soon(each)
+            await fleet.slots.refresher.ask_soon(each)
     text = "backend 'fleet' has model 'x' with different signatures: x FP32[-1] -> (unknown) at c, x INT64[-1] -> "
     assert text in caplog.text
     asked = [each.events.count("metadata x") for each in (a, b, c)]
@@ -147,7 +147,7 @@ async def test_an_answer_that_a_server_is_unavailable_is_looked_into() -> None:
 
     a._answer = unavailable  # type: ignore[method-assign,assignment]
     assert await fleet.server_of("x") == "b"
-    assert fleet.slots.placements.models["x"].places[fleet.endpoints[0]].state is PlaceState.FAILED
+    assert fleet.slots.placements.models["x"].places[fleet.endpoints[0]].state is ReplicaState.FAILED
 
 
 async def test_a_stream_goes_on_at_the_next_holder_before_its_first_response() -> None:
@@ -270,7 +270,7 @@ async def test_a_reload_keeps_the_table() -> None:
     fleet = await Fleet(a, b).asked()
     old = fleet.backend
     fleet.backend = fleet.new_backend([fleet.endpoints[0], fleet.endpoint(c)])
-    await asyncio.gather(fleet.slots.stocktaking.ask_soon(fleet.backend.endpoints[1]))
+    await asyncio.gather(fleet.slots.refresher.ask_soon(fleet.backend.endpoints[1]))
     fleet.backend.replace(old)
     assert [await fleet.server_of(model) for model in ("x", "z")] == ["a", "c"]
     with pytest.raises(GatewayError, match="no server has model 'y'"):
@@ -284,7 +284,7 @@ async def test_a_question_on_its_way_at_a_reload_is_asked_again() -> None:
     old = fleet.backend
     a.gates["models"] = asyncio.Event()
     fleet.backend = fleet.new_backend(fleet.endpoints)
-    asking = fleet.slots.stocktaking.ask_soon(fleet.endpoints[0])
+    asking = fleet.slots.refresher.ask_soon(fleet.endpoints[0])
     await settle()
     fleet.backend.replace(old)
     a.held = {"z": ("1",)}
@@ -299,7 +299,7 @@ async def test_an_endpoint_that_leaves_and_comes_again_while_it_is_asked_is_aske
     a, b = Server("a", ["x"]), Server("b", ["y"])
     fleet = await Fleet(a, b).asked()
     a.gates["models"] = asyncio.Event()
-    fleet.slots.stocktaking.ask_soon(fleet.endpoints[0])
+    fleet.slots.refresher.ask_soon(fleet.endpoints[0])
     await settle()
     fleet.backend.remove(fleet.endpoints[0])
     fleet.backend.add(fleet.endpoints[0])
@@ -333,7 +333,7 @@ async def test_the_report_counts_calls(*, to_the_end: bool) -> None:
     await settle()
     [report] = fleet.slots.placements.report()
     assert (report.model, report.calls, report.in_flight, report.copies) == ("x", 2, 1, 1)
-    assert [(each.endpoint, each.state) for each in report.holdings] == [(fleet.endpoints[0], PlaceState.HELD)]
+    assert [(each.endpoint, each.state) for each in report.holdings] == [(fleet.endpoints[0], ReplicaState.HELD)]
     a.gates["infer x"].set()
     assert isinstance(await second, Response)
     assert fleet.slots.placements.report()[0].in_flight == 0
@@ -343,7 +343,7 @@ async def test_a_busy_server_is_not_asked() -> None:
     a = Server("a", ["x"])
     a.gates["infer x"] = asyncio.Event()
     fleet = await Fleet(a, limit=1, protocol=with_traits(runs_to_the_end=True)).asked()
-    fleet.slots.stocktaking._is_busy = fleet.backend.local.is_busy
+    fleet.slots.refresher._is_busy = fleet.backend.local.is_busy
     call = asyncio.ensure_future(fleet.ask("x"))
     await settle()
     await fleet.tick(40.0)

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.types import ModelEntry
 from gateway.routing.placement.inventory import stock_of
-from gateway.routing.placement.table import PlaceState, Stock
+from gateway.routing.placement.table import ReplicaState, ServerInventory
 
 TRITON = (
     ModelEntry("ready", "1", "READY"),
@@ -17,7 +17,7 @@ TRITON = (
     ModelEntry("never"),
 )
 NAMES = frozenset({"ready", "half", "loading", "unloading", "unloaded", "never"})
-CHANGING = {"loading": PlaceState.LOADING, "unloading": PlaceState.UNLOADING}
+CHANGING = {"loading": ReplicaState.LOADING, "unloading": ReplicaState.UNLOADING}
 
 
 @pytest.mark.parametrize("tells_states", [True, False])
@@ -26,10 +26,10 @@ def test_a_list_with_states(*, tells_states: bool) -> None:
     held: dict[str, tuple[str, ...]] = {"ready": ("1", "2"), "half": ("2",)}
     if not tells_states:
         held["never"] = ()
-    assert stock_of(TRITON, tells_states=tells_states) == Stock(held, CHANGING, NAMES)
+    assert stock_of(TRITON, tells_states=tells_states) == ServerInventory(held, CHANGING, NAMES)
 
 
 def test_a_list_of_names() -> None:
-    assert stock_of((ModelEntry("x"), ModelEntry("y", "3")), tells_states=False) == Stock(
+    assert stock_of((ModelEntry("x"), ModelEntry("y", "3")), tells_states=False) == ServerInventory(
         {"x": (), "y": ("3",)}, {}, frozenset({"x", "y"})
     )

@@ -12,7 +12,7 @@ from gateway.core.types import ControlRequest, ModelEntry, NotReady, Request
 from gateway.routing.placement.agreement import rendezvous
 from gateway.routing.placement.loading import FIRST_PAUSE, UNUSED_SECONDS
 from gateway.routing.placement.plan import STARVED, LoadSettings
-from gateway.routing.placement.table import PlaceState
+from gateway.routing.placement.table import ReplicaState
 from gateway.routing.queue import QueueSettings
 from tests.limits import GENEROUS
 from tests.routing.placement.servers import Fleet, Server, settle
@@ -22,7 +22,7 @@ MODELS = [f"m{at}" for at in range(10)]
 
 def loading(*servers: Server, queue: QueueSettings | None = None, limit: int = 0, **settings: Any) -> Fleet:
     """A fleet that loads on demand, two models on a server at most."""
-    return Fleet(*servers, load=LoadSettings(**{"most": 2, **settings}), queue=queue, limit=limit)
+    return Fleet(*servers, load=LoadSettings(**{"max_models": 2, **settings}), queue=queue, limit=limit)
 
 
 def repository(*names: str, models: Sequence[str] = MODELS) -> list[Server]:
@@ -46,7 +46,7 @@ async def test_the_first_request_for_a_model_loads_it_and_all_wait() -> None:
 
 async def test_models_go_where_most_room_is() -> None:
     a, b = repository("a", "b")
-    fleet = await loading(a, b, most=3).asked()
+    fleet = await loading(a, b, max_models=3).asked()
     for model in MODELS[:6]:
         await fleet.ask(model)
     assert [len(a.held), len(b.held)] == [3, 3]
@@ -83,7 +83,7 @@ async def test_pinned_models_make_no_room_and_are_never_idle() -> None:
 
 async def test_a_model_stays_for_a_while_before_it_makes_room() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1, least_stay=60).asked()
+    fleet = await loading(a, max_models=1, min_stay=60).asked()
     await fleet.ask("m0")
     asked = asyncio.ensure_future(fleet.ask("m1"))
     for _ in range(5):
@@ -97,7 +97,7 @@ async def test_a_model_stays_for_a_while_before_it_makes_room() -> None:
 async def test_beyond_its_share_a_client_takes_the_places_of_its_own_models() -> None:
     """Of four places, two; and one that asks for many models at once gets no more."""
     [a] = repository("a")
-    fleet = await loading(a, most=4, share=0.5).asked()
+    fleet = await loading(a, max_models=4, share=0.5).asked()
     for model in MODELS[:4]:
         fleet.clock.now += 1
         await fleet.ask(model, peer="ours:1")
@@ -119,7 +119,7 @@ async def test_beyond_its_share_a_client_takes_the_places_of_its_own_models() ->
 
 async def test_room_is_made_before_it_is_used() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     await fleet.ask("m0")
     await fleet.ask("m1")
     assert loads(a) == ["load m0", "unload m0", "load m1"]
@@ -129,7 +129,7 @@ async def test_room_is_made_before_it_is_used() -> None:
 async def test_a_load_waits_until_the_server_has_really_unloaded() -> None:
     """Triton answers first, and unloads then."""
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     await fleet.ask("m0")
     a.slow_to_unload = 3
     await fleet.ask("m1")
@@ -139,7 +139,7 @@ async def test_a_load_waits_until_the_server_has_really_unloaded() -> None:
 
 async def test_a_model_with_calls_in_flight_is_not_unloaded() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     await fleet.ask("m0")
     a.gates["infer m0"] = asyncio.Event()
     running = asyncio.ensure_future(fleet.ask("m0"))
@@ -154,7 +154,7 @@ async def test_a_model_with_calls_in_flight_is_not_unloaded() -> None:
 
 async def test_a_model_is_not_kept_out_for_ever_by_one_whose_calls_never_cease() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     await fleet.ask("m0")
     first, second = asyncio.Event(), asyncio.Event()
     a.gates["infer m0"] = first
@@ -183,7 +183,7 @@ async def test_a_model_is_not_kept_out_for_ever_by_one_whose_calls_never_cease()
 
 async def test_a_model_whose_calls_do_not_end_stays_and_gets_calls_again() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1, timeout=0.01).asked()
+    fleet = await loading(a, max_models=1, timeout=0.01).asked()
     await fleet.ask("m0")
     a.gates["infer m0"] = asyncio.Event()
     endless = asyncio.ensure_future(fleet.server_of("m0"))
@@ -195,7 +195,7 @@ async def test_a_model_whose_calls_do_not_end_stays_and_gets_calls_again() -> No
         while not fleet.loader.failed_loads:
             await settle()
     place = fleet.slots.placements.models["m0"].places[fleet.endpoints[0]]
-    assert (place.state, place.is_ours, endless.done()) == (PlaceState.HELD, False, False)
+    assert (place.state, place.is_ours, endless.done()) == (ReplicaState.HELD, False, False)
     assert loads(a) == ["load m0"]
     a.gates.pop("infer m0").set()
     assert await endless == "a"
@@ -205,7 +205,7 @@ async def test_a_model_whose_calls_do_not_end_stays_and_gets_calls_again() -> No
 
 async def test_a_call_for_a_model_that_is_being_unloaded_waits_until_it_is_loaded_again() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     await fleet.ask("m0")
     a.gates["unload m0"] = asyncio.Event()
     calls = [asyncio.ensure_future(fleet.server_of(model)) for model in ("m1", "m0")]
@@ -216,7 +216,7 @@ async def test_a_call_for_a_model_that_is_being_unloaded_waits_until_it_is_loade
 
 async def test_a_stream_in_flight_keeps_its_model() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     stream = fleet.backend.stream(Request(Operation.STREAM, "m0"))
     assert (await anext(stream)).id == "a"
     second = asyncio.ensure_future(fleet.ask("m1"))
@@ -229,7 +229,7 @@ async def test_a_stream_in_flight_keeps_its_model() -> None:
 
 async def test_several_models_are_loaded_at_once() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=2).asked()
+    fleet = await loading(a, max_models=2).asked()
     await fleet.ask("m0")
     fleet.clock.now += 1
     await fleet.ask("m1")
@@ -245,7 +245,7 @@ async def test_several_models_are_loaded_at_once() -> None:
 
 async def test_the_room_of_a_load_that_took_too_long_is_taken_as_long_as_nobody_knows() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1, timeout=0.01).asked()
+    fleet = await loading(a, max_models=1, timeout=0.01).asked()
     a.gates["load m0"] = a.gates["models"] = asyncio.Event()
     with pytest.raises(GatewayError, match="could not be loaded at a: no answer"):
         await fleet.ask("m0")
@@ -260,7 +260,7 @@ async def test_the_room_of_a_load_that_took_too_long_is_taken_as_long_as_nobody_
 
 async def test_memory_bounds_the_models_of_a_server() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=None, memory=10, sizes={"m0": 11, "m1": 6, "m2": 6, "*": 2}).asked()
+    fleet = await loading(a, max_models=None, memory=10, sizes={"m0": 11, "m1": 6, "m2": 6, "*": 2}).asked()
     with pytest.raises(GatewayError, match=r"model 'm0' has 11 bytes .* more than a server may have \(10\)") as caught:
         await fleet.ask("m0")
     assert caught.value.status is Status.FAILED_PRECONDITION
@@ -340,7 +340,7 @@ async def test_when_no_server_is_left_the_calls_fail_with_the_reason() -> None:
 async def test_a_load_that_takes_for_ever_ends_and_its_room_stays_taken_until_the_server_has_told() -> None:
     [a] = repository("a")
     a.gates["load m0"] = asyncio.Event()
-    fleet = await loading(a, most=1, timeout=0.01).asked()
+    fleet = await loading(a, max_models=1, timeout=0.01).asked()
     with pytest.raises(GatewayError, match=r"could not be loaded at a: no answer to load within 0.01 s"):
         await fleet.ask("m0")
     await settle()
@@ -350,7 +350,7 @@ async def test_a_load_that_takes_for_ever_ends_and_its_room_stays_taken_until_th
 
 async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     await fleet.ask("m0")
     a.gates["infer m0"] = asyncio.Event()
     running = asyncio.ensure_future(fleet.ask("m0"))
@@ -418,7 +418,7 @@ async def test_the_list_has_models_that_a_request_would_load() -> None:
 
 async def test_a_server_that_restarts_gets_back_what_it_had() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=3).asked()
+    fleet = await loading(a, max_models=3).asked()
     for model in ("m0", "m1", "m2"):
         await fleet.ask(model)
     a.restart()
@@ -452,7 +452,7 @@ async def test_a_model_whose_only_holder_is_down_is_loaded_elsewhere() -> None:
 
 async def test_hot_models_get_copies_and_cold_ones_are_unloaded() -> None:
     a, b = repository("a", "b")
-    fleet = await loading(a, b, most_copies=2, calls_per_copy=2, idle=100.0).asked()
+    fleet = await loading(a, b, max_copies=2, calls_per_copy=2, idle=100.0).asked()
     await fleet.ask("m0")
     for each in (a, b):
         each.gates["infer m0"] = asyncio.Event()
@@ -475,7 +475,7 @@ async def test_hot_models_get_copies_and_cold_ones_are_unloaded() -> None:
 
 async def test_a_copy_takes_no_room_from_a_model_in_use() -> None:
     a, b = repository("a", "b")
-    fleet = await loading(a, b, most=1, most_copies=2, calls_per_copy=1).asked()
+    fleet = await loading(a, b, max_models=1, max_copies=2, calls_per_copy=1).asked()
     for model in ("m0", "m1"):
         await fleet.ask(model)
     for each in (a, b):
@@ -493,7 +493,7 @@ async def test_a_copy_takes_no_room_from_a_model_in_use() -> None:
 
 async def test_at_least_so_many_copies_are_loaded() -> None:
     servers = repository("a", "b", "c")
-    fleet = await loading(*servers, least_copies=2, most_copies=2).asked()
+    fleet = await loading(*servers, min_copies=2, max_copies=2).asked()
     await fleet.ask("m0")
     await fleet.tick(1)
     assert sum("m0" in each.held for each in servers) == 2
@@ -502,7 +502,7 @@ async def test_at_least_so_many_copies_are_loaded() -> None:
 async def test_what_others_have_loaded_too_much_is_unloaded() -> None:
     """By another gateway, or by an operator: the copy that stays is the same for all gateways."""
     a, b = Server("a", ["m0"], MODELS), Server("b", ["m0", "m1", "m2"], MODELS)
-    fleet = await loading(a, b, most=2).asked()
+    fleet = await loading(a, b, max_models=2).asked()
     await fleet.tick(1)
     assert len(a.held) + len(b.held) == 3
     assert (len(a.held) <= 2, len(b.held) <= 2) == (True, True)
@@ -538,7 +538,7 @@ async def test_two_gateways_load_a_model_at_the_same_server() -> None:
 
 
 class OneAtATime:
-    """An Agreement that lets another gateway load first, unless it is free."""
+    """A LoadCoordinator that lets another gateway load first, unless it is free."""
 
     is_shared = True
 
@@ -560,7 +560,7 @@ class OneAtATime:
 async def test_a_model_that_another_gateway_loads_is_waited_for() -> None:
     a, b = repository("a", "b")
     agreement = OneAtATime()
-    fleet = await Fleet(a, b, load=LoadSettings(most=2), agreement=agreement).asked()
+    fleet = await Fleet(a, b, load=LoadSettings(max_models=2), agreement=agreement).asked()
     calls = [asyncio.ensure_future(fleet.server_of(model)) for model in ("m0", "m1")]
     for _ in range(3):
         await fleet.tick(1)
@@ -579,7 +579,7 @@ async def test_a_model_that_another_gateway_loads_is_waited_for() -> None:
 async def test_a_model_that_another_gateway_has_just_loaded_is_called_there_and_not_loaded_again() -> None:
     a, b = repository("a", "b")
     agreement = OneAtATime(is_free=True)
-    fleet = await Fleet(a, b, load=LoadSettings(most=2), agreement=agreement).asked()
+    fleet = await Fleet(a, b, load=LoadSettings(max_models=2), agreement=agreement).asked()
     b.held["m0"] = ("1",)  # since it was asked last
     assert await fleet.server_of("m0") == "b"
     assert [*loads(a), *loads(b), *agreement.asked] == []
@@ -590,7 +590,7 @@ async def test_a_model_that_another_gateway_has_just_loaded_is_called_there_and_
 async def test_a_model_that_was_to_make_room_is_called_where_it_is_if_another_gateway_loads_the_new_one() -> None:
     [a] = repository("a")
     agreement = OneAtATime(is_free=True)
-    fleet = await Fleet(a, load=LoadSettings(most=1), agreement=agreement).asked()
+    fleet = await Fleet(a, load=LoadSettings(max_models=1), agreement=agreement).asked()
     await fleet.ask("m0")
     fleet.clock.now += UNUSED_SECONDS
     agreement.is_free = False
@@ -604,7 +604,7 @@ async def test_a_model_that_was_to_make_room_is_called_where_it_is_if_another_ga
 
 async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewhere() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     await fleet.ask("m0")
     a.unload_errors["m0"] = "in use by an ensemble"
     with pytest.raises(GatewayError, match="no room, since 'm0' could not be unloaded: in use by an ensemble"):
@@ -621,7 +621,7 @@ async def test_a_model_that_cannot_be_unloaded_stays_and_the_other_goes_elsewher
 
 async def test_clients_with_control_load_and_unload() -> None:
     a, b = repository("a", "b")
-    fleet = await loading(a, b, most=1).asked()
+    fleet = await loading(a, b, max_models=1).asked()
     control = fleet.backend
     assert await control(ControlRequest(Operation.LOAD, "m0")) is True
     assert await control(ControlRequest(Operation.LOAD, "m1")) is True
@@ -648,12 +648,12 @@ async def test_loads_of_clients_also_where_nothing_is_loaded_on_demand() -> None
 
 async def test_loads_and_the_table_survive_a_reload() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     a.gates["load m0"] = asyncio.Event()
     old = fleet.backend
     before = asyncio.ensure_future(fleet.server_of("m0"))
     await settle()
-    fleet.load_settings = LoadSettings(most=1)
+    fleet.load_settings = LoadSettings(max_models=1)
     fleet.backend = fleet.new_backend(fleet.endpoints)
     fleet.backend.replace(old)
     after = asyncio.ensure_future(fleet.server_of("m0"))
@@ -668,7 +668,7 @@ async def test_loads_and_the_table_survive_a_reload() -> None:
 
 async def test_the_models_of_one_server_are_loaded_elsewhere() -> None:
     a, b = Server("a", ["m0", "both"], [*MODELS, "both"]), Server("b", ["both"], [*MODELS, "both"])
-    fleet = await loading(a, b, most_copies=2).asked()
+    fleet = await loading(a, b, max_copies=2).asked()
     assert await fleet.loader.load_elsewhere(fleet.endpoints[0]) == ()
     assert sorted(b.held) == ["both", "m0"]
 
@@ -689,4 +689,4 @@ async def test_a_sequence_begins_with_a_load() -> None:
 
 
 def test_states_have_the_words_of_reports() -> None:
-    assert [each.value for each in PlaceState] == ["held", "loading", "unloading", "failed", "gone"]
+    assert [each.value for each in ReplicaState] == ["held", "loading", "unloading", "failed", "gone"]

@@ -21,7 +21,7 @@ MODELS = ["m0", "m1", "m2", "m3"]
 
 
 def loading(*servers: Server, **settings: Any) -> Fleet:
-    return Fleet(*servers, load=LoadSettings(**{"most": 2, **settings}))
+    return Fleet(*servers, load=LoadSettings(**{"max_models": 2, **settings}))
 
 
 def repository(*names: str) -> list[Server]:
@@ -43,7 +43,7 @@ async def test_a_model_is_loaded_where_the_operator_says_and_the_least_recently_
 
 async def test_nothing_with_calls_makes_room_for_it() -> None:
     [a] = repository("a")
-    fleet = await loading(a, most=1).asked()
+    fleet = await loading(a, max_models=1).asked()
     await fleet.ask("m0")
     a.gates["infer m0"] = asyncio.Event()
     call = asyncio.ensure_future(fleet.server_of("m0"))
@@ -58,7 +58,7 @@ async def test_nothing_with_calls_makes_room_for_it() -> None:
 
 
 class Late:
-    """An Agreement in which another gateway is always first."""
+    """A LoadCoordinator in which another gateway is always first."""
 
     is_shared = True
 
@@ -74,7 +74,7 @@ class Late:
 
 async def test_a_load_that_another_gateway_has_made_elsewhere_is_no_success() -> None:
     a, b = repository("a", "b")
-    fleet = await Fleet(a, b, load=LoadSettings(most=2), agreement=Late()).asked()
+    fleet = await Fleet(a, b, load=LoadSettings(max_models=2), agreement=Late()).asked()
     b.held["m0"] = ("1",)
     with pytest.raises(GatewayError, match="another gateway loads model 'm0' elsewhere, or has just done so") as caught:
         await fleet.loader.load_at("m0", fleet.endpoints[0])
@@ -89,7 +89,7 @@ async def test_a_load_that_another_gateway_has_made_elsewhere_is_no_success() ->
 
 async def test_it_is_unloaded_there_alone() -> None:
     a, b = Server("a", ["m0"]), Server("b", ["m0"])
-    fleet = await loading(a, b, most_copies=2).asked()
+    fleet = await loading(a, b, max_copies=2).asked()
     await fleet.loader.unload_at("m0", fleet.endpoints[0])
     assert (list(a.held), list(b.held)) == ([], ["m0"])
     assert [await fleet.server_of("m0") for _ in range(2)] == ["b"] * 2

@@ -22,7 +22,7 @@ backends:
   lab:
     {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"], safe: true,
      policies: [{gather: {models: ["*"]}}, {cache: {}}],
-     health: {probe: none, ejection: {failures: 1, seconds: 0.01, most: 1.0}}}
+     health: {probe: none, ejection: {failures: 1, seconds: 0.01, max_ejected_share: 1.0}}}
 routes: [{match: {model: "*"}, backend: lab}]
 """
 MANY = 60
@@ -61,16 +61,16 @@ async def test_the_caches_of_all_workers_are_counted_together(tmp_path: Path) ->
     async with serving_one(tmp_path) as (gateway, server):
         await ask_both(gateway, 1)
         assert server.calls == 2
-        calls = 'gateway_cache_calls_total{outcome="%s",place="backends.lab"}'
+        calls = 'gateway_cache_calls_total{outcome="%s",owner="backends.lab"}'
         assert await counted(gateway, calls % "miss") == 2
         assert await counted(gateway, calls % "hit") == MANY - 2
-        assert await counted(gateway, 'gateway_cache_answers{place="backends.lab"}') == 2
+        assert await counted(gateway, 'gateway_cache_answers{owner="backends.lab"}') == 2
         alone = 'gateway_gather_requests_total{backend="lab",outcome="alone"}'
         assert await counted(gateway, alone) == MANY
         killed = min(gateway.workers)
         os.kill(killed, signal.SIGKILL)
         await ended({killed})
-        while await counted(gateway, 'gateway_cache_answers{place="backends.lab"}') != 1:
+        while await counted(gateway, 'gateway_cache_answers{owner="backends.lab"}') != 1:
             pass  # the supervisor has not seen yet that the worker has gone
         assert await counted(gateway, calls % "hit") == MANY - 2
         assert await counted(gateway, alone) == MANY

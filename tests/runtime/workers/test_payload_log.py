@@ -13,7 +13,7 @@ CONFIG = """
 workers: 2
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest]}]
 health: {bind: "127.0.0.1:0"}
-log: {payloads: {to: "FILE", share: 1}}
+log: {payloads: {to: "FILE", sample: 1}}
 reference: [{protocol: v2-rest, bind: "127.0.0.1:PORT", models: [identity]}]
 backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:PORT"]}}
 routes: [{match: {model: "*"}, backend: lab, rewrite: {model: identity}}]

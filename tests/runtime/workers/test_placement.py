@@ -82,7 +82,7 @@ async def until_all_say(port: int, model: str, state: str) -> None:
 
 async def test_requests_of_all_workers_go_to_holders_only(tmp_path: Path) -> None:
     one, other = preloaded("m0", "m1"), preloaded("m1", "m2")
-    async with fleet(tmp_path, "load: never", one, other) as gateway:
+    async with fleet(tmp_path, "loading: never", one, other) as gateway:
         port = gateway.ports["listener http"]
         await asyncio.gather(*(asyncio.to_thread(ask, port, model) for model in ("m0", "m1", "m2") * 12))
         assert [dict(each.missed) for each in (one, other)] == [{}, {}]
@@ -95,7 +95,7 @@ async def test_requests_of_all_workers_go_to_holders_only(tmp_path: Path) -> Non
 
 async def test_a_model_that_a_server_has_lost_is_asked_for_elsewhere_by_all_workers(tmp_path: Path) -> None:
     one, other = preloaded("m0"), preloaded("m0")
-    async with fleet(tmp_path, "load: never", one, other) as gateway:
+    async with fleet(tmp_path, "loading: never", one, other) as gateway:
         one.forget("m0")
         for _ in range(12):
             await asyncio.to_thread(ask, gateway.ports["listener http"], "m0")
@@ -104,7 +104,7 @@ async def test_a_model_that_a_server_has_lost_is_asked_for_elsewhere_by_all_work
 
 
 async def test_what_a_client_of_one_worker_loads_and_unloads_is_known_to_all(tmp_path: Path) -> None:
-    async with fleet(tmp_path, "load: never", FleetModels(MODELS)) as gateway:
+    async with fleet(tmp_path, "loading: never", FleetModels(MODELS)) as gateway:
         port = gateway.ports["listener http"]
         await until_all_say(port, "m3", "UNAVAILABLE")
         client = Rest(f"127.0.0.1:{port}")
@@ -119,7 +119,7 @@ async def test_what_a_client_of_one_worker_loads_and_unloads_is_known_to_all(tmp
 async def test_models_are_loaded_once_and_change_places_while_workers_are_killed(tmp_path: Path) -> None:
     """What a killed worker had in flight is not counted for ever: else its models could never make room."""
     servers = [FleetModels(MODELS, most=2) for _ in range(2)]
-    async with fleet(tmp_path, "load: on_demand, most: 2", *servers) as gateway:
+    async with fleet(tmp_path, "loading: on_demand, max_models: 2", *servers) as gateway:
         port = gateway.ports["listener http"]
         await asyncio.gather(*(asyncio.to_thread(ask, port, "m0") for _ in range(CLIENTS)))
         assert sum(each.loads["m0"] for each in servers) == 1

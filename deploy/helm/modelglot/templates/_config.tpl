@@ -267,7 +267,7 @@ left as they are: templates and constants are of any type. Takes {key, value, pa
 {{- $texts := list "settings" "adaptive" "address" "algorithms" "anonymous" "audience" "backend" "balance" "bind" "by" "ca"
      "cast" "certificate" "channels" "check" "client" "client_ca" "client_crl" "command" "content_type" "datatype" "detail" "directory"
      "dns" "drop" "endpoints" "engine" "events" "fallback" "file" "files" "flavor" "form" "format" "forward_headers" "from"
-     "header" "hide" "identity" "issuer" "jwks" "key" "labels" "layout" "level" "listener" "listeners" "load"
+     "header" "hide" "identity" "issuer" "jwks" "key" "labels" "layout" "level" "listener" "listeners" "loading"
      "load_url" "measures" "method" "metric" "model" "name" "namespace" "nan" "operation" "operations" "options" "origins" "otlp"
      "outputs" "path" "payload" "permissions" "pinned" "prefix" "principal" "probe" "protocol" "protocols" "ready" "redis"
      "replace" "routes" "scale" "script" "select" "server_name" "service" "source" "srv" "state" "statuses" "stream" "tensors"

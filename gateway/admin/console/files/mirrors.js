@@ -32,7 +32,7 @@ export class Mirrors {
 function counts(found) {
   const rows = found.map(({ place, state }) => {
     const { expected, actual } = state.mean_seconds ?? {};
-    const texts = [place, state.backend, share(state.share, 1), count(state.equal), count(state.different), count(state.failed), count(state.dropped), seconds(expected ?? null), seconds(actual ?? null)];
+    const texts = [place, state.backend, share(state.sample, 1), count(state.equal), count(state.different), count(state.failed), count(state.dropped), seconds(expected ?? null), seconds(actual ?? null)];
     return texts.map((each, at) => (at === 4 && state.different ? html("span", { class: "badge down" }, each) : each));
   });
   return plainTable({ label: "Counts of mirrors", headings: HEADINGS, names: HEADINGS.map((_, at) => (at > 1 ? "number" : undefined)), rows });

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import frozen
-from gateway.core.protocol import OwnSetting, SettingError
+from gateway.core.protocol import ProtocolSetting, SettingError
 from gateway.core.types import Message
 from gateway.protocols.grps.rest.bodies import OCTETS_TYPE, media_type
 from gateway.protocols.grps.rest.urls import Query, read_flag
@@ -31,13 +31,15 @@ _TAKEN = {
 """Keys that mean something else there."""
 
 SETTINGS = (
-    OwnSetting(
+    ProtocolSetting(
         "ctrl_mode",
         "Where a client asks for a stream: in the `query`, in a `header`, or by a member of the JSON `body`. Without "
         "it a listener takes the query and the header, and a backend is asked in the query.",
     ),
-    OwnSetting("ctrl_key", "The name of the query's parameter, the header or the member that is `true`.", STREAMING),
-    OwnSetting(
+    ProtocolSetting(
+        "ctrl_key", "The name of the query's parameter, the header or the member that is `true`.", STREAMING
+    ),
+    ProtocolSetting(
         "res_content_type",
         "The content type of streams to clients of a listener. Without it that of the backend's stream, if its server "
         "speaks grps, else `application/octet-stream`. A backend's streams are read whatever their type is.",

@@ -34,11 +34,11 @@ from gateway.core.http2.frames import MAX_FRAME_SIZE, ErrorCode, error_name
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer
 from gateway.transports.errors import connector_closed, deadline_passed, how_lost, unreachable
-from gateway.transports.foreign import FIRST_BYTES, foreign
 from gateway.transports.grpc.client import failures
 from gateway.transports.grpc.client.call import ClientCall
 from gateway.transports.grpc.client.timeouts import EndpointTimeouts
 from gateway.transports.grpc.messages import framed
+from gateway.transports.protocol_hints import FIRST_BYTES, foreign
 from gateway.transports.sockets import keep_probing
 
 _SCRATCH_BYTES = 8 * MAX_FRAME_SIZE

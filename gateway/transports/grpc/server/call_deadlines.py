@@ -6,7 +6,7 @@ from math import inf
 
 from gateway.core.alarm import Alarm
 from gateway.core.http2.connection import Stream
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 
 
 class CallDeadlines:
@@ -37,7 +37,7 @@ class CallDeadlines:
         for stream in list(self._streams.values()):
             call = stream.handler
             if call is not None and call.due is not None and call.due <= now:
-                with surviving("telling a gRPC call that it is due"):
+                with log_and_continue("telling a gRPC call that it is due"):
                     call.ring()
         calls = [stream.handler for stream in self._streams.values() if stream.handler is not None]
         first: float = min((call.due for call in calls if call.due is not None), default=inf)

@@ -29,7 +29,7 @@ from gateway.transports.grpc.server import replies
 from gateway.transports.grpc.server.call_deadlines import CallDeadlines
 from gateway.transports.grpc.server.heads import CallHead
 from gateway.transports.grpc.server.large_messages import LargeMessages
-from gateway.transports.memory import CALL_BYTES, Memory, Sundries, waiting_bytes
+from gateway.transports.memory import CALL_BYTES, ConnectionMemory, Memory, waiting_bytes
 
 _LARGE_WINDOW = 2**23
 """Bytes of a message larger than the usual window that a client may send ahead."""
@@ -63,7 +63,7 @@ class CallConnection(typing.Protocol):
     http2: Http2Server[CallHead]
     limits: Limits
     memory: Memory
-    sundries: Sundries
+    connection_memory: ConnectionMemory
     loop: asyncio.AbstractEventLoop
     deadlines: CallDeadlines
     large_messages: LargeMessages
@@ -96,7 +96,7 @@ class ServerCall:
         self._method = method
         self._head = head
         self._held_in_memory = CALL_BYTES + head.size
-        """Bytes of the connection's sundries, which the connection has added."""
+        """Bytes in the connection's `connection_memory`, which the connection has added."""
         self._read_so_far: MessageReader | None = None
         """None until data come that are not a whole request."""
         self._task: asyncio.Task[None] | None = None
@@ -312,7 +312,7 @@ class ServerCall:
         self._stream.handler = None
         self._task = None
         held, self._held_in_memory = self._held_in_memory, 0
-        self._owner.sundries.free(held)
+        self._owner.connection_memory.free(held)
         if self._read_so_far is not None and self._read_so_far.missing:
             self._let_others()
 
@@ -452,7 +452,7 @@ class StreamCall(ServerCall):
 
     def _arrived(self, messages: list[Received], ends: bool) -> None:
         try:
-            self._owner.sundries.add(waiting := sum(waiting_bytes(len(each)) for each in messages))
+            self._owner.connection_memory.add(waiting := sum(waiting_bytes(len(each)) for each in messages))
         except GatewayError as error:
             self._refuse_message(error)
             return
@@ -518,7 +518,7 @@ class StreamCall(ServerCall):
         self._held_bytes -= PREFIX_SIZE + len(body)
         if self._held_in_memory:  # the call is not over
             self._held_in_memory -= (waited := waiting_bytes(len(body)))
-            self._owner.sundries.free(waited)
+            self._owner.connection_memory.free(waited)
         self.grant()
         self._owner.flush()
         if not isinstance(body, Compressed):

@@ -24,7 +24,7 @@ from gateway.core.http2.heads import RequestHeads
 from gateway.core.http2.server import MAX_STREAMS, Http2Server, RequestReceived, RequestStarted, http1_reply
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED, Record
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.transport import Admit, is_admitted
 from gateway.core.types import Message
 from gateway.transports.grpc.server.arriving_frame import ArrivingFrame
@@ -285,7 +285,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         try:
             if site.admit is not None and method.refuse is not None:  # not gRPC's own services
                 site.admit(head.metadata, self._identity, self._peer)
-            self.sundries.add(CALL_BYTES + head.size)
+            self.connection_memory.add(CALL_BYTES + head.size)
         except GatewayError as error:
             self._refuse(stream, head, error)
             return
@@ -439,7 +439,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _cancel_all(self) -> None:
         for call in self._calls():
-            with surviving("cancelling a gRPC call"):
+            with log_and_continue("cancelling a gRPC call"):
                 call.cancel()
 
     def _calls(self) -> list[ServerCall]:

@@ -7,7 +7,7 @@ import typing
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.http2.connection import Http2Connection, Stream
 from gateway.core.http2.frames import ErrorCode
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.transports.reply_progress import ReplyProgress
 from gateway.transports.timeouts import Timeouts
 
@@ -29,7 +29,7 @@ def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: 
     """End the streams of `http2` that stand still for longer than `timeouts` allow. `looked`: when they were looked at
     before. While the client reads no stream, the connection's progress counts, not theirs."""
     for stream in list(http2.streams.values()):
-        with surviving("the look at a gRPC stream"):
+        with log_and_continue("the look at a gRPC stream"):
             _end_if_stalled(stream, http2, timeouts, looked, now)
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from gateway.core.errors import TransportError
 from gateway.core.types import Buffer, Message
 from gateway.transports.errors import how_lost
-from gateway.transports.foreign import FIRST_BYTES
 from gateway.transports.http.client.reply import ReplyReader, malformed
+from gateway.transports.protocol_hints import FIRST_BYTES
 from gateway.transports.sockets import Unconfirmed, keep_probing, listening_to, unread
 
 SCRATCH_BYTES = 64 * 2**10

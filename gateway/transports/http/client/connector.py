@@ -10,7 +10,6 @@ from gateway.core.protocol import Limits, StreamFraming
 from gateway.core.transport import FixedFields
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.errors import connector_closed, not_connected, seconds_left, unreachable
-from gateway.transports.foreign import foreign
 from gateway.transports.http import compression
 from gateway.transports.http.address import ALPN, parse_address, with_scheme
 from gateway.transports.http.client.connection import SCRATCH_BYTES, HttpClientConnection
@@ -20,6 +19,7 @@ from gateway.transports.http.client.reply_heads import ReplyHeads
 from gateway.transports.http.client.request_head import WITH_BODY, HeadWriter
 from gateway.transports.http.client.streamed_reply import StreamedReplyReader
 from gateway.transports.inflate import inflate_anywhere
+from gateway.transports.protocol_hints import foreign
 from gateway.transports.timeouts import CONNECT_SECONDS, connect_seconds
 from gateway.transports.tls import ClientTls, Secured, connect, default_tls
 

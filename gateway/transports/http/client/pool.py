@@ -3,7 +3,7 @@
 import asyncio
 import math
 
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.http.client.connection import HttpClientConnection
 
@@ -108,7 +108,7 @@ class HttpPool:
         is_ending = False
         for connection in list(self._connections):
             goes_on = True  # one whose look failed is looked at again
-            with surviving("the look at a connection to an endpoint"):
+            with log_and_continue("the look at a connection to an endpoint"):
                 goes_on = connection.look_after()
             is_ending |= goes_on
         if is_ending:
@@ -119,7 +119,7 @@ class HttpPool:
         loop = asyncio.get_running_loop()
         newest_closed = loop.time() - self._idle_seconds
         while self._idle and self._idle[0].idle_since <= newest_closed:
-            with surviving("closing an idle connection to an endpoint"):
+            with log_and_continue("closing an idle connection to an endpoint"):
                 self._idle.pop(0).abort()
         if self._idle:
             self._timer = loop.call_at(self._idle[0].idle_since + self._idle_seconds, self._close_old)

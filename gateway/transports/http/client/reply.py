@@ -10,9 +10,9 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, Trans
 from gateway.core.protocol import Limits
 from gateway.core.record import UNRECORDED
 from gateway.core.types import Buffer, Headers, Message, ReplyMessage
-from gateway.transports.foreign import FIRST_BYTES, foreign
 from gateway.transports.http.client.reply_heads import ReplyHead, ReplyHeads
 from gateway.transports.memory import MIN_COUNTED, PROCESS_MEMORY, ArrivingBody
+from gateway.transports.protocol_hints import FIRST_BYTES, foreign
 
 # A body with a Content-Length of at least this is received straight into its buffer: the parser would copy it.
 _LARGE = 64 * 2**10

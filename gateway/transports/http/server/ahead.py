@@ -1,14 +1,14 @@
 """The bytes that a client sends before their turn: pipelined requests, while an earlier one is answered."""
 
 from gateway.core.errors import GatewayError
-from gateway.transports.memory import Sundries
+from gateway.transports.memory import ConnectionMemory
 
 _MAX_AHEAD = 64 * 2**10
 """Bytes that are kept. More stays in the kernel, which makes the client wait."""
 
 
 class BytesAhead:
-    """Keeps the bytes of one connection, counted in its `sundries`."""
+    """Keeps the bytes of one connection, counted in its `connection_memory`."""
 
     __slots__ = ("data", "error", "is_full")
 
@@ -19,19 +19,19 @@ class BytesAhead:
         self.is_full = False
         """Whether no more bytes are to be read from the client."""
 
-    def store(self, data: bytes, sundries: Sundries) -> None:
+    def store(self, data: bytes, connection_memory: ConnectionMemory) -> None:
         """Keep bytes, or note why not."""
         try:
-            sundries.add(len(data))
+            connection_memory.add(len(data))
         except GatewayError as error:
             self.error = error.with_traceback(None)  # whose frames hold the bytes
         else:
             self.data += data
         self.is_full = self.error is not None or len(self.data) > _MAX_AHEAD
 
-    def take(self, sundries: Sundries) -> bytes:
+    def take(self, connection_memory: ConnectionMemory) -> bytes:
         """The bytes, whose turn has come."""
         taken, self.data = bytes(self.data), bytearray()
         self.is_full = False
-        sundries.free(len(taken))
+        connection_memory.free(len(taken))
         return taken

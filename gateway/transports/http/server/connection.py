@@ -223,13 +223,13 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             return at + size
         at = reader.feed(data, at)
         if reader.complete:
-            reader.hold(self.sundries)
+            reader.hold(self.connection_memory)
             self._head = RequestHead(reader)
             self._head.check()
             self._dispatch = Dispatch(self._head, self._context.table, self._context.cross_origin)
             self._request_begun(self._head, self._dispatch)
         elif reader.size:
-            reader.hold(self.sundries)
+            reader.hold(self.connection_memory)
             if self._phase is _IDLE:
                 self._phase = _HEAD
                 self._alarm.set(self._context.timeouts.head)
@@ -275,7 +275,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._await_body(count)
 
     def _store_ahead(self, data: bytes) -> None:
-        self._ahead.store(data, self.sundries)
+        self._ahead.store(data, self.connection_memory)
         if self._ahead.is_full:
             self._transport.pause_reading()
 
@@ -286,7 +286,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self._ahead.error is not None:
             self._reject(self._ahead.error)
         elif self._ahead.data:
-            data = self._ahead.take(self.sundries)
+            data = self._ahead.take(self.connection_memory)
             self._transport.resume_reading()
             self._receive(data)
             if self._half_close is not None:
@@ -437,7 +437,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._head = self._dispatch = None
         self._record = UNRECORDED
         if self._head_reader.size:
-            self._head_reader.release(self.sundries)
+            self._head_reader.release(self.connection_memory)
         self._alarm.set(self._idle_seconds)
         if self._half_close is not None:
             self._loop.call_soon(self._close_after_last)

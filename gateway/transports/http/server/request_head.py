@@ -20,7 +20,7 @@ import httptools
 from gateway.core.errors import GatewayError, Reason, invalid_input, refusal
 from gateway.core.types import Headers
 from gateway.transports.http.compression import CODINGS
-from gateway.transports.memory import FIELD_BYTES, Sundries
+from gateway.transports.memory import FIELD_BYTES, ConnectionMemory
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -115,16 +115,16 @@ class HeadReader:
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         return stop
 
-    def hold(self, sundries: Sundries) -> None:
-        """Count the memory of the part of the head that has arrived. Raises GatewayError as Sundries.add."""
+    def hold(self, connection_memory: ConnectionMemory) -> None:
+        """Count the memory of the part of the head that has arrived. Raises GatewayError as ConnectionMemory.add."""
         held = 2 * self.size + FIELD_BYTES * len(self.headers)
-        sundries.add(held - self._held)
+        connection_memory.add(held - self._held)
         self._held = held
 
-    def release(self, sundries: Sundries) -> None:
+    def release(self, connection_memory: ConnectionMemory) -> None:
         """Count it no longer, and prepare for the next head."""
         self.start()
-        sundries.free(self._held)
+        connection_memory.free(self._held)
         self._held = 0
 
     @property

@@ -10,7 +10,7 @@ from gateway.core.errors import DecodeError, GatewayError, Reason, Status, Trans
 from gateway.core.protocol import Framing, Limits
 from gateway.core.types import Message
 from gateway.transports.errors import how_lost, seconds_left, unreachable
-from gateway.transports.foreign import FIRST_BYTES, foreign, foreign_to_byte_streams
+from gateway.transports.protocol_hints import FIRST_BYTES, foreign, foreign_to_byte_streams
 from gateway.transports.sockets import has_unread, keep_probing
 from gateway.transports.tcp.packets import PacketReader, write
 

@@ -131,7 +131,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         try:
             messages = self._to_refuse if self._refuses_new() else self._waiting
             for packet in self._reader.received(nbytes):
-                self.sundries.add(waiting_bytes(len(packet[1])))
+                self.connection_memory.add(waiting_bytes(len(packet[1])))
                 messages.append(self._message(packet))
         except (DecodeError, GatewayError) as error:
             mistake = self._tls_mistake(self._reader.header)
@@ -188,7 +188,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 message, go_on = self._waiting.popleft(), self._begin
             else:
                 return
-            self.sundries.free(waiting_bytes(len(message.parts[1])))
+            self.connection_memory.free(waiting_bytes(len(message.parts[1])))
             go_on(message)
         self._next_turn = self._loop.call_soon(self._take_next_turn)
 
@@ -220,7 +220,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if context.record is not None:
             self._start_record(context.record, message)
         try:
-            self.sundries.add(CALL_BYTES)
+            self.connection_memory.add(CALL_BYTES)
             held = CALL_BYTES
             if is_compressed(message, self._framing):
                 self._admit(message)
@@ -231,7 +231,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         except Exception as error:
             reply = context.refuse(as_gateway_error(error, message.record), context.protocol, message)
         if isinstance(reply, Message):
-            self.sundries.free(held)
+            self.connection_memory.free(held)
             self._write(reply, message)
             return
         task = spawn(self._answer(reply, message))
@@ -288,7 +288,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _answered(self, task: "asyncio.Task[None]") -> None:
         self._in_flight_bytes -= self._tasks.pop(task)
-        self.sundries.free(CALL_BYTES)
+        self.connection_memory.free(CALL_BYTES)
         if self._ends_at < math.inf:
             self._ends_at = self._loop.time() + self._context.timeouts.grace
         self._proceed()

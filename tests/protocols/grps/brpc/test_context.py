@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.operations import Operation
 from gateway.core.protocol import Target
-from gateway.core.record import Record, Telling
+from gateway.core.record import Record, RecordDisclosure
 from gateway.core.spans import UNSAMPLED, Span, TraceContext, Unsampled
 from gateway.core.types import Headers, Request
 from gateway.protocols.grps import GRPS_BRPC
@@ -46,7 +46,7 @@ def sent(record: Record, *, seconds: float | None = None, span: Span | None = No
 def record(
     id: str, context: TraceContext | Unsampled | None = None, traceparent: bytes = b"", *, forwards: bool = True
 ) -> Record:
-    made = records.made((), id, "brpc", "grps-brpc", "", 0, 0, Telling(forwards=forwards), traceparent)
+    made = records.made((), id, "brpc", "grps-brpc", "", 0, 0, RecordDisclosure(forwards=forwards), traceparent)
     made.context = context
     return made
 

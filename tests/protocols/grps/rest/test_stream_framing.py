@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
-from gateway.core.protocol import Cutter, Protocol, StreamFraming
+from gateway.core.protocol import MessageSplitter, Protocol, StreamFraming
 from gateway.protocols.grps import GRPS_REST, PASSTHROUGH
 
 
@@ -30,7 +30,7 @@ OBJECTS = [
 ]
 
 
-def cutter(limit: int = 2**20) -> Cutter:
+def cutter(limit: int = 2**20) -> MessageSplitter:
     return STREAM.cutter(limit)
 
 

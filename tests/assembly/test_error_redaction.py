@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.assembly.brief_errors import BriefErrors
+from gateway.assembly.error_redaction import ErrorRedaction
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
 from gateway.client import AsyncClient, ClientError
@@ -84,7 +84,7 @@ TEXTS = {
 def test_names_and_addresses_are_left_out_and_the_rest_stays(
     path: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    protocol = BriefErrors(config(path)).protocol(protocols()["umbridge"], "round")
+    protocol = ErrorRedaction(config(path)).protocol(protocols()["umbridge"], "round")
     reply = protocol.encode_error(refusal(Reason.INVALID_OUTPUT, text), None, Message(peer="1.2.3.4:5"))
     assert f'"{TEXTS[text]}"'.encode() in bytes(reply.body)
     logged = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]

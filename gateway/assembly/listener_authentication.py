@@ -160,7 +160,7 @@ def _verifier(issuers: "Mapping[str, IssuerKeys]") -> Callable[[bytes], Verified
     return verify
 
 
-class Guard:
+class ListenerAuthentication:
     """Authenticates the clients of one listener, before the exchange gets their messages."""
 
     def __init__(self, listener: str, access: Access, authenticator: Authenticator) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from gateway.routing.balancing import LeastLoad, Weights, strategy
-from gateway.routing.load.told import HALF_SECONDS, ToldLoads
+from gateway.routing.load.reported import HALF_SECONDS, ReportedLoads
 
 
 class Health:
@@ -30,7 +30,7 @@ class Lab:
 
     def __init__(self, *in_flight: int, weights: Weights | None = None, stale: float = 5.0) -> None:
         self.now = 100.0
-        self.loads = ToldLoads(stale, lambda: self.now)
+        self.loads = ReportedLoads(stale, lambda: self.now)
         self.servers = [Server("abcdefgh"[at], calls) for at, calls in enumerate(in_flight)]
         self.strategy = LeastLoad(self.loads, weights or Weights())
 

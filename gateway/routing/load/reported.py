@@ -1,6 +1,6 @@
 """The loads that the servers of one backend have told, each with its age and the calls that were in flight then.
 
-Servers tell different things. Each becomes three numbers, which `ToldLoad.with_call` puts together:
+Servers tell different things. Each becomes three numbers, which `ReportedLoad.with_call` puts together:
 
 | told | load | per_call | alone |
 |---|---|---|---|
@@ -46,7 +46,7 @@ class Loaded(Hashable, typing.Protocol):
 
 
 @frozen
-class ToldLoad:
+class ReportedLoad:
     """The load that a server reports.
 
     `load` is in a unit that all servers of a backend share, `per_call` is how much one more call adds, and `alone` is
@@ -67,13 +67,13 @@ class ToldLoad:
         return self.alone + beyond / weight if beyond > 0 else self.alone
 
 
-class ToldLoads:
-    """The last ToldLoad of each endpoint; it does not count any more when it is `stale` seconds old."""
+class ReportedLoads:
+    """The last ReportedLoad of each endpoint; it does not count any more when it is `stale` seconds old."""
 
     def __init__(self, stale: float, clock: Callable[[], float] = monotonic) -> None:
         self._stale = stale
         self._clock = clock
-        self._told: dict[Hashable, ToldLoad] = {}
+        self._told: dict[Hashable, ReportedLoad] = {}
         self._uses: dict[Hashable, _Use] = {}
         self._sum = 0.0
         """Of what a call adds, over all endpoints."""
@@ -92,11 +92,11 @@ class ToldLoads:
         """The load of a call where nothing is known of the server: the mean of the others; 1 if there are none."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
-    def last(self, endpoint: Hashable) -> ToldLoad | None:
+    def last(self, endpoint: Hashable) -> ReportedLoad | None:
         """The load that it told last, stale or not."""
         return self._told.get(endpoint)
 
-    def now(self, endpoint: Hashable) -> ToldLoad | None:
+    def now(self, endpoint: Hashable) -> ReportedLoad | None:
         """The load that it told last, unless that is stale."""
         told = self._told.get(endpoint)
         return None if told is None or told.at < self.oldest else told
@@ -149,7 +149,7 @@ class ToldLoads:
     def _note(self, endpoint: Loaded, load: float, per_call: float, alone: float) -> None:
         before = self._told.get(endpoint)
         self._sum += per_call - (0.0 if before is None else before.per_call)
-        self._told[endpoint] = ToldLoad(load, per_call, alone, endpoint.in_flight, self._clock())
+        self._told[endpoint] = ReportedLoad(load, per_call, alone, endpoint.in_flight, self._clock())
 
 
 class _Use:

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.assembly.registry import protocols
 from gateway.client import AsyncClient, ClientError
-from gateway.transports.foreign import foreign, foreign_to_byte_streams
+from gateway.transports.protocol_hints import foreign, foreign_to_byte_streams
 from tests.limits import GENEROUS
 from tests.tls.running import reference
 

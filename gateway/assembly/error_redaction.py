@@ -23,7 +23,7 @@ ADDRESS = "its address"
 _Shorten = Callable[[str], str]
 
 
-class BriefErrors:
+class ErrorRedaction:
     """Makes the protocols of listeners with `detail: brief`. `addresses` returns those that discovery found, which can
     change at any time."""
 

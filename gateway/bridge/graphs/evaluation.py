@@ -45,7 +45,7 @@ class MemoryCounter(Protocol):
         """Count `size` bytes less."""
 
 
-class SweepPlan:
+class EvaluationPlan:
     """The order in which steps of a graph are taken: `steps`, which include all that they need but those that were
     taken before. Outputs of steps other than `kept` are dropped after their last use; without `kept` none are."""
 
@@ -60,7 +60,7 @@ class SweepPlan:
                 self.users.update(needed)
 
 
-class Sweep:
+class GraphEvaluation:
     """One evaluation of the steps of a graph: the values of one request.
 
     - `inputs`: the graph's, by name. `parameters`: the request's.
@@ -118,7 +118,7 @@ class Sweep:
                 self._memory.free(sum(self._held))
                 self._held.clear()
 
-    async def run(self, plan: SweepPlan) -> None:
+    async def run(self, plan: EvaluationPlan) -> None:
         """Take the steps of a plan.
 
         Raises:

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 from gateway.core.errors import GatewayError
 from gateway.core.log_limit import LogLimit
-from gateway.core.surviving import surviving
+from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.placement.signatures import SignatureComparison
-from gateway.routing.placement.table import Placements, Stock
+from gateway.routing.placement.table import Placements, ServerInventory
 
 _lines = LogLimit(logging.getLogger(__name__))
 
@@ -22,7 +22,7 @@ JITTER = 0.1
 """The share of the interval by which each wait may be longer or shorter."""
 
 
-class Stocktaking:
+class InventoryRefresher:
     """Keeps `placements` up to date. No endpoint is asked twice at once.
 
     - `ask`: what an endpoint has; raises GatewayError.
@@ -33,7 +33,7 @@ class Stocktaking:
     def __init__(
         self,
         placements: Placements,
-        ask: Callable[[Endpoint], Awaitable[Stock]],
+        ask: Callable[[Endpoint], Awaitable[ServerInventory]],
         interval: float,
         clock: Callable[[], float],
         *,
@@ -111,7 +111,7 @@ class Stocktaking:
     async def _run(self) -> None:
         while True:
             self._news.clear()
-            with surviving("asking servers which models they have"):
+            with log_and_continue("asking servers which models they have"):
                 seconds = self.round()
             try:
                 async with asyncio.timeout(seconds):
@@ -124,7 +124,7 @@ class Stocktaking:
 
     async def _take_stock(self, endpoint: Endpoint) -> None:
         try:
-            with surviving(f"asking {endpoint.address} which models it has"):
+            with log_and_continue(f"asking {endpoint.address} which models it has"):
                 await self._answered(endpoint)
         finally:  # also if it was cancelled: the endpoint may have left, and come again at once
             del self._asking[endpoint]
