@@ -91,7 +91,7 @@ def placed_slots(
 
 
 def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
-    """Return how gateways coordinate the loading of models."""
+    """How gateways agree who loads a model."""
     if keys is None:
         return LocalCoordinator()
     from redis.asyncio import Redis

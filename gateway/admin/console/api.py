@@ -106,7 +106,7 @@ class ShownGateway(typing.Protocol):
 
     @property
     def guards(self) -> Mapping[str, ListenerAuthentication]:
-        """The authentication of the listeners that require credentials, by name."""
+        """The guards, which authenticate clients, of the listeners that ask for it."""
 
     @property
     def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:

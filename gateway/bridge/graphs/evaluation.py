@@ -46,9 +46,8 @@ class MemoryCounter(Protocol):
 
 
 class EvaluationPlan:
-    """The order in which steps of a graph run: `steps`, which include all steps that they need, except steps that
-    already ran. Outputs of steps that are not in `kept` are dropped after their last use. If `kept` is None, all
-    outputs are kept."""
+    """The order in which steps of a graph are taken: `steps`, which include all that they need but those that were
+    taken before. Outputs of steps other than `kept` are dropped after their last use; without `kept` none are."""
 
     def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
         waits_for = graph.waits_for(steps)
@@ -120,7 +119,7 @@ class GraphEvaluation:
                 self._held.clear()
 
     async def run(self, plan: EvaluationPlan) -> None:
-        """Run the steps of a plan.
+        """Take the steps of a plan.
 
         Raises:
             GatewayError: the error of a step; the others are cancelled.

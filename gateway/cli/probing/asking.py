@@ -59,7 +59,7 @@ class ServerAccess:
 
 
 class ProbeReply(Enum):
-    """The kind of the replies to queries in one protocol."""
+    """The replies to the questions about one wire form."""
 
     SPOKEN = "spoken"
     REFUSED = "refused"

@@ -55,8 +55,7 @@ class RedisClient(Protocol):
 
 
 class RedisAgreement:
-    """A LoadCoordinator by leases. `fleet` is the same name in all gateways in front of the same servers, and differs
-    from the names of other groups."""
+    """A LoadCoordinator by leases. `fleet` is the same name in all gateways in front of one fleet, and of no other."""
 
     is_shared = True
 
