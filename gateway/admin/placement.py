@@ -62,8 +62,8 @@ def add_placing(app: "FastAPI", gateway: PlacingGateway) -> None:
         },
     )
     async def place_model(asked: ModelToPlace) -> ModelPlaced:
-        """Load a model on one server, or unload it there, and wait until that is done. The least recently used models
-        without calls make room for it, as far as `max_models` and `memory` demand it."""
+        """Load a model on one server, or unload it there, and wait until that is done. If `most` or `memory` require
+        it, the least recently used models without calls are unloaded first."""
         backend = gateway.backends.get(asked.backend)
         if backend is None:
             raise HTTPException(404, f"there is no backend {asked.backend!r}")

@@ -41,7 +41,7 @@ def connect(
 
 
 def _framing(carrier: TransportBinding) -> dict[str, object]:
-    """The Connector's arguments that tell where a message ends. Only byte streams need them."""
+    """Return the Connector's arguments about the end of a message. Only byte streams need them."""
     match carrier:
         case StreamForm():
             return {"framing": carrier.framing}

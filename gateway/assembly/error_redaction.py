@@ -24,8 +24,8 @@ _Shorten = Callable[[str], str]
 
 
 class ErrorRedaction:
-    """Makes the protocols of listeners with `detail: brief`. `addresses` returns those that discovery found, which can
-    change at any time."""
+    """Makes the protocols of listeners with `detail: brief`. `addresses` returns the addresses that discovery found,
+    which can change at any time."""
 
     def __init__(self, config: Config, addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._config = config

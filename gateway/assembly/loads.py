@@ -32,7 +32,7 @@ class LoadReading(typing.Protocol):
 
 
 def reported_loads(config: BackendConfig, clock: Callable[[], float]) -> ReportedLoads | None:
-    """The loads that the strategy of a backend compares; None if it compares none."""
+    """Return the loads that the strategy of a backend compares, or None."""
     return ReportedLoads((config.load or DEFAULT_LOAD).stale, clock) if config.balance == LEAST_LOAD else None
 
 
@@ -46,7 +46,7 @@ def own_headers(config: BackendConfig, protocol: Protocol) -> tuple[tuple[bytes,
 def load_reading(
     backend: Backend, config: BackendConfig, loads: ReportedLoads, clock: Callable[[], float]
 ) -> LoadReading:
-    """The reading of the loads of `backend` into `loads`."""
+    """Return a reader of the loads of `backend` into `loads`."""
     load = config.load or DEFAULT_LOAD
     if load.kind == "orca":
         over_grpc = backend.protocol.transport == "grpc"

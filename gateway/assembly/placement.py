@@ -91,7 +91,7 @@ def placed_slots(
 
 
 def agreement(keys: AgreementConfig | None) -> LoadCoordinator:
-    """How gateways agree who loads a model."""
+    """Return how gateways coordinate the loading of models."""
     if keys is None:
         return LocalCoordinator()
     from redis.asyncio import Redis

@@ -182,7 +182,7 @@ V = TypeVar("V")
 
 
 class LazyMapping(Mapping[K, V]):
-    """Values for `keys`, each of which `make` makes when it is first asked for."""
+    """Values for `keys`, made by `make` when first needed."""
 
     def __init__(self, keys: Iterable[K], make: Callable[[K], V]) -> None:
         self._keys = tuple(keys)

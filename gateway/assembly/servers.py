@@ -179,7 +179,7 @@ class Fleets:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._current: dict[str, tuple[str, StartedServers, ServedBackend]] = {}
-        """By the name of the backend: what its jobs are started from, its fleet, and the backend."""
+        """By the name of the backend: the source of its jobs, its fleet, and the backend."""
         self._retired: set[StartedServers] = set()
         self._states: dict[Path, StateFile] = {}
 

@@ -1,5 +1,5 @@
 """Authentication of clients: API keys, tokens and certificates, and their principals.
 
-Everything here is pure but for reading files: nothing opens a socket or writes.
-`gateway/assembly/listener_authentication.py` joins it to listeners.
+Everything in this package is pure except for reading files: it opens no socket and writes nothing.
+`gateway/assembly/listener_authentication.py` connects it to listeners.
 """

@@ -26,7 +26,7 @@ class Policy(typing.Protocol):
 
 @frozen
 class EndpointAddress:
-    """The place of an endpoint, equal for all ways to write it: host (lower case) and port, or the path of a unix
+    """The normalized address of an endpoint, equal for all spellings: host (lower case) and port, or the path of a unix
     socket. `prefix` is the path of a URL."""
 
     host: str = ""
@@ -42,7 +42,7 @@ class EndpointAddress:
 
 
 def any_endpoint(transport: str, endpoint: str) -> EndpointAddress:
-    """A parser that accepts every endpoint."""
+    """Accept every endpoint: a parser for Catalog.parse_endpoint."""
     return EndpointAddress(endpoint)
 
 
@@ -65,7 +65,7 @@ class Catalog:
     reference_models: Collection[str] = ()
     """The names of the bundled models."""
     parse_endpoint: Callable[[str, str], EndpointAddress] = any_endpoint
-    """Makes the EndpointAddress of a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
+    """Returns the EndpointAddress for a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
     tls_faults: Callable[[TlsFiles, FileKey], Sequence[CertificateError]] = no_faults
     """Returns why files cannot be used for TLS, one error for each. The second argument is the key of the file with the
     CAs."""

@@ -59,7 +59,7 @@ def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             if name in listener.protocols and name in catalog.protocols:
                 emulated = catalog.protocols[name].emulated_servers
                 if emulated:
-                    yield from _unknown(location, f"flavor of {name} towards clients", flavor, emulated)
+                    yield from _unknown(location, f"flavor of {name} for clients", flavor, emulated)
                 else:
                     yield Finding(location, f"clients of {name} are answered in one way only", at_key=True)
 

@@ -133,4 +133,4 @@ class PlacementConfig(Keys):
 
 
 OF_LOADING = ("max_models", "memory", "sizes", "copies", "idle", "pinned", "min_stay", "share", "timeout", "redis")
-"""The keys that have an effect only where models are loaded."""
+"""The keys that have an effect only if the gateway loads models."""

@@ -37,7 +37,7 @@ def _of_loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
     assert placement is not None
     if not placement.loads:
         for key in sorted(placement.model_fields_set.intersection(OF_LOADING)):
-            yield Finding((*above, key), "counts only beside `loading: on_demand`; remove the key", at_key=True)
+            yield Finding((*above, key), "has an effect only with `loading: on_demand`; remove the key", at_key=True)
         return
     if placement.memory is not None and not placement.sizes:
         text = 'this key needs `sizes`, such as `{"*": 2GiB}`: servers do not report model sizes'

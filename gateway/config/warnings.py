@@ -158,7 +158,7 @@ def _leads_to(place: EndpointAddress, bind: Address) -> bool:
 
 
 def _endpoints(config: Config, catalog: Catalog) -> Iterator[tuple[Location, str, Protocol, EndpointAddress]]:
-    """Each endpoint: its location in the file, its backend's name and protocol, and its place."""
+    """Yield each endpoint: its location in the file, its backend's name and protocol, and its EndpointAddress."""
     for name, backend in config.backends.items():
         protocol = catalog.protocols[backend.protocol]
         for at, place in enumerate(_places(backend, protocol, catalog)):

@@ -237,7 +237,7 @@ class Models:
 
 @frozen
 class ConcurrencyQuery:
-    """The question whether a server takes any number of calls at once."""
+    """The query whether a server accepts any number of concurrent calls."""
 
     question: Callable[[], Message]
     """Returns a new message, which the caller can change."""
@@ -250,7 +250,7 @@ class Servers:
     """Behavior and extensions of the servers of a protocol."""
 
     flavors: ServerTypes | None = None
-    """The values of a backend's `flavor`, and how it is detected if it is not configured."""
+    """The values of a backend's `flavor`, and the detection of the server type if the key is absent."""
     extensions: Mapping[Operation, str] = field(default_factory=dict)
     """For operations that only some servers support, the extension that the server's metadata lists in that case."""
     further_extensions: frozenset[str] = frozenset()
@@ -265,10 +265,11 @@ class Servers:
     unannounced_ends: frozenset[int] = frozenset()
     """Status codes of responses after which servers close the connection without announcing it."""
     one_connection: bool = False
-    """A server serves one connection at a time. Every exchange takes a slot, not only those that run a model."""
+    """A server serves one connection at a time. Every exchange takes a slot, including exchanges that do not run a
+    model."""
     takes_many: ConcurrencyQuery | None = None
-    """How a server is asked whether it takes any number of calls at once, as a gateway does, where `max_in_flight` is
-    what other servers of the protocol take. None: all take any number."""
+    """The query whether a server accepts any number of concurrent calls, like a gateway does. Used if `max_in_flight`
+    is the limit of the protocol's other servers. None: all servers accept any number."""
     runs_to_the_end: bool = False
     """The server finishes a call even if the client cancels it. Its slot stays taken until the response comes."""
     probe: Operation = Operation.READY
@@ -327,7 +328,7 @@ class Framing:
 
 
 class MessageSplitter(typing.Protocol):
-    """Splits a streamed body into messages as it arrives."""
+    """Splits a streamed body into messages when data arrives."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the messages that `data` completes. Raises DecodeError if they are malformed, GatewayError if they
@@ -346,8 +347,8 @@ class MessageSplitter(typing.Protocol):
 class StreamFraming:
     """Finds where messages begin and end in a streamed HTTP body.
 
-    `wrap` turns a message's parts into those written to the body. `cutter` creates a MessageSplitter; its argument is
-    the largest size of a message in bytes.
+    `wrap` turns a message's parts into the parts to write to the body. `cutter` creates a MessageSplitter; its argument
+    is the maximum size of a message in bytes.
     """
 
     wrap: Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
@@ -448,7 +449,7 @@ class Relay:
 
 @frozen
 class ProtocolSetting:
-    """A key that a protocol alone has, in `settings` of its listeners and backends. Values are texts."""
+    """A key that only one protocol has, in `settings` of its listeners and backends. Values are texts."""
 
     name: str
     description: str
@@ -456,7 +457,7 @@ class ProtocolSetting:
 
 
 class SettingError(ValueError):
-    """The value of the ProtocolSetting `key` cannot be used; the text says why."""
+    """The value of the ProtocolSetting `key` is invalid; the text says why."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
@@ -465,7 +466,7 @@ class SettingError(ValueError):
 
 @frozen
 class ProtocolSettings:
-    """The settings of a protocol. `apply` returns the protocol with such values, the same object for the same values;
+    """The settings of a protocol. `apply` returns the protocol with these values, the same object for the same values;
     it raises SettingError."""
 
     keys: tuple[ProtocolSetting, ...]
@@ -510,16 +511,17 @@ class Protocol:
     encode_end: Callable[[Request], Message | None] | None = None
     """Returns the message that ends a stream of responses, if the protocol has one and the client requested it."""
     parsed_size: Callable[[Message], int] | None = None
-    """How many bytes of a message are parsed, as opposed to raw tensor data that is only referred to. A message is
-    decoded in a thread only if these are many. None: all bytes are parsed."""
+    """Returns how many bytes of a message are parsed, excluding raw tensor data, which is only referenced. The gateway
+    decodes a message in a thread only if this number is large. None: all bytes are parsed."""
     emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
     """The values of a listener's `flavor`, each with the protocol variant that emulates this server for clients. A
     listener without `flavor` uses this protocol itself."""
 
     describer: "Callable[[], DescribeOperation] | None" = None
-    """Makes what describes its paths for OpenAPI documents, if no module `openapi` in the protocol's folder does."""
+    """Returns the function that describes its paths for OpenAPI documents; None: the module `openapi` in the protocol's
+    folder, if any, does it."""
     settings: ProtocolSettings | None = None
-    """What a listener or a backend can set of this protocol alone."""
+    """The settings of listeners and backends that only this protocol has."""
     relay: Relay | None = None
     """Relays its calls unread. None: the gateway always decodes them."""
     errors_pass: bool = True

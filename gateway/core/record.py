@@ -81,8 +81,8 @@ Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
 
 @frozen
 class RecordDisclosure:
-    """Who is told of a record: `id` and `route` to clients in their replies, `forwards` the id to backends.
-    `id_of_errors`: replies that report an error have the id, whatever `id` is."""
+    """Recipients of a record's data: `id` and `route` go to clients in their replies, `forwards` sends the id to
+    backends. `id_of_errors`: replies that report an error have the id, whatever `id` is."""
 
     id: bool = False
     route: bool = False
@@ -197,7 +197,7 @@ class Record(Struct, gc=False, eq=False):
 
     @property
     def telling(self) -> RecordDisclosure:
-        """Who is told of this record, in the reply and in requests to backends."""
+        """The recipients of this record's data, in the reply and in requests to backends."""
         return self.of_listener.telling
 
     def observe_also(self, observer: Observer) -> None:

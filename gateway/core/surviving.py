@@ -24,8 +24,8 @@ _lines = LogLimit(log, lines=1)
 
 @contextmanager
 def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
-    """End the block at an exception, which is logged with its traceback, once a minute for each `what`. Those of
-    `expected` are raised, and so are cancellation and the end of the process."""
+    """End the block at an exception, which is logged with its traceback, once a minute for each `what`. Exceptions of
+    `expected`, cancellation and the end of the process are raised."""
     try:
         yield
     except Exception as error:
@@ -35,8 +35,8 @@ def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
 
 
 async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
-    """Wait for all of these at once. Returns the results of those that did not fail, in order; each failure is logged
-    as by `log_and_continue`. If the caller is cancelled, all of them are."""
+    """Wait for all of these in parallel. Returns the results of the successful ones, in order; `log_and_continue` logs
+    each failure. If the caller is cancelled, all of them are."""
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []
     for each in found:
@@ -50,6 +50,6 @@ async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def log_survived(what: str, error: Exception) -> None:
-    """Log an error that must not stop what goes on, once a minute for each `what`; for code that runs too often for
+    """Log an error that must not stop other work, once a minute for each `what`; for code that runs too often for
     `log_and_continue`."""
     _lines.write(what, logging.ERROR, "unexpected error in %s; everything else goes on", what, error=error)

@@ -7,9 +7,10 @@ names, datatypes and shapes of the model, so calls from different client protoco
 The policy needs `safe: true` on the backend. Calls of sequences, streams, and metadata queries pass through. Errors are
 not stored.
 
-A call that is not known is made in a task of its own, a SharedCall. It goes on while somebody waits for its answer,
-whoever came first. What came first has set its deadline, which a server may be told: if that ends the call, the next
-one who waits makes it anew. So does another client if the call was refused to the one who came first.
+A call without a stored response runs in its own task, a SharedCall. It continues while at least one call waits for its
+response, even if the first one has left. The first call sets the deadline, which a server can receive. If that deadline
+ends the call, the next waiting call starts it again. The same happens if the first caller was refused, and another
+client waits.
 """
 
 import asyncio
@@ -38,16 +39,16 @@ from gateway.policies.shared_server import SharedServer
 METRICS = (
     StateMetric(
         "gateway_cache_calls_total", "counter", ("owner", "outcome"),
-        "Calls that a policy `cache` looked up: hit (answered from it), shared (with an equal call in flight) or miss.",
+        "Calls of a policy `cache`, by outcome: hit (stored response), shared (with an equal call in flight) or miss.",
         {"hit": "hits", "shared": "shared", "miss": "misses"},
     ),
     StateMetric(
-        "gateway_cache_evictions_total", "counter", ("owner",), "Answers that a cache dropped to make room for others.",
+        "gateway_cache_evictions_total", "counter", ("owner",), "Responses that a cache evicted.",
         {"": "evicted"},
     ),
-    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Answers that a cache keeps.", {"": "answers"}),
+    StateMetric("gateway_cache_answers", "gauge", ("owner",), "Responses stored in a cache.", {"": "answers"}),
     StateMetric(
-        "gateway_cache_bytes", "gauge", ("owner",), "Bytes of memory that the answers of a cache take.", {"": "bytes"}
+        "gateway_cache_bytes", "gauge", ("owner",), "Memory of stored responses, in bytes.", {"": "bytes"}
     ),
 )  # fmt: skip
 
@@ -229,7 +230,7 @@ class Cache(PolicyState):
                 flight.task.cancel()
 
     async def _fly(self, key: bytes, flight: SharedCall, handler: Handler, request: Request) -> None:
-        """Make the call, and tell those who wait."""
+        """Make the call, and give the result to the waiting calls."""
         try:
             found = await self._asked(key, handler, request)
         finally:

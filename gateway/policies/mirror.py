@@ -1,5 +1,5 @@
 """The policy `mirror: {backend: next, sample: 0.1, tolerance: {rtol: 1e-5}}`: sends a share of the calls to a second
-backend too, and compares the two responses.
+backend as well, and compares the two responses (traffic mirroring).
 
 The client gets its response first. Only then does a separate task send the request to the mirror's backend, adapted to
 that backend in the same way as to the route's own. The mirror's backend cannot affect clients: the gateway compares and
@@ -155,8 +155,8 @@ class MirrorRecord(Record, gc=False, eq=False):
 
 
 def mirror_record(client: Record, backend: str = "", operation: str = "", model: str = "") -> MirrorRecord:
-    """The record of a mirrored call that begins. `client`: the record of the client's request. `backend`: that of the
-    mirror."""
+    """Return the record of a mirrored call that begins. `client`: the record of the client's request. `backend`: the
+    mirror's backend."""
     record = MirrorRecord("", of_listener=ListenerRecords(telling=RecordDisclosure(forwards=True), forwards=True))
     record.client_id = client.id
     if client.telling.forwards:
@@ -339,7 +339,7 @@ class Mirror(PolicyState):
             self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:
-        """The mirror's findings so far, as JSON."""
+        """Return the mirror's results so far, as JSON."""
         return {"backend": self.settings.backend, "sample": self.settings.sample, **self.counts.shown()}
 
     async def close(self, seconds: float) -> None:

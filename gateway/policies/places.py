@@ -99,7 +99,7 @@ class StateMetric:
     keys: Mapping[str, str]
 
     def values(self, place: str, state: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], float]]:
-        """The numbers of the state at `place`, with their labels."""
+        """Yield the numbers of the state at `place`, with their labels."""
         of_place = {"owner": place, "route": place, "backend": state.get("backend", place.removeprefix("backends."))}
         own = tuple(of_place[each] for each in self.labels if each in of_place)
         for label, key in self.keys.items():

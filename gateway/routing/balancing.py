@@ -80,8 +80,8 @@ class Weights:
 
 
 def strategy(name: str, weights: Weights, loads: ReportedLoads | None = None) -> Strategy:
-    """The strategy with this name in the configuration. `least_load` reads `loads`, without which it goes by the calls
-    in flight.
+    """Return the strategy with this name in the configuration. `least_load` uses `loads`; if that is None, it uses the
+    calls in flight.
 
     Raises:
         KeyError: the name is unknown.

@@ -28,17 +28,17 @@ The effect of probes:
 | degraded, down | `healthy` probes in a row pass after one that failed | up |
 | down, ejected | a probe passes, and no probe has failed | down, unchanged: calls fail although probes pass |
 
-- An answer is anything that the server says in its protocol, errors included: gRPC's status UNAVAILABLE is an answer.
-- Unreachable endpoints are ejected at once, but briefly: most such calls can be sent to another endpoint, and a server
-  that restarts is soon back.
-- Other failures are calls that time out, replies that are not HTTP, gRPC or packets of the protocol, and the answers of
-  a proxy that gets no reply from a gRPC server. One model may be at fault, so it takes several in a row, without any
-  answer in between.
-- While a trial has no outcome, the next one follows after the ejection's length or `Ejection.seconds`, whichever is
-  longer: a call that takes hours, or that its client gives up, does not keep the endpoint ejected.
-- A server that says in a probe that it is not ready (`refused`) may still answer calls. Then answers do not count
-  against the probes: only a probe that passes does.
-- How many endpoints of a backend may be left out at once is decided by Backend (`Ejection.max_ejected_share`).
+- A response is any message from the server in its protocol, including errors: gRPC's status UNAVAILABLE is a response.
+- Unreachable endpoints are ejected immediately, but briefly: most of their calls can go to another endpoint, and a
+  server that restarts is usually back soon.
+- Other failures are calls that time out, replies that are not valid HTTP, gRPC or packets of the protocol, and errors
+  of a proxy that gets no reply from a gRPC server. A single model might be the cause, so several failures in a row,
+  without any response between them, are needed.
+- If a trial has no result, the next one follows after the ejection's length or `Ejection.seconds`, whichever is longer.
+  So a call that takes hours, or that its client cancels, does not keep the endpoint ejected.
+- A server that reports in a probe that it is not ready (`refused`) might still respond to calls. In that case only a
+  passed probe clears the failed probes; responses to calls do not.
+- The backend decides how many of its endpoints can be left out at the same time (`Ejection.max_ejected_share`).
 """
 
 import logging
@@ -70,7 +70,7 @@ class State(Enum):
     DEGRADED = "degraded"
     """The endpoint gets calls, but the last calls or probes failed."""
     DOWN = "down"
-    """It gets no calls, as far as `Ejection.max_ejected_share` allows."""
+    """The endpoint gets no calls, within the limit of `Ejection.max_ejected_share`."""
 
 
 @frozen
@@ -78,9 +78,9 @@ class Ejection:
     """The rule for ejecting endpoints: after failed calls, an endpoint gets no calls for some time, and then one trial
     call.
 
-    `failures`: failures in a row until one is ejected. `seconds`: the length of the first ejection.
-    `max_ejected_share`: the share of a backend's endpoints that may be left out at once, rounded up; the last one is
-    left out only if it is 1.
+    `failures`: number of failures in a row that ejects an endpoint. `seconds`: the length of the first ejection.
+    `most`: the maximum share of a backend's endpoints that can be left out at the same time, rounded up; the last
+    endpoint is left out only if the share is 1.
     """
 
     failures: int = 5

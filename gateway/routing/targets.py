@@ -142,7 +142,7 @@ class Targets:
         return await self._asked(endpoint, self._flavors, deadline)
 
     async def _asked(self, endpoint: Endpoint, flavors: ServerTypes, deadline: float | None) -> Target:
-        """As `find`, also for an endpoint that is in `known`."""
+        """Like `find`, also for an endpoint that is in `known`."""
         asking = self._asking.get(endpoint)
         if asking is None:
             asking = self._asking[endpoint] = spawn(self._find(endpoint, flavors))

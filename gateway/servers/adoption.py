@@ -28,7 +28,7 @@ class AdoptionDecision(Enum):
 
 @frozen
 class OrphanedJob:
-    """A job of an earlier gateway: what was saved, with its id if that is known, and what the engine says of it."""
+    """A job of an earlier gateway: the saved data, with its id if known, and the engine's report."""
 
     saved: SavedJob
     report: JobReport
@@ -38,8 +38,8 @@ class OrphanedJob:
 def decide(
     saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
 ) -> list[OrphanedJob]:
-    """Decide about these jobs by the engine's reports. At most `most` are used: of those that were started from
-    what `fits` says."""
+    """Decide about these jobs by the engine's reports. At most `most` jobs are used, and only jobs that were started
+    with the settings in `fits`."""
     left: list[OrphanedJob] = []
     for each in saved:
         report = reports.get(each.id, LOST) if each.id else LOST

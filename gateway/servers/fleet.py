@@ -30,8 +30,8 @@ FAST, SLOW = 0.1, 1.0
 
 
 class StartedServers:
-    """The model servers that the gateway has started for one backend. Nobody else uses their jobs. Call `start`, then
-    `attach` it to each backend that takes over, then `close`."""
+    """The model servers that the gateway has started for one backend. Their jobs are used only by this fleet. Call
+    `start`, then `attach` it to each backend that takes over, then `close`."""
 
     def __init__(self, jobs: Jobs, clock: Callable[[], float]) -> None:
         self._jobs = jobs
@@ -167,7 +167,7 @@ class StartedServers:
         await self._jobs.look()
         await asyncio.gather(*(self._look_for(each) for each in self._jobs.phases(ServerPhase.STARTING)))
         for server in list(self._jobs.servers.values()):
-            with log_and_continue(f"looking after {server.label}", EngineError):
+            with log_and_continue(f"managing {server.label}", EngineError):
                 self._check(server)
         self._size()
 
@@ -235,7 +235,7 @@ class StartedServers:
         return self._is_retired and (self._consumer is None or self._consumer.is_closed)
 
     async def _look_for(self, server: StartedServer) -> None:
-        """Find out whether a server that starts serves now."""
+        """Find out whether a starting server is ready."""
         with log_and_continue(f"looking for {server.label}", EngineError):
             await self._locate(server)
 

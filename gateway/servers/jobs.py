@@ -119,11 +119,11 @@ class Jobs:
         return [(self._taken(each), each.saved.address) for each in decided if self._is_left(each)]
 
     def _is_left(self, job: OrphanedJob) -> bool:
-        """Whether the job is of use. One that is not is ended or forgotten."""
+        """Return whether the job is useful. Otherwise stop or forget it."""
         if job.fate is AdoptionDecision.FORGOTTEN:
             self._state.remove(job.saved.name)
         elif job.fate is AdoptionDecision.ENDED:
-            self.end(self._taken(job), "it does not fit the configuration any more")
+            self.end(self._taken(job), "it no longer matches the configuration")
         return job.fate is AdoptionDecision.USED
 
     def _taken(self, job: OrphanedJob) -> StartedServer:

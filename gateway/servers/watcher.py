@@ -11,7 +11,7 @@ communicate through a folder: `python watcher.py FOLDER`. The folder contains:
   text that changes. The job ends immediately when the lease is removed. If the lease is not renewed in time, the job
   ends because the gateway is dead.
 - `state.json`, which the watcher writes: `host`, `started`, `group` (the command's process group) and `began` (when
-  that was started, in ticks since boot), `ending` (an ExitReason) while it ends the job, and when that is over `ended`
+  that was started, in ticks since boot), `ending` (an ExitReason) while it stops the job, and after that `ended`
   (seconds since 1970), `why` (an ExitReason), `exit_code` and `signal`. While the job runs, the file's time changes
   every few seconds.
 
@@ -41,7 +41,7 @@ ENDED = "ended"
 
 
 class ExitReason:
-    """Why a job is over: the values of `why`."""
+    """The reason why a job has ended: the values of `why`."""
 
     ITSELF = "it ended by itself"
     CANCELLED = "cancelled"

@@ -91,7 +91,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     """Counts the client's messages, and its unread replies."""
 
     connection_memory: ConnectionMemory
-    """Counts the connection's memory beside its bodies."""
+    """Counts the connection's memory other than its bodies."""
 
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context

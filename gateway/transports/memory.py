@@ -2,11 +2,11 @@
 
 These count against `limits.memory`:
 
-- a body of MIN_COUNTED bytes or more, of a request or a reply, compressed or inflated: each byte from its arrival until
-  the last view of the body is gone;
-- a written reply as long as the client does not read it;
-- what else a client's connection holds (ConnectionMemory): heads, messages that wait for their turn, and calls with
-  their small bodies, beyond UNCOUNTED bytes for each connection.
+- a body of at least MIN_COUNTED bytes, of a request or a reply, compressed or decompressed: each byte from its arrival
+  until the last view of the body is freed;
+- a written reply until the client reads it;
+- the other memory of a client's connection (`ConnectionMemory`): heads, messages that wait for their turn, and calls
+  with their small bodies, beyond UNCOUNTED bytes for each connection.
 
 Memory for one client's messages also counts against `limits.memory_per_client`, if that is set.
 
@@ -45,7 +45,8 @@ MIN_COUNTED = 16 * 2**10
 """The minimum size of a body that is counted, in bytes. Counting costs about 1 us, which is too much for smaller
 bodies."""
 UNCOUNTED = 64 * 2**10
-"""Bytes that each connection can hold before they are counted: one small call at a time costs nothing."""
+"""The size of a connection's `ConnectionMemory` up to which they are not counted, in bytes: one small call at a time
+costs nothing."""
 FIELD_BYTES = 200
 """The memory of a header field in addition to its text, in bytes: two byte strings, a pair, places in a list and in a
 dictionary."""
@@ -331,8 +332,8 @@ async def give_back(memory: Memory) -> None:
 
 
 class ConnectionMemory:
-    """The memory that one connection holds beside bodies that are counted byte by byte: `size` bytes. They are counted
-    in `memory` in steps, so that most calls add two numbers and no more. Of one event loop."""
+    """The memory of one connection other than bodies that are counted byte by byte: `size` bytes. These bytes are
+    counted in `memory` in steps, so most calls only add two numbers. Use it in one event loop only."""
 
     __slots__ = ("_floor", "_memory", "_room", "size")
 

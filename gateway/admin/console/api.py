@@ -106,7 +106,7 @@ class ShownGateway(typing.Protocol):
 
     @property
     def guards(self) -> Mapping[str, ListenerAuthentication]:
-        """The guards, which authenticate clients, of the listeners that ask for it."""
+        """The authentication of the listeners that require credentials, by name."""
 
     @property
     def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:

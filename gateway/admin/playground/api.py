@@ -57,7 +57,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
 
 class PlaygroundListener(BaseModel):
-    """A listener, as the form needs it."""
+    """A listener, with the data for the form."""
 
     name: str
     address: str
@@ -125,7 +125,7 @@ class PlaygroundGateway(Protocol):
 
     @property
     def guards(self) -> Mapping[str, ListenerAuthentication]:
-        """The guards, which authenticate clients, of the listeners that ask for it."""
+        """The authentication of the listeners that require credentials, by name."""
 
 
 def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
@@ -207,7 +207,8 @@ async def _apart(work: Callable[[], Coroutine[Any, Any, object]]) -> Response:
 
 
 async def _while_asked(request: Request, work: Coroutine[Any, Any, PlaygroundResult]) -> PlaygroundResult:
-    """The result of `work`, which is cancelled if the client of `request`, whose body was read, leaves before."""
+    """Return the result of `work`. Cancel the work if the client of `request`, whose body was read, disconnects
+    first."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -70,7 +70,7 @@ class Prepared:
 
 @frozen
 class PlaygroundCall:
-    """One request on the wire, and all replies to it."""
+    """One request in the wire format, and all responses to it."""
 
     call: Call
     replies: tuple[Message, ...]
@@ -78,8 +78,8 @@ class PlaygroundCall:
 
 @frozen
 class PlaygroundResult:
-    """The outcome of a request. `calls` has the messages, `error` why there is no answer, `seconds` the time of the
-    whole."""
+    """The outcome of a request. `calls` has the messages, `error` the reason for a missing response, `seconds` the
+    total time."""
 
     calls: tuple[PlaygroundCall, ...]
     responses: tuple[Response, ...]
@@ -100,7 +100,7 @@ class _Notes(Watch):
         self._replies.setdefault(id(call), []).append(reply)
 
     def played(self) -> tuple[PlaygroundCall, ...]:
-        """The calls so far."""
+        """Return the calls so far."""
         return tuple(PlaygroundCall(each, tuple(self._replies.get(id(each), ()))) for each in self.calls)
 
 
@@ -146,8 +146,8 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
 
 
 async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundResult:
-    """Send the request to the listener at `address` and wait for the answer, or (`send` is False) only find out which
-    messages a client would send. An answer that does not come in time is an error, too.
+    """Send the request to the listener at `address` and wait for the response. If `send` is False, only determine the
+    messages that a client would send. A response that does not arrive in time is an error as well.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request; nothing was sent.

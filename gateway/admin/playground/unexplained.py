@@ -13,7 +13,8 @@ from gateway.core.types import Headers
 
 
 def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mapping[str, ListenerAuthentication]) -> str:
-    """One sentence for people: which setting, key or permission is missing. `guards`: of the listeners with `auth`."""
+    """Return one sentence for people: the missing setting, key or permission. `guards`: the authentication of the
+    listeners with `auth`."""
     listener = prepared.config
     if not listener.allow_explain:
         return f"Listener {listener.name!r} explains no requests: its key `allow_explain` is false."

@@ -6,9 +6,9 @@
 - APPLY_HESSIAN by both: with x' the tangents, and u the gradient with respect to the outputs of a step with the
   Jacobian J and, for its output weighted by u, the Hessian H(u), the tangent of its gradient is J^T u' + H(u) x'.
 
-Vectors are FP64, flat: `[N, L]` for N rows of a batch, else `[L]`, as `gateway.core.operations` has them. The values at
-which derivatives are taken come from a GraphEvaluation, which takes only the steps whose values are needed. No call is
-made for a vector that is 0.
+Vectors are FP64, flat: `[N, L]` for N rows of a batch, otherwise `[L]`, like in `gateway.core.operations`. A
+GraphEvaluation computes the values at which derivatives are taken, and runs only the steps whose values are needed. The
+module makes no call for a vector that is 0.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -99,7 +99,7 @@ class ChainRule:
         return np.zeros_like(self._flat(tensor.array), np.float64) if found is None else found
 
     async def _evaluate(self, way: Way) -> None:
-        """Take the steps whose values the derivatives need. Raises GatewayError, as `GraphEvaluation.run`."""
+        """Run the steps whose values the derivatives need. Raises GatewayError, like `GraphEvaluation.run`."""
         needed = list(self._needed(self._output))
         for step in way.steps.values():
             needed += step.inputs.values()

@@ -46,8 +46,9 @@ class MemoryCounter(Protocol):
 
 
 class EvaluationPlan:
-    """The order in which steps of a graph are taken: `steps`, which include all that they need but those that were
-    taken before. Outputs of steps other than `kept` are dropped after their last use; without `kept` none are."""
+    """The order in which steps of a graph run: `steps`, which include all steps that they need, except steps that
+    already ran. Outputs of steps that are not in `kept` are dropped after their last use. If `kept` is None, all
+    outputs are kept."""
 
     def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
         waits_for = graph.waits_for(steps)
@@ -119,7 +120,7 @@ class GraphEvaluation:
                 self._held.clear()
 
     async def run(self, plan: EvaluationPlan) -> None:
-        """Take the steps of a plan.
+        """Run the steps of a plan.
 
         Raises:
             GatewayError: the error of a step; the others are cancelled.

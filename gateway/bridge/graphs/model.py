@@ -84,7 +84,7 @@ class GraphModel:
         raise unsupported(f"{request.operation.value} is not supported by model {self.graph.name!r}, which is a graph")
 
     def _plan(self, values: Mapping[str, Expression]) -> EvaluationPlan:
-        """How these values are computed."""
+        """Return the plan for computing these values."""
         kept = frozenset(each.step for value in values.values() for each in references(value) if each.step)
         return EvaluationPlan(self.graph, self.graph.needed(values.values()), kept)
 
@@ -165,7 +165,7 @@ class GraphModel:
         return given
 
     def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> GraphEvaluation:
-        """A sweep, which its caller closes."""
+        """Return a sweep. The caller must close it."""
         call, memory = partial(self.calls.call, request), self._memory_of(request.peer)
         return GraphEvaluation(self.graph, inputs, request.parameters, call, types.signatures, memory)
 

@@ -15,7 +15,7 @@ from gateway.core.types import Signature, TensorSpec, datatype_of
 
 
 class UnknownSignatureError(GraphError):
-    """Nobody tells a type: a step's model has no metadata, and its route no `signature`."""
+    """A type is unknown: a step's model has no metadata, and its route no `signature`."""
 
 
 class Types:
@@ -31,8 +31,8 @@ class Types:
         """Return the datatype and shape of a value.
 
         Raises:
-            GraphError: a model has no such output, or the tensors of a transform do not fit.
-            UnknownSignatureError: it depends on the type of an output that nobody tells.
+            GraphError: a model has no such output, or the tensors of a transform do not match.
+            UnknownSignatureError: the type depends on an output of unknown type.
         """
         match expression:
             case Reference(step="", tensor=name):
@@ -176,8 +176,8 @@ class Types:
         """Return the graph's own signature, with its derivatives.
 
         Raises:
-            GraphError, UnknownSignatureError: as `of`. UnknownSignatureError also if nobody tells whether rows of a
-                batch are mixed, and `derivatives` of the graph must know.
+            GraphError, UnknownSignatureError: like `of`. UnknownSignatureError also if it is unknown whether rows of a
+                batch are mixed, and the graph's `derivatives` depend on it.
         """
         if self.graph.keys.derivatives is not None:
             self._check_told()

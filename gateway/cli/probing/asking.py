@@ -59,7 +59,7 @@ class ServerAccess:
 
 
 class ProbeReply(Enum):
-    """The replies to the questions about one wire form."""
+    """The kind of the replies to queries in one protocol."""
 
     SPOKEN = "spoken"
     REFUSED = "refused"

@@ -143,7 +143,7 @@ async def _recognised(
 
 
 def _is_other_http(finding: FormFinding) -> bool:
-    """Whether there was a reply of HTTP that is not of the wire form."""
+    """Return whether an HTTP reply came that does not belong to the protocol."""
     return finding.candidate.transport == "http" and finding.heard is ProbeReply.OTHER
 
 
@@ -222,7 +222,7 @@ def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence
         return ProbeVerdict.SPOKEN, ""
     if ProbeReply.REFUSED in heard:
         [first, *_] = [each for each in findings if each.heard is ProbeReply.REFUSED]
-        return ProbeVerdict.REFUSED, f"the server wants credentials: {first.text}"
+        return ProbeVerdict.REFUSED, f"the server requires credentials: {first.text}"
     if heard == {ProbeReply.SILENT}:
         return ProbeVerdict.SILENT, "it accepts connections, and answers nothing in time"
     certificates = [each.text for each in findings if "certificate" in each.text]

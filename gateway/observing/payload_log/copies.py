@@ -27,7 +27,7 @@ HIDDEN, TOO_LARGE, NAME_UNKNOWN = "hidden", "too large", "hidden, its name is un
 @frozen
 class CopyBounds:
     """The limits of one copy: at most `max_bytes` of data and parameters, and no tensor or parameter with a name that
-    one of the globs in `hide` fits."""
+    matches one of the globs in `hide`."""
 
     max_bytes: int
     hide: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class _Copying:
 
     @property
     def held(self) -> int:
-        """The bytes of what is kept."""
+        """The bytes of the copied data."""
         return MOST_HEADS - self._heads + self._bounds.max_bytes - self._data
 
     def has_room_for_head(self, name: str, rank: int = 0) -> bool:

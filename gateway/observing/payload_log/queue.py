@@ -42,7 +42,7 @@ class PayloadLogCounts:
 
 
 class EntryQueue:
-    """The entries that wait for `sink`: at most `max_bytes` of memory, those being sent included."""
+    """The entries that wait for `sink`: at most `max_bytes` of memory, including the entries being sent."""
 
     def __init__(self, sink: Sink, max_bytes: int, counts: PayloadLogCounts) -> None:
         self.counts = counts

@@ -42,8 +42,9 @@ from gateway.protocols.json.templates import (
     parse_body,
     walk_all,
 )
-from gateway.protocols.json.tensor_form import TensorForm
-from gateway.protocols.json.tensor_reading import in_declared_shape
+from gateway.protocols.json.tensor_form import TensorForm, filled
+from gateway.protocols.json.tensor_reading import in_declared_shape, read_tensor
+from gateway.protocols.json.tensor_writing import write_tensor
 from gateway.protocols.json.writing import BodyWriter, MessageContents
 
 _BOM = b"\xef\xbb\xbf"

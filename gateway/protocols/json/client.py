@@ -246,9 +246,7 @@ def _written(exchange: CompiledExchange, request: Request) -> Message:
     if exchange.query is not None:
         asked, inputs = exchange.query.write(MessageContents(translate.nan or "", translate, inputs))
     parts = body.write(
-        MessageContents(
-            translate.nan or "", translate, request.inputs, words, request.parameters, texts, head.parameters
-        )
+        MessageContents(translate.nan or "", translate, inputs, words, request.parameters, texts, head.parameters)
     )
     all_headers = body.headers(exchange.request_headers, parts)
     if head.is_empty:

@@ -46,7 +46,7 @@ PROTOCOLS = (
                 # disconnected.
                 max_in_flight=1,
                 takes_many=ConcurrencyQuery(info, takes_many),
-                # An idle connection occupies one of the C++ server's 8 threads for 5 s, and replies on a reused
+                # An idle connection occupies one of the C++ server's 8 threads for 5 s, and responses on a reused
                 # connection are 40 ms late.
                 connection_per_call=True,
                 runs_to_the_end=True,

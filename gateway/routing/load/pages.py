@@ -48,7 +48,7 @@ class PageMeter(typing.Protocol):
     """Finds the load of one server in its pages."""
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
-        """Note the load of an endpoint by a page, in short steps. Raises DecodeError."""
+        """Record the load of an endpoint from a page, in short steps. Raises DecodeError."""
 
 
 class TritonPageMeter:
@@ -58,7 +58,7 @@ class TritonPageMeter:
         self._meter = triton.TritonMeter()
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
-        """As PageMeter's."""
+        """See `PageMeter.steps`."""
         found = yield from triton.read(page)
         if found.answered is None:
             raise DecodeError(f"the page has no metric {triton.ANSWERED}: it is not Triton's")
@@ -75,7 +75,7 @@ class GaugePageMeter:
         self._measure = measure
 
     def steps(self, page: bytes, asked: "Asked", loads: ReportedLoads) -> Generator[None, None, None]:
-        """As PageMeter's."""
+        """See `PageMeter.steps`."""
         found = yield from gauge.read(page, self._metric, self._labels)
         loads.note(asked.endpoint, found, self._measure)
 

@@ -1,7 +1,7 @@
 """The loads that the servers of one backend have reported, with their ages and the numbers of calls in flight at the
 time.
 
-Servers tell different things. Each becomes three numbers, which `ReportedLoad.with_call` puts together:
+Servers report different measures. Each becomes three numbers, which `ReportedLoad.with_call` combines:
 
 | reported | load | per_call | alone |
 |---|---|---|---|
@@ -69,7 +69,7 @@ class ReportedLoad:
 
 
 class ReportedLoads:
-    """The last ReportedLoad of each endpoint; it does not count any more when it is `stale` seconds old."""
+    """The last load report of each endpoint. Reports older than `stale` seconds are ignored."""
 
     def __init__(self, stale: float, clock: Callable[[], float] = monotonic) -> None:
         self._stale = stale
@@ -94,11 +94,11 @@ class ReportedLoads:
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
     def last(self, endpoint: Hashable) -> ReportedLoad | None:
-        """The load that it told last, stale or not."""
+        """Return the last reported load, stale or not."""
         return self._told.get(endpoint)
 
     def now(self, endpoint: Hashable) -> ReportedLoad | None:
-        """The load that it told last, unless that is stale."""
+        """Return the last reported load, or None if it is stale."""
         told = self._told.get(endpoint)
         return None if told is None or told.at < self.oldest else told
 

@@ -17,7 +17,7 @@ def rendezvous(model: str, address: str) -> int:
 
 
 class LoadCoordinator(Protocol):
-    """Coordinates the gateways of one fleet: decides which gateway loads a model."""
+    """Coordinates the gateways in front of the same servers: decides which gateway loads a model."""
 
     @property
     def is_shared(self) -> bool:
@@ -36,17 +36,18 @@ class LoadCoordinator(Protocol):
 
 
 class LocalCoordinator:
-    """A LoadCoordinator without a store: a gateway loads what its clients ask for. Two gateways that load a model at
-    the same time choose the same server by `rendezvous`, as far as they know the same of the fleet."""
+    """A LoadCoordinator without a store: a gateway loads the models that its clients request. Two gateways that load
+    a model at the same time choose the same server by `rendezvous`, if they have the same information about the
+    servers."""
 
     is_shared = False
 
     async def claim(self, model: str, address: str) -> bool:
-        """As LoadCoordinator's: always."""
+        """See `LoadCoordinator.claim`: always True."""
         return True
 
     async def release(self, model: str, address: str) -> None:
-        """As LoadCoordinator's."""
+        """See `LoadCoordinator.release`."""
 
     async def close(self) -> None:
-        """As LoadCoordinator's."""
+        """See `LoadCoordinator.close`."""

@@ -43,7 +43,7 @@ class Inventory:
         self._seconds = seconds
 
     async def of(self, endpoint: Endpoint) -> ServerInventory:
-        """The models of the server at `endpoint`.
+        """Return the models of the server at `endpoint`.
 
         Raises:
             GatewayError: it is unreachable, does not respond in time, or its response is malformed; UNIMPLEMENTED if it
@@ -116,7 +116,8 @@ class Inventory:
 
 
 def stock_of(entries: Iterable[ModelEntry], *, tells_states: bool) -> ServerInventory:
-    """The ServerInventory of a server that lists these models. `tells_states`: one without a state is not loaded."""
+    """Return the ServerInventory of a server that lists these models. `tells_states`: the server reports states, so a
+    model without a state is not loaded."""
     held: dict[str, list[str]] = {}
     changing: dict[str, ReplicaState] = {}
     listed = set()

@@ -23,7 +23,7 @@ JITTER = 0.1
 
 
 class InventoryRefresher:
-    """Keeps `placements` up to date. No endpoint is asked twice at once.
+    """Keeps `placements` up to date. Each endpoint has at most one query in progress.
 
     - `ask`: returns the models of an endpoint; raises GatewayError.
     - `is_busy`: returns whether an endpoint cannot respond now, because it runs a call.

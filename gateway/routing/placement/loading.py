@@ -148,7 +148,7 @@ class Loader:
         if any(True for _ in plan.candidates(self._table, placement, self.takes_models, now)):
             return None
         if any(each.state is ReplicaState.UNLOADING and each.is_ours for each in placement.places.values()):
-            return None  # it may be loaded again when that is done
+            return None  # it can be loaded again afterwards
         paused = [each for each in placement.places.values() if each.state is ReplicaState.FAILED and each.until > now]
         if paused:
             first = min(paused, key=lambda each: each.until)
@@ -220,7 +220,7 @@ class Loader:
                 self._advance(self._rooms())
 
     def _advance(self, rooms: ServerCapacities) -> None:
-        """Begin to load the models that are wanted, as far as there is room for them."""
+        """Start to load the requested models, as far as there is capacity."""
         starved_since = self._clock() - plan.STARVED
         for placement in list(self._wanted.values()):
             is_served = any(self.takes_models(each.endpoint) for each in placement.held())
@@ -299,7 +299,7 @@ class Loader:
                 return  # it is in the log
 
     async def _load(self, step: LoadStep, place: ModelReplica, request: ControlRequest) -> bool:
-        """Make room for a model, and load it. Raises GatewayError: why it could not be."""
+        """Unload other models if necessary, and load a model. Raises GatewayError with the reason if this fails."""
         placement, address = step.placement, place.endpoint.address
         try:
             if not await self._may_load(placement, place):
@@ -329,7 +329,7 @@ class Loader:
         return True
 
     async def _may_load(self, placement: Placement, place: ModelReplica) -> bool:
-        """Claim a model. False: another gateway loads it, or has loaded it since the servers were asked last."""
+        """Claim a model. False: another gateway is loading it, or has loaded it since the servers were last queried."""
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_told(each)}
         if not await self._agreement.claim(model, address):
@@ -345,7 +345,7 @@ class Loader:
         return False
 
     def _leave(self, victims: Iterable[tuple[Placement, ModelReplica]]) -> None:
-        """Note that models that were to make room stay where they are."""
+        """Record that the models that were selected for unloading stay loaded."""
         for victim, place in victims:
             place.is_ours = False
             self._table.became(victim, place, ReplicaState.HELD)
@@ -361,8 +361,8 @@ class Loader:
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
 
     async def _given_up(self, placement: Placement, place: ModelReplica) -> None:
-        """Another gateway has loaded the model, or tried to: the servers are asked who has it. If nobody has, it is
-        claimed again after a while."""
+        """Another gateway has loaded the model, or tried to: query the servers for it. If no server has it, it is
+        claimed again after a delay."""
         placement.not_before = self._clock() + TICK
         asked = [self.ask_soon(each) for each in self._listing(placement.model) if each is not place.endpoint]
         await asyncio.gather(*(each for each in asked if each is not None), return_exceptions=True)
@@ -372,7 +372,7 @@ class Loader:
             await last
 
     def _failed(self, placement: Placement, place: ModelReplica, error: GatewayError) -> None:
-        """Note that a load has failed, and tell those who wait if the server has said why."""
+        """Record that a load has failed. If the server has reported the reason, fail the waiting calls with it."""
         self.failed_loads += 1
         place.is_ours = False
         place.failures += 1
@@ -393,7 +393,7 @@ class Loader:
             self._table.refuse(placement, partial(self._why_not, placement))
 
     def _reserve_unload(self, placement: Placement, place: ModelReplica) -> None:
-        """From now on nobody is sent there."""
+        """Mark the replica as unloading: it gets no calls from now on."""
         self._table.became(placement, place, ReplicaState.UNLOADING)
         place.is_ours = True
 
@@ -412,8 +412,8 @@ class Loader:
         self._table.became(placement, place, ReplicaState.GONE)
 
     async def _unload_idle(self, placement: Placement, place: ModelReplica) -> None:
-        """Unload a model at a place after the calls that are in flight there, which have `timeout` to end: a stream may
-        go on for ever."""
+        """Unload a replica after its calls in flight, for which it waits up to `timeout`: a stream could continue
+        forever."""
         try:
             async with asyncio.timeout(self._settings.timeout):
                 await place.until_idle()
@@ -424,7 +424,7 @@ class Loader:
         await self._unload(placement, place)
 
     def _stays(self, placement: Placement, place: ModelReplica, why: str) -> None:
-        """Note that a model that was to be unloaded is still there."""
+        """Record that a model that could not be unloaded is still loaded."""
         place.is_ours = False
         self._table.became(placement, place, ReplicaState.HELD)
         place.until = self._clock() + FIRST_PAUSE
@@ -434,7 +434,7 @@ class Loader:
     async def _run(self) -> None:
         while True:
             await self.sleep(TICK)
-            with log_and_continue("the look at which models are loaded"):
+            with log_and_continue("checking which models to load or unload"):
                 self.tick()
 
     def _write(self, level: int, place: ModelReplica, text: str, *values: object) -> None:
@@ -443,7 +443,7 @@ class Loader:
 
 
 def _may_be_told(place: ModelReplica) -> bool:
-    """Whether the server may say that it has the model without anybody having loaded it there since."""
+    """Return whether the server might report the model although it was not loaded there since the last query."""
     return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 
 

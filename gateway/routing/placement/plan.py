@@ -1,15 +1,16 @@
 """Decides where a model is loaded and what is unloaded for it. This module queries no servers and does not change the
 table.
 
-- A model goes to the server with the most room, among equal ones to the first in rendezvous order.
-- If no server has room, room is made where the least recently used models have not been used for the longest time.
-  Copies beyond those that the calls need go first. A model with calls in flight, or with calls that wait for it, stays.
-- A model that is pinned, or was loaded less than `min_stay` seconds ago, makes no room.
-- A client whose models take more than its `share` of a server makes room by its own models alone. A model is a
-  client's if the client's call had it loaded, and no other client has called it there since.
-- A model for which calls have waited for STARVED seconds takes the place of one that is in use all the time. That one
-  gets no more calls there, and is unloaded after those that it has.
-- Room that is being made is counted as taken until the server has said that the model is gone.
+- A model goes to the server with the most free capacity; among equal ones, to the first in rendezvous order.
+- If no server has enough free capacity, models are unloaded where the least recently used models have been unused for
+  the longest time. Surplus copies, beyond the number that the calls need, go first. A model with calls in flight, or
+  with waiting calls, stays.
+- A model that is pinned, or was loaded less than `min_stay` seconds ago, is not unloaded for another one.
+- If the models of a client use more than its `share` of a server, only this client's own models are unloaded for a new
+  one. A model belongs to a client if the client's call had it loaded, and no other client has called it there since.
+- A model for which calls have waited for STARVED seconds can replace a model that is always in use. That model gets no
+  more calls there, and is unloaded after its current calls.
+- Capacity that is being freed counts as used until the server has confirmed that the model is unloaded.
 """
 
 import math
@@ -31,15 +32,15 @@ least as long."""
 class LoadSettings:
     """Settings for loading models.
 
-    - `max_models`, `memory`: the models, and the bytes of models, on one server; None: any.
-    - `sizes`: the bytes of models by glob; the first that matches counts.
-    - `min_copies`, `max_copies`: on how many servers a model in use is loaded.
-    - `calls_per_copy`: so many calls in flight are enough work for one copy.
-    - `idle`: seconds without a call after which a model is unloaded; 0: never.
-    - `timeout`: seconds that a server may take to load or unload a model.
-    - `pinned`: globs of models that are unloaded neither for others nor because they are idle.
-    - `min_stay`: seconds that a model stays at least before it makes room for another one.
-    - `share`: the share of a server's room beyond which a client's models take the places of its own alone.
+    - `max_models`, `memory`: maximum number of models, and of bytes of models, on one server; None: no limit.
+    - `sizes`: the size of models in bytes by glob; the first match counts.
+    - `min_copies`, `max_copies`: minimum and maximum number of servers on which a model in use is loaded.
+    - `calls_per_copy`: number of calls in flight that are enough work for one copy.
+    - `idle`: time without a call after which a model is unloaded, in seconds; 0: never.
+    - `timeout`: how long a server can take to load or unload a model, in seconds.
+    - `pinned`: globs of models that are never unloaded, neither for others nor because they are idle.
+    - `min_stay`: minimum time that a model stays loaded before it can be unloaded for another one, in seconds.
+    - `share`: the share of a server's capacity beyond which a client's new models replace only its own.
     """
 
     max_models: int | None = None
@@ -65,7 +66,7 @@ class LoadSettings:
         return next((size for glob, size in self.sizes.items() if fnmatchcase(model, glob)), 0)
 
     def copies(self, demand: float) -> int:
-        """On how many servers a model should be that has so many calls in flight."""
+        """Return the number of servers on which a model with this number of calls in flight should be loaded."""
         return min(max(math.ceil(demand / self.calls_per_copy), self.min_copies), self.max_copies)
 
 
@@ -144,8 +145,8 @@ class Capacity:
 
 
 class ServerCapacities:
-    """The room on all servers at one time, and the decisions that follow from it. `now` is on the backend's clock.
-    `takes_models` says whether an endpoint may be given models."""
+    """The capacity of all servers at one time, and decisions based on it. `now` is on the backend's clock.
+    `takes_models` returns whether an endpoint can get models."""
 
     def __init__(
         self, table: Placements, settings: LoadSettings, now: float, takes_models: Callable[[Endpoint], bool]
@@ -214,7 +215,8 @@ class ServerCapacities:
         room.take(step.placement.model, step.placement.wanted_by)
 
     def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
-        """The places to unload because a server has more than it may: the least recently used that have no calls."""
+        """Yield the replicas to unload because a server exceeds its limits: the least recently used ones without
+        calls."""
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
             while room.is_exceeded and unused:
@@ -246,12 +248,13 @@ class ServerCapacities:
         return has_stayed and not self._settings.is_pinned(placement.model)
 
     def _unused(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
-        """The places that can be unloaded, those that are missed least first."""
+        """Return the replicas that can be unloaded, least needed first."""
         unused = [each for each in room.places if can_be_unloaded(*each, self._now)]
         return sorted(unused, key=lambda each: (not self._is_surplus(each[0]), each[1].last_used))
 
     def _busy(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
-        """The places with calls in flight that have been there for a while, those with the fewest calls first."""
+        """Return the replicas with calls in flight that have been loaded for at least STARVED seconds, fewest calls
+        first."""
         busy = [
             each
             for each in room.places
@@ -296,16 +299,15 @@ def candidates(
 
 
 def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
-    """Whether a model has no calls at a place that holds it, and nobody waits for it. Servers that are drained are left
-    alone."""
+    """Return whether a replica has no calls, and no calls wait for the model. Drained servers are left alone."""
     if place.endpoint.drain is not None:
         return False
     return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until
 
 
 def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[ModelReplica]:
-    """The places of a model beyond `max_copies`, as two gateways that do not know of each other load them. All
-    gateways keep the same ones: the first in rendezvous order."""
+    """Return the replicas of a model beyond `max_copies`, which exist when two gateways without coordination load it.
+    All gateways keep the same ones: the first in rendezvous order."""
     if len(placement.places) <= settings.max_copies:
         return []
     serving = [each for each in placement.held() if each.endpoint.drain is None]
@@ -316,7 +318,7 @@ def surplus(placement: Placement, settings: LoadSettings, now: float) -> list[Mo
 def idle(
     placements: Iterable[Placement], settings: LoadSettings, now: float
 ) -> Iterator[tuple[Placement, ModelReplica]]:
-    """The places of models that had no call for too long."""
+    """Yield the replicas of models that had no calls for longer than `idle`."""
     if not settings.idle:
         return
     for placement in placements:

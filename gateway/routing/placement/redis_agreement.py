@@ -55,7 +55,8 @@ class RedisClient(Protocol):
 
 
 class RedisAgreement:
-    """A LoadCoordinator by leases. `fleet` is the same name in all gateways in front of one fleet, and of no other."""
+    """A LoadCoordinator by leases. `fleet` is the same name in all gateways in front of the same servers, and differs
+    from the names of other groups."""
 
     is_shared = True
 

@@ -29,7 +29,7 @@ class SignatureComparison:
             try:
                 signature = await self._ask(endpoint, placement.model)
             except GatewayError:
-                return  # next time
+                return  # retried next time
             if place.state is ReplicaState.HELD:
                 place.signature = f"{_shown(signature)}"
                 _tell_difference(table, placement, place)

@@ -38,11 +38,11 @@ model was loaded elsewhere. A round because a server lacks the model can only be
 class PlacedSlots:
     """Slots among the endpoints that have the model of a request.
 
-    - `placements`: which endpoint has which model. Backends of one name that follow each other share it.
-    - `inventory`, `refresher`: ask the endpoints what they have.
-    - `loader`: loads and unloads models; None if the protocol's servers cannot be asked to.
-    - `is_on_demand`: the loader loads what is asked for.
-    - `ask`: the answer of one endpoint to a request that takes no slot.
+    - `placements`: which endpoint has which model. After a reload, the new backend of the same name takes it over.
+    - `inventory`, `refresher`: query the endpoints for their models.
+    - `loader`: loads and unloads models; None if the protocol has no requests for this.
+    - `is_on_demand`: the loader loads the models that are requested.
+    - `ask`: returns the response of one endpoint to a request that takes no slot.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class PlacedSlots:
             self._join(endpoint)
 
     def start(self) -> None:
-        """Begin to ask the endpoints what they have, and to load what is asked for."""
+        """Start to query the endpoints for their models, and to load requested models."""
         self.refresher.start()
         if self.loader is not None and self.is_on_demand:
             self.loader.start()
 
     def stop(self) -> None:
-        """End the background tasks. Loads that run go on."""
+        """Stop the background tasks. Loads in progress continue."""
         self.refresher.stop()
         if self.loader is not None:
             self.loader.stop()
@@ -226,7 +226,7 @@ class PlacedSlots:
             place.client = ""
         return partial(self._ended, place, place.moment, ended)
 
-    def _ended(self, place: ModelReplica, ended: Ended, answered: bool) -> None:
+    def _ended(self, place: ModelReplica, moment: int, ended: Ended, answered: bool) -> None:
         if answered:
             place.failures = 0
         place.call_moment = moment
@@ -303,7 +303,7 @@ class PlacedSlots:
         return f"no endpoint that has model {request.model!r} was free"
 
     def nobody_has(self, model: str, version: str = "") -> GatewayError:
-        """As `refusals.nobody_has`."""
+        """See `refusals.nobody_has`."""
         return refusals.nobody_has(self.placements, self.refresher.errors, model, version)
 
     def why_not_loaded(self, request: Request) -> GatewayError | None:
@@ -353,8 +353,8 @@ class PlacedSlots:
         return self.loader.why_not(placement) is None
 
     async def _denies(self, place: ModelReplica, request: Request, error: GatewayError) -> bool:
-        """Whether `error` says that the server does not have the model. Triton says UNAVAILABLE of one that it has
-        unloaded, which may have other reasons: it is asked."""
+        """Return whether `error` means that the server does not have the model. Triton responds with UNAVAILABLE for a
+        model that it has unloaded, but also for other reasons, so the server is queried."""
         if error.status is Status.NOT_FOUND:
             return error.reason is Reason.MODEL_NOT_FOUND
         if error.status is not Status.UNAVAILABLE:

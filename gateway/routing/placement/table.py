@@ -1,9 +1,9 @@
 """The table of one backend: which endpoint has which models, in which versions, and the state of each.
 
-Nothing here asks a server or waits. `Placements.told` takes what a server says that it has; requests are counted at the
-ModelReplica that they are sent to. A request costs one lookup, however many models and endpoints there are: each
-Placement keeps an EndpointChoice among its holders, made when the first request needs it. Models with the same holders
-share one.
+This module queries no servers and never waits. `Placements.told` takes the list of models that a server reports.
+Requests are counted at the ModelReplica that they are sent to. A request costs one lookup, independent of the number of
+models and endpoints: each Placement keeps an EndpointChoice among the endpoints with its model, created when the first
+request needs it. Models on the same endpoints share one.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ MOST_DISBELIEVED = 600.0
 
 
 class ReplicaState(Enum):
-    """The values are the words of reports."""
+    """The values are the words that reports use."""
 
     HELD = "held"
     """A server that has the model, and gets calls for it."""
@@ -59,7 +59,7 @@ class ServerInventory:
 
 @frozen
 class ReplicaReport:
-    """One model at one endpoint, as a report shows it. `since`: when this state began, on the backend's clock."""
+    """One model at one endpoint, for reports. `since`: when this state began, on the backend's clock."""
 
     endpoint: Endpoint
     state: ReplicaState
@@ -80,7 +80,7 @@ class PlacedModel:
 
     @property
     def copies(self) -> int:
-        """How many servers hold it."""
+        """The number of servers that have it."""
         return sum(each.state is ReplicaState.HELD for each in self.holdings)
 
 
@@ -94,8 +94,8 @@ class LoadFailure:
 
 
 class ModelReplica:
-    """One model at one endpoint. `since`: when its state began; `last_used`: when a call of it ended there, or when it
-    came; `until`: when a state FAILED is over."""
+    """One model at one endpoint. `since`: when its state began; `last_used`: when its last call there ended, or when it
+    was loaded; `until`: when a FAILED state is over."""
 
     __slots__ = (
         "call_moment",
@@ -151,7 +151,7 @@ class ModelReplica:
 
     @property
     def takes_room(self) -> bool:
-        """Whether a model is there, or may be."""
+        """Whether it uses capacity: a model is loaded there, or might be."""
         if self.state is ReplicaState.UNLOADING:
             return not self.makes_room
         return self.state in (ReplicaState.HELD, ReplicaState.LOADING) or self.is_unsure
@@ -171,8 +171,8 @@ class ModelReplica:
             await self.idle.wait()
 
     def can_be_loaded(self, now: float) -> bool:
-        """Whether nothing is there, and a load that failed is long enough ago. A server that has lost a model may
-        load it again at once, but not time and again."""
+        """Return whether no model is there and the backoff after a failed load is over. A server that has lost a model
+        can load it again immediately, but not repeatedly."""
         if self.state is ReplicaState.FAILED:
             return (now >= self.until and not self.is_unsure) or (self.has_lied and self.failures == 1)
         return self.state is ReplicaState.GONE
@@ -219,7 +219,7 @@ class Placement:
         """Since when calls wait for this model while no endpoint has it."""
 
     def held(self) -> Iterator[ModelReplica]:
-        """The places where it is held."""
+        """Return the replicas that serve the model."""
         return (each for each in self.places.values() if each.state is ReplicaState.HELD)
 
     @property
@@ -262,9 +262,9 @@ class Placements:
         self._new_choice = new_choice
         self._choices: WeakValueDictionary[tuple[Endpoint, ...], EndpointChoice] = WeakValueDictionary()
         self.models: dict[str, Placement] = {}
-        """Every model that an endpoint has or lists, by its name."""
+        """Every model that an endpoint has or lists, by name."""
         self.stocks: dict[Endpoint, ServerInventory | None] = {}
-        """What each endpoint has said last; None if it has not answered yet."""
+        """The last report of each endpoint; None if it has not responded yet."""
         self._emptied: dict[Endpoint, set[str]] = {}
         """Per endpoint, the models that it had, and whose replicas are removed at its next report."""
         self.moment = 0
@@ -355,8 +355,8 @@ class Placements:
         return choice
 
     def told(self, endpoint: Endpoint, stock: ServerInventory, asked: int) -> tuple[str, ...]:
-        """Note what an endpoint has said to a question of the moment `asked`. Places that have changed since then stay
-        as they are. Returns the models that it held and does not any more."""
+        """Record the response of an endpoint to a query that began at change number `asked`. Replicas that have changed
+        since then keep their state. Return the models that the endpoint has lost."""
         if endpoint not in self.stocks:
             return ()
         before, self.stocks[endpoint] = self.stocks[endpoint], self._shared(stock)
@@ -375,7 +375,7 @@ class Placements:
         return lost
 
     def add(self, placement: Placement, endpoint: Endpoint, state: ReplicaState) -> ModelReplica:
-        """A new place of a model."""
+        """Add a replica of a model."""
         place = placement.places[endpoint] = ModelReplica(endpoint, state, self._clock(), self._next())
         return place
 
@@ -384,7 +384,7 @@ class Placements:
         return self.moment
 
     def became(self, placement: Placement, place: ModelReplica, state: ReplicaState, why: str = "") -> None:
-        """Note that the state of a place is another one now."""
+        """Record the new state of a replica."""
         was_held = place.state is ReplicaState.HELD
         place.become(state, self._clock(), self._next(), why)
         if state is ReplicaState.HELD:
@@ -415,7 +415,8 @@ class Placements:
             watcher.lists_others()
 
     def _shared(self, stock: ServerInventory) -> ServerInventory:
-        """`stock`, with the list of another endpoint if that is equal: servers often share one repository."""
+        """Return `stock`, with the list of another endpoint if that is equal, to save memory: servers often share one
+        repository."""
         for other in self.stocks.values():
             if other is not None and other.listed == stock.listed:
                 return ServerInventory(stock.held, stock.changing, other.listed)
@@ -453,7 +454,7 @@ class Placements:
     def _lost(
         self, endpoint: Endpoint, stock: ServerInventory, before: ServerInventory | None, asked: int
     ) -> Iterator[str]:
-        """Note which models an endpoint has not any more."""
+        """Record the models that an endpoint no longer has, and yield the ones that it served."""
         known = self._emptied.pop(endpoint, set())
         if before is not None:
             known.update(before.listed, before.changing, before.held)
@@ -479,7 +480,7 @@ class Placements:
                     self._lose(placement)
 
     def _prune(self, placement: Placement, place: ModelReplica) -> None:
-        """Remove a place where nothing is, unless calls are in flight there."""
+        """Remove an empty replica, unless it has calls in flight."""
         if place.in_flight:
             self._emptied.setdefault(place.endpoint, set()).add(placement.model)
         else:
@@ -497,7 +498,7 @@ class Placements:
         return any(stock is not None and model in stock.listed for stock in self.stocks.values())
 
     def forget_unlisted(self, placement: Placement, place: ModelReplica) -> None:
-        """Forget a load that failed of a model that no server lists."""
+        """Forget a failed load of a model that no server lists."""
         if not self.is_listed(placement.model):
             placement.places.pop(place.endpoint, None)
             self._drop_unused(placement)

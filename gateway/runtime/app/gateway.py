@@ -359,7 +359,7 @@ class Gateway:
 
     @property
     def guards(self) -> Mapping[str, ListenerAuthentication]:
-        """The Guards of the listeners that ask for credentials, by name."""
+        """The authentication of the listeners that require credentials, by name."""
         return self._assembly.authentication.guards
 
     @property

@@ -48,7 +48,7 @@ class Listeners:
         self._tap = tap
 
     def rows(self, config: Config) -> dict[str, tuple[Row, ...]]:
-        """The protocols of each listener, each with its path prefix."""
+        """Return the protocols of each listener, with their path prefixes."""
         found, brief_errors = {}, ErrorRedaction(config, self._addresses)
         spoken = with_forms(self._protocols, config)
         for each in config.listeners:

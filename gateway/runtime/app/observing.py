@@ -83,7 +83,7 @@ class Observing:
         ):
             return None
         ids = config.request_ids
-        if ids is None:  # what is observed changes no message but those that report an error
+        if ids is None:  # observing changes no messages except error responses
             telling = RecordDisclosure(route=listener.reply_headers, id_of_errors=True)
         else:
             telling = RecordDisclosure(ids.reply, listener.reply_headers, ids.forward)

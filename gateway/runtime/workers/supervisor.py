@@ -267,7 +267,7 @@ class Supervisor:
             with log_and_continue("gathering what the workers have counted"):
                 await self.gather()
             with log_and_continue("telling the workers which endpoints are drained"):
-                if self.drained != self._told_drained:  # one has gone, or has come back
+                if self.drained != self._told_drained:  # an endpoint was removed, or added again
                     await self.tell_drained()
             with log_and_continue("looking for stopped workers"):
                 stopped = self._kill_stopped(stopped)

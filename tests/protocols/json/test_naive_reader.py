@@ -14,6 +14,7 @@ from gateway.protocols.json.bodies import make_body
 from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.templates import Role
 from gateway.protocols.json.writing import MessageContents
+from tests.limits import examples
 
 
 class NaiveMisfitError(Exception):

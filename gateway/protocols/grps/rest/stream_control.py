@@ -36,9 +36,7 @@ SETTINGS = (
         "The part of a request that asks for a stream: the `query`, a `header`, or a member of the JSON `body`. "
         "Default: listeners accept the query and the header, requests to a backend use the query.",
     ),
-    ProtocolSetting(
-        "ctrl_key", "The name of the query's parameter, the header or the member that is `true`.", STREAMING
-    ),
+    ProtocolSetting("ctrl_key", "The name of the query parameter, the header or the member that is `true`.", STREAMING),
     ProtocolSetting(
         "res_content_type",
         "The content type of streams to clients of a listener. Default: the type of the backend's stream if its server "

@@ -96,7 +96,7 @@ class ServerCall:
         self._method = method
         self._head = head
         self._held_in_memory = CALL_BYTES + head.size
-        """Bytes in the connection's `connection_memory`, which the connection has added."""
+        """The size that the connection has counted for this call, in bytes."""
         self._read_so_far: MessageReader | None = None
         """None until the first data that is not a complete request."""
         self._task: asyncio.Task[None] | None = None

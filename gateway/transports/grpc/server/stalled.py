@@ -28,7 +28,7 @@ def end_stalled(http2: Http2Connection, timeouts: Timeouts, looked: float, now: 
     """End the streams of `http2` that are stalled for longer than `timeouts` allow. `looked` is the time of the
     previous check. While the client reads no stream, the connection's progress counts, not theirs."""
     for stream in list(http2.streams.values()):
-        with log_and_continue("the look at a gRPC stream"):
+        with log_and_continue("checking a gRPC stream"):
             _end_if_stalled(stream, http2, timeouts, looked, now)
 
 

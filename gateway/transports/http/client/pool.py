@@ -108,8 +108,8 @@ class HttpPool:
         self._watching = None
         is_ending = False
         for connection in list(self._connections):
-            goes_on = True  # one whose look failed is looked at again
-            with log_and_continue("the look at a connection to an endpoint"):
+            goes_on = True  # a connection is checked again if its check failed
+            with log_and_continue("checking a connection to an endpoint"):
                 goes_on = connection.look_after()
             is_ending |= goes_on
         if is_ending:

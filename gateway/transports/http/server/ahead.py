@@ -20,7 +20,7 @@ class BytesAhead:
         """Whether no more bytes should be read from the client."""
 
     def store(self, data: bytes, connection_memory: ConnectionMemory) -> None:
-        """Keep bytes, or note why not."""
+        """Keep bytes, or record why not."""
         try:
             connection_memory.add(len(data))
         except GatewayError as error:
@@ -30,7 +30,7 @@ class BytesAhead:
         self.is_full = self.error is not None or len(self.data) > _MAX_AHEAD
 
     def take(self, connection_memory: ConnectionMemory) -> bytes:
-        """The bytes, whose turn has come."""
+        """Return the bytes when their turn has come."""
         taken, self.data = bytes(self.data), bytearray()
         self.is_full = False
         connection_memory.free(len(taken))

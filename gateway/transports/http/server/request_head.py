@@ -117,13 +117,13 @@ class HeadReader:
         return stop
 
     def hold(self, connection_memory: ConnectionMemory) -> None:
-        """Count the memory of the part of the head that has arrived. Raises GatewayError as ConnectionMemory.add."""
+        """Count the memory of the received part of the head. Raises GatewayError like `ConnectionMemory.add`."""
         held = 2 * self.size + FIELD_BYTES * len(self.headers)
         connection_memory.add(held - self._held)
         self._held = held
 
     def release(self, connection_memory: ConnectionMemory) -> None:
-        """Count it no longer, and prepare for the next head."""
+        """Stop counting it, and prepare for the next head."""
         self.start()
         connection_memory.free(self._held)
         self._held = 0
