@@ -227,7 +227,7 @@ async def test_a_route_may_ask_for_the_error_and_a_listener_may_say_nothing() ->
         silent = Reply(await reader.read())
         writer.close()
     assert silent.status == 200
-    assert not [name for name in silent.headers if name.startswith("gateway-")]
+    assert not [name for name in silent.headers if name.startswith("gateway-derivative")]
     assert len(Model.seen) == 2, "nobody can read the estimate, so it is not computed"
 
 

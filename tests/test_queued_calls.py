@@ -254,7 +254,9 @@ async def test_the_reply_to_several_calls_tells_the_longest_wait_of_them(parts: 
         Gate.opened.set()
         told = await call
         assert (await first).status == 200
-    assert (told.status, told.headers["gateway-queue-place"]) == (200, "2" if count > 1 else "1")
+    assert told.status == 200
+    # The second part waits longer than the first one only if the model takes longer than what lies between them.
+    assert 1 <= int(told.headers["gateway-queue-place"]) <= min(count, 2)
     assert float(told.headers["gateway-queue-seconds"]) > 0
 
 

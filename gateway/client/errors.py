@@ -143,8 +143,8 @@ HINTS = {
         "call a model that streams with `stream`"
     ),
     '`rewrite: {version: ""}` on the route drops the client\'s version': "leave the version out",
-    "; `flavor` on the backend saves the question": "",
-    "; `forward_headers` on the backend passes those of clients on": "; `key` and `headers` of the client send them",
+    "; `flavor` on the backend makes this query unnecessary": "",
+    "; `forward_headers` on the backend forwards the clients' own": "; `key` and `headers` of the client send them",
     "the deadline that the client set has passed": "no answer within the limit that `timeout` sets",
     "name one, or set `model` on the listener": (
         "requests of this protocol name no model; `model` on the gateway's listener selects it"
