@@ -182,7 +182,9 @@ def test_both_readers_find_the_same_tensors(case: tuple[Any, str]) -> None:
     except NaiveMisfitError:
         expected = None
     try:
-        tensors: tuple[Tensor, ...] | None = body.read(text.encode(), NO_HEADERS, Limits()).tensors
+        found = body.read(text.encode(), NO_HEADERS, Limits())
+        # A list whose rows differ in length is no tensor; its rows are, which others test.
+        tensors: tuple[Tensor, ...] | None = found.tensors if found.unequal is None else None
     except DecodeError as error:
         tensors, why = None, str(error)
         assert why
