@@ -79,9 +79,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return True
     if asked.startswith("(long or hypothesis)") and "mark.long" not in text and "hypothesis" not in text:
         return True
-    if any(f"not {mark}" in asked and f"\npytestmark = pytest.mark.{mark}" in text for mark in ("real", "long")):
-        return True
-    return None
+    marks = "".join(line for line in text.splitlines() if line.startswith("pytestmark = "))
+    return True if any(f"not {each}" in asked and f"mark.{each}" in marks for each in ("real", "long")) else None
 
 
 def pytest_collection() -> None:

@@ -16,6 +16,8 @@ from tests.interop.processes import Process, clean_environment, free_port
 from tests.limits import GENEROUS
 from tests.peers.build import ROOT
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 MOST = 2
 CONFIG = """

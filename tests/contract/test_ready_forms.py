@@ -21,7 +21,7 @@ from tests.contract.matrix import MODELS, Matrix, running, serves
 from tests.contract.ready_forms import EVERY, FORMS, OTHERS
 from tests.contract.wire import LITERAL, or_error
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 
 KIND = expect.array("kind", expect.INT32, [0])
 

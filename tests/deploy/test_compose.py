@@ -18,6 +18,8 @@ from tests.deploy.local import Ports, started, succeeds
 from tests.interop.exchanges import post
 from tests.interop.processes import Process
 
+pytestmark = pytest.mark.long
+
 DEPLOY = ROOT / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]

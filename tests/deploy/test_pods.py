@@ -15,6 +15,8 @@ from tests.deploy.pods import run_to_the_end, running
 from tests.deploy.rendered import needed, render, rendered
 from tests.limits import GENEROUS
 
+pytestmark = pytest.mark.long
+
 RUN = ["everything", "demo-values", "existing-values", "v2-facade", "umbridge-to-triton"]
 """The values files whose backends are all here: the demo's, and the stand-ins of docs/deploy.md."""
 
@@ -33,7 +35,6 @@ def passed() -> list[Any]:
     return []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", RUN)
 def test_a_pod_starts_answers_its_probes_and_passes_helm_test(name: str, tmp_path: Path, passed: list[Any]) -> None:
     release = rendered(name)

@@ -23,6 +23,8 @@ from tests.peers.build import require
 from tests.servers.discovery.running import messages, running
 from tests.servers.jobs import until
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _lines_of_other_tests_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +302,6 @@ async def test_servers_end_with_a_gateway_that_is_killed(tmp_path: Path) -> None
     assert not processes(tmp_path)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 async def test_servers_that_are_kept_are_adopted_by_the_next_gateway(tmp_path: Path, end: signal.Signals) -> None:
     job_script(tmp_path)

@@ -29,6 +29,8 @@ from tests.servers.test_running_servers import (
     processes,
 )
 
+pytestmark = pytest.mark.long
+
 COARSE = SavedJob("lab-00000001", "71", "lab", "slurm", "", "fits", 4242, "node1:4242", 1.5)
 FINE = SavedJob("lab-00000002", "72", "lab", "slurm", "", "fits", 4243, "", 2.5)
 
@@ -165,7 +167,6 @@ def of_a_backend_that_is_gone(file: Path) -> None:
     file.write_text(json.dumps([{**each, "backend": "gone"} for each in jobs]))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("damage", [cut, Path.unlink, of_a_backend_that_is_gone])
 async def test_a_job_that_the_file_does_not_tell_enough_of_is_ended(
     tmp_path: Path, damage: Callable[[Path], None]
@@ -180,7 +181,6 @@ async def test_a_job_that_the_file_does_not_tell_enough_of_is_ended(
         await gone(tmp_path)
 
 
-@pytest.mark.long
 async def test_a_job_whose_submission_the_gateway_did_not_survive_is_found_by_its_name(tmp_path: Path) -> None:
     job_script(tmp_path)
     server = await kept_server(tmp_path)

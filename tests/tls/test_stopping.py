@@ -54,6 +54,7 @@ def idle(port: int, context: ssl.SSLContext, first: bytes) -> ssl.SSLSocket:
     return client
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("begins", [True, False], ids=["after a request", "without a request"])
 @pytest.mark.parametrize("port", PORTS)
 async def test_an_idle_client_that_does_not_end_tls_is_not_waited_for(files: Files, port: str, begins: bool) -> None:

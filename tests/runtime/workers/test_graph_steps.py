@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.interop.processes import free_port
 from tests.runtime.workers.served import serving
 from tests.runtime.workers.test_caches import MANY, counted, infer
+
+pytestmark = pytest.mark.long
 
 CONFIG = """
 workers: 2

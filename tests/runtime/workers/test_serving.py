@@ -7,9 +7,12 @@ import signal
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.interop.processes import free_port
 from tests.runtime.workers.served import Served, ended, get, post, serving
+
+pytestmark = pytest.mark.long
 
 CONFIG = """
 workers: 2
