@@ -190,7 +190,6 @@ def told(answer: bytes) -> tuple[int, str]:
         (ONE[:5], 4, "the connection ended in a message, after 5 of the 8 bytes of its header"),
         (ONE[:-1], 4, "after 20 of the 21 bytes that its header announces"),
         (ONE[:19] + b"\xff" + ONE[20:], 4, "TLV 0 has 255 bytes, but its packet has only 9 more"),
-        (ONE[:15] + b"\x09" + ONE[16:], 4, "input 'input0' has shape [1], expected [-1, 3]"),
         (ONE[:11] + b"\x00" + ONE[12:], 4, "the batch is empty"),
         (ONE[:-1] + b"}", 4, "input 0 of example 0"),
     ],
@@ -202,6 +201,15 @@ def test_bad_input_is_answered_in_the_protocols_own_form(front: Front, sent: byt
     with connected(front.unix) as connection:  # not half-closed: who is gone is not waited for, and backends are asked
         connection.sendall(PING)
         assert connection.recv(len(PONG)) == PONG
+
+
+def test_a_wrong_shape_is_answered_when_the_model_was_asked_for_its_tensors_again(front: Front) -> None:
+    with connected(front.unix) as connection:
+        connection.sendall(ONE[:15] + b"\x09" + ONE[16:])
+        answer = connection.recv(65536)
+        while len(answer) < 8 + int.from_bytes(answer[4:8], "big"):
+            answer += connection.recv(65536)
+    assert told(answer) == (4, "invalid-input: input 'input0' has shape [1], expected [-1, 3]")
 
 
 def test_several_requests_on_one_connection(front: Front) -> None:
