@@ -257,7 +257,7 @@ async def test_the_reply_to_several_calls_tells_the_longest_wait_of_them(parts: 
     assert told.status == 200
     # The second part waits longer than the first one only if the model takes longer than what lies between them.
     assert 1 <= int(told.headers["gateway-queue-place"]) <= min(count, 2)
-    assert float(told.headers["gateway-queue-seconds"]) > 0
+    assert float(told.headers["gateway-queue-seconds"]) >= 0
 
 
 @pytest.mark.parametrize("parts", WAITS_FOR)
