@@ -238,5 +238,5 @@ def form_data(boundary: bytes, names: tuple[str, ...]) -> Bodies:
 
 def octets() -> Bodies:
     """Bytes as they are."""
-    for text in (b"\0", b"\xff", b"a", "é".encode()):
+    for text in (b"\0", b"\xff", b"a", b"1,", "é".encode()):
         yield f"bytes {text!r}", lambda size, text=text: text * (size // len(text))  # type: ignore[misc]

@@ -66,6 +66,10 @@ infer:
 infer: {path: /p, request_type: application/x-npy, request: $x, response_type: application/x-npy, response: $x}
 """,
     "text": "infer: {path: /p, request_type: text/plain, request: $x, response_type: text/plain, response: $x}",
+    "number texts": "infer: {path: /p, request: {x: $x|numbers}, response: {x: $x|numbers}}",
+    "commas": """
+infer: {path: /p, request_type: text/plain, request: $x|commas, response_type: text/plain, response: $x|commas}
+""",
     "image": "infer: {path: /p, request_type: image/jpeg, request: $x, response_type: image/jpeg, response: $x}",
 }
 """Forms of each kind of body beside those of FORMS_OF_EACH_KIND."""
