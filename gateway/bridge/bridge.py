@@ -17,28 +17,24 @@ from typing import TypeAlias
 
 from gateway.bridge import derivatives, json_members, model_config, names, streams
 from gateway.bridge.backend import BackendSide
-from gateway.bridge.comparison import compare
 from gateway.bridge.config_tensor import ConfigTensor
 from gateway.bridge.estimates import POINTS, EstimatedDerivatives
 from gateway.bridge.extensions import Extensions
+from gateway.bridge.fitted_calls import FittedCalls
 from gateway.bridge.fitting import FittedRequest, Fitting, Fittings
 from gateway.bridge.metadata import ModelMetadata
 from gateway.bridge.own_parameters import refusing_own_parameters
-from gateway.bridge.request import fit_request
 from gateway.bridge.response import fit_response, reply
 from gateway.bridge.rewrite import Rewrite
-from gateway.bridge.rows import as_point, infer_row_by_row, infer_unequal_rows, unequal_rows
-from gateway.bridge.settings import Renaming, RouteSettings
-from gateway.bridge.signature_cache import Key, are_same
+from gateway.bridge.rows import infer_unequal_rows, unequal_rows
+from gateway.bridge.settings import RouteSettings
+from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import (
     DecodeError,
     GatewayError,
-    Reason,
     Status,
-    TransportError,
-    invalid_output,
     not_found,
     unsupported,
 )
@@ -46,16 +42,13 @@ from gateway.core.exchange import MustBeReadError, after_all, written
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.operations import CONTROL_OPERATIONS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol, Rows, Traits
-from gateway.core.spans import Repeated, Span, begin
+from gateway.core.spans import Repeated
 from gateway.core.transport import Handler
 from gateway.core.types import Answer, MissingNumbers, Request, Response, Signature, UnequalRows
 
 _ABOUT_STREAMS = re.compile("decoupled|stream", re.IGNORECASE)
 """Words in servers' errors for a model that only streams. Triton: "doesn't support models with decoupled transaction
 policy"; sample servers: "streams its responses"."""
-
-_Find: TypeAlias = Callable[[Request, Key], Awaitable[Fitting]]
-"""Finds the Fitting of a request."""
 
 _HINT = "for a model that streams, `translate: {stream: last}` or `{stream: collect}` on the route gives one response"
 
@@ -85,6 +78,7 @@ class Bridge:
         self._config_tensor = ConfigTensor(settings, client.traits, backend)
         self._has_config_tensors = self._config_tensor.from_client
         self._signatures = RouteSignatures(self._rewrite)
+        self._calls = FittedCalls(settings, backend, self._signatures, self._config_tensor)
         self._metadata = ModelMetadata(client, self._rewrite, self._signatures, self._unchanged)
         self._extensions = Extensions(self._rewrite)
         self._estimates = None if settings.derivatives is None else self._estimated_derivatives()
@@ -187,16 +181,16 @@ class Bridge:
             if fitting.row_by_row:
                 inference = replace(request, operation=Operation.INFER)
                 try:
-                    response = await self._fitted(inference, key, fitting)
+                    response = await self._calls.response(inference, key, fitting)
                 except (DecodeError, GatewayError) as error:
-                    response = await self._fitted_again(error, inference, key, fitting, self._fitting)
+                    response = await self._calls.again(error, inference, key, fitting, self._fitting)
                 yield response
                 return
             try:
-                fitted = await self._fit(request, key, fitting)
+                fitted = await self._calls.fit(request, key, fitting)
             except DecodeError as error:
-                fitting = await self._other_fitting(error, request, key, fitting, self._fitting)
-                fitted = await self._fit(request, key, fitting)
+                fitting = await self._calls.other_fitting(error, request, key, fitting, self._fitting)
+                fitted = await self._calls.fit(request, key, fitting)
         outgoing = fitted.request
         if self._config_tensor.to_backend:
             outgoing = self._config_tensor.to_tensor(outgoing)
@@ -206,7 +200,7 @@ class Bridge:
             async for each in responses:
                 response = await self._with_outputs(each, key, outgoing) if each.schemaless else each
                 if fitting is not None and work is not None:
-                    yield await self._fit_reply(response, request, fitted, fitting, work)
+                    yield await self._calls.fit_reply(response, request, fitted, fitting, work)
                 elif fitting is not None and fitting.has_images:
                     yield await to_thread(fit_response, response, request, fitted, fitting)
                 elif fitting is not None:
@@ -305,9 +299,9 @@ class Bridge:
                 if rows is not None:
                     return await self._by_row(request, rows)
             try:
-                return await self._fitted(request, key, fitting)
+                return await self._calls.response(request, key, fitting)
             except (DecodeError, GatewayError) as error:
-                return await self._fitted_again(error, request, key, fitting, self._fitting)
+                return await self._calls.again(error, request, key, fitting, self._fitting)
         except GatewayError as error:
             if not self._lacks_hint(error):
                 raise
@@ -358,7 +352,7 @@ class Bridge:
         try:
             return reply(response, request, tuple(names.picked(outputs, [each.name for each in requested])))
         except DecodeError as error:
-            raise self._invalid_output(error) from error
+            raise self._calls.invalid_output(error) from error
 
     async def _with_outputs(self, response: Response, key: Key, outgoing: Request) -> Response:
         """Return a schemaless response with its outputs as tensors."""
@@ -366,7 +360,7 @@ class Bridge:
         try:
             return json_members.resolve_outputs(response, signature, outgoing.outputs)
         except DecodeError as error:
-            raise self._invalid_output(error) from error
+            raise self._calls.invalid_output(error) from error
 
     async def _reduced(self, request: Request) -> Response:
         """Return one response made from the stream of responses, by the route's `stream`."""
@@ -389,9 +383,9 @@ class Bridge:
         if self._backend.traits.wire.derivatives:
             fitting = await self._fitting_of_derivative(request, key)
             try:
-                return await self._fitted(request, key, fitting)
+                return await self._calls.response(request, key, fitting)
             except (DecodeError, GatewayError) as error:
-                return await self._fitted_again(error, request, key, fitting, self._fitting_of_derivative)
+                return await self._calls.again(error, request, key, fitting, self._fitting_of_derivative)
         companion = self._rewrite.companion(key, request.operation)
         inference = replace(request, operation=Operation.INFER)
         if self._passes_unchanged(request):
@@ -399,7 +393,7 @@ class Bridge:
             return self._passed(await self._backend.infer(self._rewrite.outgoing(inference, companion)), request)
         fitting = await self._fitting_of_derivative(request, key)
         try:
-            return await self._fitted(inference, companion, fitting)
+            return await self._calls.response(inference, companion, fitting)
         except GatewayError as error:
             if error.status is not Status.NOT_FOUND:
                 raise
@@ -425,101 +419,6 @@ class Bridge:
                 raise
             return signature  # the derivative model exists without its base model
         return signature if is_unknown(base) else derivatives.sized(signature, base, request.operation, positions)
-
-    async def _fitted(self, request: Request, key: Key, fitting: Fitting) -> Response:
-        """Return the response to a request that is adapted to a model's signature."""
-        record = request.record
-        if record.events is not None:
-            fitted = await self._fit(request, key, fitting)
-            response = await self._answered(fitted, fitting)
-            return await self._fit_reply(response, request, fitted, fitting, begin(record, "fit reply"))
-        if fitting.has_images:
-            fitted = await to_thread(fit_request, request, key, fitting)
-            response = await self._answered(fitted, fitting)
-            return await to_thread(fit_response, response, request, fitted, fitting)
-        fitted = fit_request(request, key, fitting)
-        return fit_response(await self._answered(fitted, fitting), request, fitted, fitting)
-
-    async def _fitted_again(
-        self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: _Find
-    ) -> Response:
-        """As `_fitted`, after `error` of it, if the model has other tensors now than `fitting` knows. The request did
-        not fit, or the backend has refused it: nothing was computed.
-
-        Raises:
-            DecodeError, GatewayError: `error`, if it is another one, or the model has the same tensors.
-        """
-        if isinstance(error, GatewayError):
-            if error.reason is Reason.INVALID_OUTPUT:  # nothing is repeated: the model has run
-                self._backend.signatures.doubt(key[0])
-            if error.status is not Status.INVALID_ARGUMENT or isinstance(error, TransportError):
-                raise error
-        return await self._fitted(request, key, await self._other_fitting(error, request, key, fitting, find))
-
-    async def _other_fitting(
-        self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: _Find
-    ) -> Fitting:
-        """The Fitting to the signature that the backend tells now, after `error` with that which was remembered.
-
-        Raises:
-            DecodeError, GatewayError: `error`; the signature is the same.
-        """
-        if not await self._signatures.confirm(key) or await self._signatures.model(key) is fitting.of:
-            raise error
-        other = await find(request, key)
-        if are_same(other.of, fitting.of):
-            raise error
-        return other
-
-    async def _fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
-        """Like `fit_request`, with a span if spans are recorded, and, for an explanation, with the changes."""
-        record = request.record
-        if record.events is None:
-            if fitting.has_images:
-                return await to_thread(fit_request, request, key, fitting)
-            return fit_request(request, key, fitting)
-        with begin(record, "fit") as span:
-            if fitting.has_images:
-                fitted = await to_thread(fit_request, request, key, fitting)
-            else:
-                fitted = fit_request(request, key, fitting)
-            if record.explain is not None:
-                renamings = self._settings.rename.inputs
-                span.facts["tensors"] = compare(request.inputs, fitted.request.inputs, renamings)
-        return fitted
-
-    async def _fit_reply(
-        self, response: Response, request: Request, fitted: FittedRequest, fitting: Fitting, work: Span | Repeated
-    ) -> Response:
-        """Like `fit_response`, in the span `work`. An explanation gets the changes of the first response."""
-        with work as span:
-            if fitting.has_images:
-                reply = await to_thread(fit_response, response, request, fitted, fitting)
-            else:
-                reply = fit_response(response, request, fitted, fitting)
-            if request.record.explain is not None and "tensors" not in span.facts:
-                # From the backend to the client, the two names of a tensor are swapped.
-                back = [Renaming(each.backend, each.client) for each in self._settings.rename.outputs]
-                span.facts["tensors"] = compare(response.outputs, reply.outputs, back)
-        return reply
-
-    async def _answered(self, fitted: FittedRequest, fitting: Fitting) -> Response:
-        try:
-            if fitted.is_point:
-                return await self._infer_by_backend(as_point(fitted.request))
-            if fitting.row_by_row:
-                return await infer_row_by_row(fitted, fitting, self._infer_by_backend)
-            return await self._infer_by_backend(fitted.request)
-        except DecodeError as error:
-            raise self._invalid_output(error) from error
-
-    def _infer_by_backend(self, outgoing: Request) -> Awaitable[Response]:
-        if self._config_tensor.to_backend:
-            outgoing = self._config_tensor.to_tensor(outgoing)
-        return self._backend.infer(outgoing)
-
-    def _invalid_output(self, error: DecodeError) -> GatewayError:
-        return invalid_output(f"backend {self._backend.name!r}: {error}")
 
 
 def _with_hint(error: GatewayError) -> GatewayError:

@@ -1,0 +1,135 @@
+"""Calls of a model whose tensors are fitted to its signature, and whose responses are fitted back.
+
+A model can get other tensors at any time, for example by a deployment of a new version. So a call that fails because of
+its tensors is repeated once if the backend reports another signature now, and nothing was computed.
+"""
+
+from asyncio import to_thread
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from gateway.bridge.backend import BackendSide
+from gateway.bridge.comparison import compare
+from gateway.bridge.config_tensor import ConfigTensor
+from gateway.bridge.fitting import FittedRequest, Fitting
+from gateway.bridge.request import fit_request
+from gateway.bridge.response import fit_response
+from gateway.bridge.rows import as_point, infer_row_by_row
+from gateway.bridge.settings import Renaming, RouteSettings
+from gateway.bridge.signature_cache import Key, are_same
+from gateway.bridge.signatures import RouteSignatures
+from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_output
+from gateway.core.spans import Repeated, Span, begin
+from gateway.core.types import Request, Response
+
+Find: TypeAlias = Callable[[Request, Key], Awaitable[Fitting]]
+"""Returns the Fitting of a request."""
+
+
+class FittedCalls:
+    """Calls models of one backend, for one client protocol of a route."""
+
+    def __init__(
+        self, settings: RouteSettings, backend: BackendSide, signatures: RouteSignatures, config_tensor: ConfigTensor
+    ) -> None:
+        self._settings = settings
+        self._backend = backend
+        self._signatures = signatures
+        self._config_tensor = config_tensor
+
+    async def response(self, request: Request, key: Key, fitting: Fitting) -> Response:
+        """Return the response to a request that is adapted to a model's signature."""
+        record = request.record
+        if record.events is not None:
+            fitted = await self.fit(request, key, fitting)
+            response = await self._answered(fitted, fitting)
+            return await self.fit_reply(response, request, fitted, fitting, begin(record, "fit reply"))
+        if fitting.has_images:
+            fitted = await to_thread(fit_request, request, key, fitting)
+            response = await self._answered(fitted, fitting)
+            return await to_thread(fit_response, response, request, fitted, fitting)
+        fitted = fit_request(request, key, fitting)
+        return fit_response(await self._answered(fitted, fitting), request, fitted, fitting)
+
+    async def again(
+        self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: Find
+    ) -> Response:
+        """Call the model once more after `error`, if its tensors are no longer those of `fitting`. The request did not
+        fit, or the backend refused it, so nothing was computed.
+
+        Raises:
+            DecodeError, GatewayError: `error`, if it has another cause or the model has the same tensors; the error of
+                the second call.
+        """
+        if isinstance(error, GatewayError):
+            if error.reason is Reason.INVALID_OUTPUT:  # nothing is repeated: the model has run
+                self._backend.signatures.doubt(key[0])
+            if error.status is not Status.INVALID_ARGUMENT or isinstance(error, TransportError):
+                raise error
+        return await self.response(request, key, await self.other_fitting(error, request, key, fitting, find))
+
+    async def other_fitting(
+        self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: Find
+    ) -> Fitting:
+        """Return the Fitting to the signature that the backend reports now. `error` came with the stored signature.
+
+        Raises:
+            DecodeError, GatewayError: `error`, if the signature is the same.
+        """
+        if not await self._signatures.confirm(key) or await self._signatures.model(key) is fitting.of:
+            raise error
+        other = await find(request, key)
+        if are_same(other.of, fitting.of):
+            raise error
+        return other
+
+    async def fit(self, request: Request, key: Key, fitting: Fitting) -> FittedRequest:
+        """Like `fit_request`, with a span if spans are recorded, and, for an explanation, with the changes."""
+        record = request.record
+        if record.events is None:
+            if fitting.has_images:
+                return await to_thread(fit_request, request, key, fitting)
+            return fit_request(request, key, fitting)
+        with begin(record, "fit") as span:
+            if fitting.has_images:
+                fitted = await to_thread(fit_request, request, key, fitting)
+            else:
+                fitted = fit_request(request, key, fitting)
+            if record.explain is not None:
+                renamings = self._settings.rename.inputs
+                span.facts["tensors"] = compare(request.inputs, fitted.request.inputs, renamings)
+        return fitted
+
+    async def fit_reply(
+        self, response: Response, request: Request, fitted: FittedRequest, fitting: Fitting, work: Span | Repeated
+    ) -> Response:
+        """Like `fit_response`, in the span `work`. An explanation gets the changes of the first response."""
+        with work as span:
+            if fitting.has_images:
+                reply = await to_thread(fit_response, response, request, fitted, fitting)
+            else:
+                reply = fit_response(response, request, fitted, fitting)
+            if request.record.explain is not None and "tensors" not in span.facts:
+                # From the backend to the client, the two names of a tensor are swapped.
+                back = [Renaming(each.backend, each.client) for each in self._settings.rename.outputs]
+                span.facts["tensors"] = compare(response.outputs, reply.outputs, back)
+        return reply
+
+    async def _answered(self, fitted: FittedRequest, fitting: Fitting) -> Response:
+        try:
+            if fitted.is_point:
+                return await self._infer(as_point(fitted.request))
+            if fitting.row_by_row:
+                return await infer_row_by_row(fitted, fitting, self._infer)
+            return await self._infer(fitted.request)
+        except DecodeError as error:
+            raise self.invalid_output(error) from error
+
+    def _infer(self, outgoing: Request) -> Awaitable[Response]:
+        if self._config_tensor.to_backend:
+            outgoing = self._config_tensor.to_tensor(outgoing)
+        return self._backend.infer(outgoing)
+
+    def invalid_output(self, error: DecodeError) -> GatewayError:
+        """Return the error for a response that does not match the model, for the reason in `error`."""
+        return invalid_output(f"backend {self._backend.name!r}: {error}")
