@@ -183,11 +183,13 @@ class AsyncClient:
           as they are begun. A point is the first input of a call, as in `infer`, or a mapping of inputs by name. Or a
           mapping of inputs by name, each with a row for each point.
         - `most`: the requests at once; no more than the client's own `max_in_flight`.
-        - `batch`: the most points in one request, if the server's metadata say that the model takes batches. How many
-          there are is found by time, so that a request takes about 0.1 s. 1: each point has its own request. None: up
-          to 4096; 1 if the number of points is not known, as of a generator.
+        - `batch`: maximum number of points in one request. A number above 1 says that each row of the outputs depends
+          on the same row of the inputs alone; the model's metadata must have a leading -1 in all shapes. The map
+          measures how many points take about 0.1 s. 1: each point has its own request. None: up to 4096 if the server
+          declares a `max_batch_size`, otherwise 1; also 1 for a generator.
         - `retries`: how often a point is sent again if the server says that it takes it later, after the time that the
-          server names; and up to five times if there was no connection. Never if the model may have run.
+          server names; and up to five times if there was no connection. A point that can have run is sent again only
+          if it was in a batch that failed.
         - `errors`: "raise" the first that is final: no other point is begun, and those in flight end. Or "return" all:
           the results have them as `errors`.
         - `progress`: show a progress bar with evaluations per second, failures, and tries again. True is tqdm's, in
@@ -435,7 +437,7 @@ class AsyncClient:
                 yield response
 
     async def close(self) -> None:
-        """Close every connection. ClientCalls in flight fail; later ones raise RuntimeError."""
+        """Close every connection. Calls in flight fail; later calls raise RuntimeError."""
         self._is_closed = True
         server, self._server = self._server, None
         if server is not None:
@@ -465,16 +467,16 @@ class AsyncClient:
         return html_table(["", "closed" if self._is_closed else "open"], rows, "client of a model server")
 
     def _calls(self, timeout: Seconds) -> ClientCalls:
-        """What `map` needs; `timeout` is that of its questions about the model."""
+        """Return the functions for `map`; `timeout` limits its queries about the model."""
         return ClientCalls(self.infer, self.ask, partial(self._batched, timeout))
 
-    async def _batched(self, timeout: Seconds, model: str, version: str) -> Batched | None:
-        """What is known of a model that takes batches; None of others, and where the server does not tell."""
+    async def _batched(self, timeout: Seconds, model: str, version: str, are_independent: bool) -> Batched | None:
+        """Return the batches of a model, like ModelServer.batched; None also if the server does not answer."""
         seconds = self._seconds(timeout)
         try:
             server = await self._connected(seconds)
             async with asyncio.timeout(seconds):
-                return await server.batched(model, version)
+                return await server.batched(model, version, are_independent=are_independent)
         except (ClientError, GatewayError, TimeoutError):
             return None  # the first point tells the error
 

@@ -37,7 +37,9 @@ class BatchSize:
         """Whether one request is in flight at a time, to find out how long the model takes."""
         self._until = 0.0
         self._undecided = 0
-        """Failed requests of which nobody knows yet whether one of their points is at fault, or their size."""
+        """Number of failed requests for which it is not yet known whether a point or their size is at fault."""
+        self._at_fault = 0
+        """Number of requests that failed although each of their points has a result."""
 
     def stop(self, most: int = 1) -> None:
         """Send no more than `most` points in one request."""
@@ -88,4 +90,6 @@ class BatchSize:
         large."""
         self._undecided -= 1
         if is_at_fault:
-            self.stop(max(1, rows // PARTS))
+            self._at_fault += 1
+            # One fault can be a passing one, such as a connection that broke.
+            self.stop(max(1, rows // (2 if self._at_fault == 1 else PARTS)))

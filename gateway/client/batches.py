@@ -1,8 +1,8 @@
 """Several points of a map in one request, and its outputs as those of each point.
 
-A model takes batches if the server's metadata give every input and output a first dimension of -1. Points are alike if
-they have the same inputs, of the same datatypes and shapes, each without the batch dimension. Only then a request of
-all of them has the answers that a request of each would have; what a server answers is checked all the same.
+Points are alike if they have the same inputs, of the same datatypes and shapes, each without the batch dimension. Only
+points that are alike travel together, and only if rows are independent: the server declares it by a `max_batch_size`,
+or the caller by `batch`. The outputs are checked as well, because either of them can be wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.types import Response, Shape, Signature, Tensor, TensorSpec
 
-TOLERANCE = 0.01
-"""The most by which floats of a point may differ, as a part of the largest, between its own request and one of several
-points: processors add in another order, and some with fewer digits."""
+TOLERANCES = {8: 1e-9, 4: 5e-3, 2: 2e-2}
+"""Maximum difference of a point's floats between its own request and a batch, relative to the largest, by the size of a
+float in bytes: processors add in another order, and GPUs round FP32 to 10 bits (TF32)."""
 
 Key: TypeAlias = tuple[object, ...]
-"""What points that are alike have in common."""
+"""The names, dtypes and shapes that points of one batch share."""
 NOT_A_ROW: Key = ()
-"""That of points that are sent alone."""
+"""The key of points that are sent alone."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,13 @@ class Batched:
 
     signature: Signature
     most: int | None = None
-    """The most rows of one request, where the model's configuration says it."""
+    """Maximum number of rows of one request, by the model's configuration."""
+    is_declared: bool = True
+    """The server declares that rows are independent; False: only the caller of the map does."""
 
 
-def takes_batches(signature: Signature) -> bool:
-    """Whether the first dimension of every input and output may be the batch."""
+def can_take_batches(signature: Signature) -> bool:
+    """Return whether the first dimension of every input and output can be the batch."""
     outputs = [each.shape[:1] == (-1,) for each in signature.outputs]
     return bool(signature.inputs and outputs) and all(outputs) and all(map(_has_rows, signature.inputs))
 
@@ -71,7 +73,7 @@ def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
     shape: Shape = ()
     for at, point in enumerate(points):
         arrays: tuple[Array, ...]
-        if isinstance(point, np.ndarray) and point.dtype is dtype and point.shape == shape:
+        if type(point) is np.ndarray and point.dtype is dtype and point.shape == shape:
             arrays = (point,)  # as the one before: most points are rows of one array
         else:
             key, arrays = _read(point)
@@ -81,7 +83,7 @@ def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
             key = key if fit else NOT_A_ROW
             rows = groups.setdefault(key, AlikePoints(key, [], []))
             dtype = None
-            if isinstance(point, np.ndarray) and point.dtype in _DTYPES:
+            if type(point) is np.ndarray and point.dtype in _DTYPES:
                 dtype, shape = point.dtype, point.shape
         rows.at.append(at)
         rows.arrays.append(arrays)
@@ -131,17 +133,19 @@ def stacked(rows: AlikePoints) -> tuple[Tensor, ...]:
 
 
 class NotOfRows(Exception):  # noqa: N818 - it is a finding, not an error
-    """The outputs are not those of each point; the text says why."""
+    """The outputs of a batch cannot be split by point; the text says why."""
 
 
-def split(response: Response, rows: AlikePoints, signature: Signature) -> list[Outputs]:
-    """The outputs of each point, as parts of the arrays of all.
+def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outputs]:
+    """Return the outputs of each point, as parts of the arrays of all.
 
     Raises:
-        NotOfRows: an output has not one row for each, or rows of a size that does not follow from the inputs: outputs
-            of several points may then have been made as long as the longest.
+        NotOfRows: an output does not have one row for each point; or its rows have a size that the signature leaves
+            open, so the server can have padded them to the longest. If only the caller declares the rows independent, a
+            size of the inputs is accepted.
     """
-    sizes = {1, *(size for array in rows.arrays[0] for size in array.shape)}
+    signature = batched.signature
+    sizes = set() if batched.is_declared else {1, *(size for array in rows.arrays[0] for size in array.shape)}
     specs = {each.name: each for each in signature.outputs}
     columns: list[Array] = []
     for tensor in response.outputs:
@@ -187,6 +191,7 @@ def check_same(alone: Outputs, row: Outputs) -> None:
 def _are_near(wanted: Array, found: Array) -> bool:
     if wanted.dtype.kind in "OSUbiu":
         return bool(np.array_equal(wanted, found))
+    tolerance = TOLERANCES.get(wanted.dtype.itemsize, TOLERANCES[2])
     wanted, found = wanted.astype(np.float64), found.astype(np.float64)
     finite = np.isfinite(wanted)
     if not np.array_equal(wanted[~finite], found[~finite], equal_nan=True):
@@ -194,4 +199,4 @@ def _are_near(wanted: Array, found: Array) -> bool:
     if not finite.any():
         return True
     largest = np.abs(wanted[finite]).max()
-    return bool(np.abs(wanted[finite] - found[finite]).max() <= TOLERANCE * largest)
+    return bool(np.abs(wanted[finite] - found[finite]).max() <= tolerance * largest)

@@ -22,6 +22,9 @@ from gateway.core.tasks import spawn
 
 log = logging.getLogger(__name__)
 
+FOUND_AT_ONCE = 100
+"""Maximum number of points to read from the file before other tasks of the loop run."""
+
 
 class Window:
     """The points that are in flight: `due` begins some, `ended` ends some. A progress bar is shown while the window is
@@ -64,7 +67,7 @@ class Window:
         self._opened.__exit__(kind, error, trace)
 
     def due(self) -> Iterator[Sending]:
-        """What is sent now."""
+        """Yield the requests to send now."""
         self._patience = 0.0
         while self._in_flight < self.arguments.most and self._failure is None and not self._is_asking:
             self._patience = self._size.patience(self._in_flight)
@@ -83,7 +86,7 @@ class Window:
         return found
 
     def patience(self) -> float | None:
-        """The seconds after which others are due although nothing has ended; None: none before."""
+        """Return the seconds until the next request can start, even if none has ended; None: wait for one to end."""
         return self._patience or None
 
     def ended(self, sending: Sending, end: SendingEnd) -> Sequence[Evaluation]:
@@ -117,7 +120,7 @@ class Window:
         return end.evaluations
 
     def shows(self, evaluation: Evaluation) -> bool:
-        """Whether the caller is to see this end: not that of a point whose error is raised."""
+        """Return whether the caller gets this evaluation; False if its error is raised instead."""
         return evaluation.error is None or self.arguments.errors == "return"
 
     def check(self) -> None:
@@ -146,7 +149,7 @@ class Window:
         return replace(begun, batched=self._batched, check=self._alone)
 
     def _first(self, sending: Sending, count: int) -> Sending:
-        """The first so many of its points; the others are sent next."""
+        """Return a request with the first `count` points; the remaining points are sent next."""
         self._again.appendleft(replace(sending, points=sending.points[count:]))
         return replace(sending, points=sending.points[:count])
 
@@ -161,7 +164,7 @@ class Window:
                 taken.append((index, point))
             else:
                 self._found.append(found)
-            if len(taken) + len(self._found) >= self._size.rows:
+            if len(taken) + len(self._found) >= self._size.rows or len(self._found) >= FOUND_AT_ONCE:
                 break
         return Sending(taken)
 
@@ -181,7 +184,7 @@ class Window:
             if not of.left:
                 self._size.decided(of.rows, is_at_fault=not of.has_failing_point)
                 if self._size.is_one and not of.has_failing_point:
-                    self._tell(f"a request of {of.rows} points failed, and each of them has an answer")
+                    self._tell("requests of several points fail, and each of their points alone has a result")
             of = of.within
 
     def _tell(self, why: str) -> None:
@@ -205,6 +208,7 @@ async def evaluations(calls: ClientCalls, window: Window) -> AsyncGenerator[Eval
             for each in (found := window.found()):
                 yield each
             if found:
+                await asyncio.sleep(0)  # other tasks run between two groups of points from the file
                 continue
             if not tasks:
                 return

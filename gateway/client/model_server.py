@@ -16,7 +16,7 @@ from gateway.bridge.backend import ROWS_AT_ONCE, BackendSide
 from gateway.bridge.bridge import Bridge
 from gateway.bridge.settings import Cast, RouteSettings
 from gateway.bridge.signature_cache import SignatureCache
-from gateway.client.batches import Batched, takes_batches
+from gateway.client.batches import Batched, can_take_batches
 from gateway.client.credentials import FixedHeaders
 from gateway.client.errors import SERVER
 from gateway.client.settings import MOST_AT_ONCE, ClientSettings
@@ -24,6 +24,7 @@ from gateway.client.turns import Turns
 from gateway.core.errors import GatewayError, TransportError
 from gateway.core.exchange import ask
 from gateway.core.frozen import replace
+from gateway.core.independent_rows import are_rows_apart, max_batch_size
 from gateway.core.operations import Operation, split_companion
 from gateway.core.protocol import (
     ConcurrencyQuery,
@@ -168,8 +169,10 @@ class ModelServer:
         """
         return await self._handler(request, cast, client)(request)
 
-    async def batched(self, model: str, version: str) -> Batched | None:
-        """What is known of a model that takes batches; None of others, and where nobody knows.
+    async def batched(self, model: str, version: str, *, are_independent: bool) -> Batched | None:
+        """Return the signature and the maximum batch size of a model that takes batches, otherwise None. A first
+        dimension of -1 alone does not show that the rows of a batch are independent of each other: the server must
+        declare a `max_batch_size`, or the caller knows that they `are_independent`.
 
         Raises:
             GatewayError: the server's error about the model's metadata.
@@ -177,14 +180,16 @@ class ModelServer:
         if self._side.traits.wire.rows is Rows.ONE:
             return None
         signature = await self._side.signatures.get((model, version, ""))
-        if not takes_batches(signature):
+        if not can_take_batches(signature):
             return None
         config: Answer = {}
         if Operation.CONFIG in self._side.traits.servers.extensions:
             with suppress(GatewayError):
                 config = await self._side.handler(Request(Operation.CONFIG, model, version))  # as the server has it
-        most = config.get("max_batch_size") if isinstance(config, Mapping) else None
-        return Batched(signature, most if isinstance(most, int) and most > 0 else None)
+        most = max_batch_size(config) if isinstance(config, Mapping) else None
+        if are_rows_apart(signature, most):
+            return Batched(signature, most)
+        return Batched(signature, most or None, is_declared=False) if are_independent else None
 
     async def exchange(self, message: Message) -> Message:
         """Send a message of the server's own protocol unchanged, and return the response.

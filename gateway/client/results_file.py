@@ -10,8 +10,8 @@ The file has a line of JSON for the map, then one for each point that has a resu
 a point only if it has the same. `data` has the elements in row-major order; where JSON has no such value (NaN,
 infinities, bytes that are no UTF-8), `base64` has V2's raw form of all of them.
 
-A line is written whole or, in a crash, without its end; then the next run removes it. A second map cannot write to the
-file at the same time.
+A line is written whole or, in a crash, without its end; then the next run removes it. The file is locked, so a second
+map cannot write to it at the same time (not on Windows).
 """
 
 import json
@@ -21,7 +21,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from io import FileIO
-from math import prod
+from itertools import islice
+from math import isfinite, prod
 from typing import Any, Self
 
 import numpy as np
@@ -48,35 +49,35 @@ class ResultsFile:
     """The file at `path` with the results of a map with these `arguments`; made if there is none.
 
     Raises:
-        OtherResults: it is in use, or is that of another map, or of none.
-        OSError: it cannot be opened.
+        OtherResults: the file is in use, belongs to another map, or is not a results file; it stays unchanged.
+        OSError: the file cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str], arguments: MapArguments) -> None:
         self._path = os.fspath(path)
         self._of = {
             FORMAT: VERSION, "model": arguments.model, "version": arguments.version,
-            "outputs": _plain(arguments.outputs), "parameters": _plain(arguments.parameters or {}),
+            "outputs": _names(arguments.outputs), "parameters": _plain(arguments.parameters or {}),
             "cast": arguments.cast,
         }  # fmt: skip
         self._digest = sha256(write(self._of))
         self._digests: dict[int, str] = {}
         """Those of points in flight."""
         self._version = ""
-        """That of the model that has answered."""
+        """The version of the model in the results so far."""
         self._file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+")
         try:
             self._lock()
-            self._lines = self._read(arguments.total)
+            self._lines = self._read(arguments)
         except BaseException:
             self._file.close()
             raise
 
     def find(self, index: int, point: Point) -> Evaluation | None:
-        """The result of a point, if the file has one.
+        """Return the result of a point, if the file has one.
 
         Raises:
-            OtherResults: it has that of another point.
+            OtherResults: the file has the result of another point, or the result is damaged.
         """
         digest = self._digest_of(point)
         line = self._lines.pop(index, None)
@@ -85,10 +86,11 @@ class ResultsFile:
                 self._digests[index] = digest
             return None
         found = json.loads(line)
-        if found["inputs"] != digest:
-            raise self._other(f"its point {index} has other inputs than point {index} of this map")
-        self._check_version(found["version"])
-        return Evaluation(index, point, 0, _outputs(found, str(self._of["model"])))
+        self._check_inputs(found, digest, index)
+        try:
+            return Evaluation(index, point, 0, _outputs(found, str(self._of["model"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._other(f"the line of point {index} is damaged; the file can be used without it") from error
 
     def add(self, evaluations: Iterable[Evaluation]) -> None:
         """Keep the results of points that were not found.
@@ -106,9 +108,11 @@ class ResultsFile:
         self._write(text)
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         with self._file:
             os.fsync(self._file.fileno())
+            if sys.platform != "win32":
+                fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)  # a forked process would keep the lock
 
     def __enter__(self) -> Self:
         return self
@@ -121,11 +125,12 @@ class ResultsFile:
             return
         try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise self._other("another map writes to it") from error
 
-    def _read(self, total: int | None) -> dict[int, bytes]:
-        """The line of each point, without one that was not written to its end."""
+    def _read(self, arguments: MapArguments) -> dict[int, bytes]:
+        """Return the line of each point, and remove an incomplete last line. All checks come first: a file that is
+        refused stays unchanged."""
         text = self._file.readall()
         first, end, rest = text.partition(b"\n")
         wanted = write(self._of)
@@ -141,11 +146,12 @@ class ResultsFile:
         lines: dict[int, bytes] = {}
         for number, line in enumerate(whole.split(b"\n") if whole else [], 2):
             try:
-                lines[_point(line)] = line
+                found = json.loads(line)
+                lines[_index(found)] = line
+                self._check_version(found["version"])
             except (ValueError, KeyError, TypeError) as error:
-                raise self._other(f"line {number} is damaged; the file is of use without it") from error
-        if total is not None and max(lines, default=-1) >= total:
-            raise self._other(f"it has a result of point {max(lines)}, and this map has {total} points")
+                raise self._other(f"line {number} is damaged; the file can be used without it") from error
+        self._check_points(lines, arguments)
         size = len(first) + 1 + (len(whole) + 1 if whole else 0)
         self._file.truncate(size)
         self._file.seek(size)
@@ -162,6 +168,23 @@ class ResultsFile:
             if found.get(key) != json.loads(write(value)):
                 raise self._other(f"its {key} is {found.get(key)!r}, and that of this map {value!r}")
 
+    def _check_points(self, lines: Mapping[int, bytes], arguments: MapArguments) -> None:
+        """Raise OtherResults if a result is that of another point. The points of a generator are checked later, when
+        the map takes them."""
+        total, last = arguments.total, max(lines, default=-1)
+        if total is None:
+            return
+        if last >= total:
+            raise self._other(f"it has a result of point {last}, and this map has {total} points")
+        for index, point in enumerate(islice(arguments, last + 1)):
+            line = lines.get(index)
+            if line is not None:
+                self._check_inputs(json.loads(line), self._digest_of(point), index)
+
+    def _check_inputs(self, found: Mapping[str, Any], digest: str, index: int) -> None:
+        if found.get("inputs") != digest:
+            raise self._other(f"its point {index} has other inputs than point {index} of this map")
+
     def _check_version(self, version: str) -> None:
         if version and self._version and version != self._version:
             text = f"it has results of version {self._version!r} of the model, and the server answers as {version!r}"
@@ -169,7 +192,7 @@ class ResultsFile:
         self._version = self._version or version
 
     def _digest_of(self, point: Point) -> str:
-        """The digest of a point's inputs; empty if they cannot be sent."""
+        """Return the digest of a point's inputs; empty if they cannot be sent."""
         digest = self._digest.copy()
         named = point if isinstance(point, Mapping) else {"": point}
         for name in sorted(named):
@@ -191,21 +214,30 @@ class ResultsFile:
         return OtherResults(f"resume={self._path!r}: {why}; give another file for another map")
 
 
+def _names(outputs: Any) -> Any:
+    return [outputs] if isinstance(outputs, str) else _plain(outputs)
+
+
 def _plain(value: Any) -> Any:
-    """The arguments of a map as JSON has them."""
+    """Return the arguments of a map in the form for JSON. Equal arguments have the same form, and different ones have
+    different forms, also floats without a JSON number."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _plain(value[name]) for name in sorted(value, key=str)}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not isfinite(value):
+        return {"float": repr(value)}
     if isinstance(value, str | bool | int | float) or value is None:
         return value
-    if isinstance(value, np.generic):
-        return value.item()
+    if not isinstance(value, Iterable):
+        raise ValueError(f"resume: {value!r} cannot be stored in the file; expected JSON values")
     return [_plain(each) for each in (sorted(value) if isinstance(value, set | frozenset) else value)]
 
 
-def _point(line: bytes) -> int:
-    found = json.loads(line)
+def _index(found: Mapping[str, Any]) -> int:
+    """Return the index of a point in its line. Raises KeyError or TypeError for other members than those of a line."""
     index = found["point"]
-    if not isinstance(index, int) or not isinstance(found["outputs"], list):
+    if not isinstance(index, int) or not isinstance(found["outputs"], list) or not isinstance(found["version"], str):
         raise TypeError(index)
     return index
 

@@ -10,14 +10,14 @@ from time import monotonic
 from typing import TypeAlias, TypeVar
 
 from gateway.client import requests
-from gateway.client.batch_size import PARTS
+from gateway.client.batch_size import MOST_BYTES, PARTS
 from gateway.client.batches import NOT_A_ROW, AlikePoints, Batched, NotOfRows, alike, check_same, split, stacked
 from gateway.client.errors import ClientError, ConnectError, Timeout
 from gateway.client.map_arguments import MapArguments
 from gateway.client.outputs import Outputs
 from gateway.client.results import Evaluation, Point
 from gateway.core.errors import Reason, Status
-from gateway.core.types import Answer, Response, Signature
+from gateway.core.types import Answer, Response
 
 T = TypeVar("T")
 
@@ -34,12 +34,13 @@ LATER = frozenset({Reason.OVERLOADED, Reason.RATE_LIMITED, Reason.NOT_READY, Rea
 
 @dataclass(frozen=True)
 class ClientCalls:
-    """What a map needs of a client."""
+    """The functions of a client that a map calls."""
 
     infer: Callable[..., Awaitable[Outputs]]
     ask: Callable[..., Awaitable[Answer]]
-    batched: Callable[[str, str], Awaitable[Batched | None]]
-    """What is known of a model and a version that takes batches; None if it does not."""
+    batched: Callable[[str, str, bool], Awaitable[Batched | None]]
+    """Returns the batches of a model and a version; None if its points are sent alone. The last argument: the caller of
+    the map says that rows are independent."""
 
 
 IndexedPoint: TypeAlias = tuple[int, Point]
@@ -97,11 +98,11 @@ def _shortened(point: Point) -> str:
 async def send(calls: ClientCalls, arguments: MapArguments, sending: Sending) -> SendingEnd:
     """Send points, and again as long as the server asks to try later and `retries` allows it."""
     if not sending.points:
-        return SendingEnd(batched=await calls.batched(arguments.model, arguments.version))
+        return SendingEnd(batched=await calls.batched(arguments.model, arguments.version, arguments.batch is not None))
     if len(sending.points) == 1 and sending.check is None:
         return await _send_one(calls, arguments, sending)
     assert sending.batched is not None
-    return await _send_several(calls, arguments, sending, sending.batched.signature)
+    return await _send_several(calls, arguments, sending, sending.batched)
 
 
 async def _send_one(calls: ClientCalls, arguments: MapArguments, sending: Sending) -> SendingEnd:
@@ -120,20 +121,21 @@ async def _send_one(calls: ClientCalls, arguments: MapArguments, sending: Sendin
     return SendingEnd((Evaluation(index, point, tries, found),), seconds, weight)
 
 
-async def _send_several(
-    calls: ClientCalls, arguments: MapArguments, sending: Sending, signature: Signature
-) -> SendingEnd:
+async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Sending, batched: Batched) -> SendingEnd:
     """As `_send_one`, of several points. Those that are not alike have to be sent apart, and so have those of a request
     that fails."""
     points, check = sending.points, sending.check
-    first, *others = alike([point for _, point in points], signature)
+    first, *others = alike([point for _, point in points], batched.signature)
     if others or first.key == NOT_A_ROW:
         return SendingEnd(parts=[part for group in (first, *others) for part in _of_group(sending, group)])
     if check is not None:
-        (own,) = alike([check.point], signature)
+        (own,) = alike([check.point], batched.signature)
         if own.key != first.key:  # it says nothing about these
             return SendingEnd(parts=_cut(sending, 1))
         first = AlikePoints(first.key, [*first.at, len(points)], [*first.arrays, *own.arrays])
+    row = max(sum(each.nbytes for each in first.arrays[0]), 1)
+    if len(points) > 1 and len(points) * row > MOST_BYTES:
+        return SendingEnd(parts=_cut(sending, max(1, MOST_BYTES // row)))
     inputs = stacked(first)
     request = requests.several(arguments.model, inputs, arguments.outputs, arguments.parameters, arguments.version)
     answer, tries, seconds = await _tried(
@@ -149,7 +151,7 @@ async def _send_several(
         return SendingEnd([Evaluation(index, point, tries, None, error) for index, point in points], seconds)
     assert isinstance(answer, Response)
     try:
-        outputs = split(answer, first, signature)
+        outputs = split(answer, first, batched)
         if check is not None:
             check_same(check.outputs, outputs.pop())
     except NotOfRows as error:
@@ -172,7 +174,8 @@ def _cut(sending: Sending, rows: int) -> list[Sending]:
 
 
 async def _tried(call: Callable[[], Awaitable[T]], arguments: MapArguments) -> tuple[T | ClientError, int, float]:
-    """What a call gives or its last error, how often it was made, and the seconds that it took the last time."""
+    """Make a call, and repeat it as long as the server asks to retry later. Return its result or last error, the number
+    of attempts, and the duration of the last attempt in seconds."""
     for tries in count(1):
         began = monotonic()
         try:

@@ -30,14 +30,15 @@ from gateway.core.deadlines import wait_until
 from gateway.core.documented import Documented
 from gateway.core.errors import DetailedError, GatewayError, Reason, Status, TransportError, invalid_output
 from gateway.core.frozen import frozen
+from gateway.core.independent_rows import are_rows_apart, max_batch_size
 from gateway.core.log_limit import LogLimit
-from gateway.core.operations import CONFIG_FROM_METADATA, Operation
+from gateway.core.operations import Operation
 from gateway.core.protocol import Rows
 from gateway.core.queue_wait import PartWaits, out_of_time, was_in_vain
 from gateway.core.record import UNRECORDED, Record
 from gateway.core.tasks import spawn
 from gateway.core.transport import Handler, StreamHandler
-from gateway.core.types import Answer, Request, Response, Shape, Signature
+from gateway.core.types import Answer, Request, Response, Signature
 from gateway.policies import joining
 from gateway.policies.budget import Budget
 from gateway.policies.context import PolicyContext
@@ -622,35 +623,6 @@ class Gathering:
         for member in members:
             member.answer(_Failure(invalid_output(text)))
         return False
-
-
-def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
-    """Return True if the rows of a batch are independent of each other. A first dimension of -1 alone does not show
-    that: it can count the points of a set that is computed together. A server that reports a `max_batch_size` computes
-    each row by itself (Triton's model configuration, "Maximum Batch Size"); 0 means that it does not."""
-    return bool(max_batch_size) and takes_batches(signature)
-
-
-def max_batch_size(config: Mapping[str, object]) -> int | None:
-    """Return the `max_batch_size` in the configuration of a model (KServe's V2 extension "model configuration"). Return
-    None if it is missing, or if a gateway wrote the configuration, because a gateway cannot tell whether rows are
-    independent."""
-    parameters = config.get("parameters")
-    if isinstance(parameters, Mapping) and CONFIG_FROM_METADATA in parameters:
-        return None
-    most = config.get("max_batch_size")
-    return most if isinstance(most, int) and most >= 0 else None
-
-
-def takes_batches(signature: Signature) -> bool:
-    """Return True if all tensors have a batch dimension. A model with scalars or vectors of any length takes no
-    batches."""
-    shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
-    return bool(signature.inputs and signature.outputs) and all(map(_has_batch_dimension, shapes))
-
-
-def _has_batch_dimension(shape: Shape) -> bool:
-    return len(shape) > 1 and shape[0] == -1
 
 
 def _halves(members: Sequence[_Member]) -> list[Sequence[_Member]]:

@@ -37,6 +37,8 @@ from tests.client.servers import served
 from tests.limits import GENEROUS
 
 IN_BATCHES = ["v2-rest", "v2-grpc", "v1-rest", "tfs-grpc"]
+MANY = 4096
+"""The models here declare no `max_batch_size`: the caller says that their rows are independent."""
 PAIRS = np.random.default_rng(1).random((500, 2))
 
 
@@ -121,7 +123,7 @@ def rows(results: Any) -> list[Any]:
 @pytest.mark.parametrize("protocol", IN_BATCHES)
 def test_the_results_are_those_of_single_calls_in_fewer_requests(protocol: str) -> None:
     with served_model(protocol, added) as address, Client(address) as client:
-        results = client.map("added", PAIRS)
+        results = client.map("added", PAIRS, batch=MANY)
         assert len(Sizes.seen) < 100
         assert np.allclose(results.array()[:, 0], PAIRS.sum(axis=1))
         single = client.map("added", PAIRS[:3], batch=1)
@@ -136,9 +138,9 @@ def test_the_results_are_those_of_single_calls_in_fewer_requests(protocol: str) 
 async def test_the_asynchronous_client_sends_batches_too() -> None:
     with served_model("v2-grpc", added) as address:
         async with AsyncClient(address) as client:
-            assert np.allclose((await client.map("added", PAIRS)).array()[:, 0], PAIRS.sum(axis=1))
+            assert np.allclose((await client.map("added", PAIRS, batch=MANY)).array()[:, 0], PAIRS.sum(axis=1))
             assert len(Sizes.seen) < 100
-            ended = [each async for each in client.as_completed("added", PAIRS)]
+            ended = [each async for each in client.as_completed("added", PAIRS, batch=MANY)]
     assert sorted(each.index for each in ended) == list(range(500))
     assert all(each.point is PAIRS[each.index] or (each.point == PAIRS[each.index]).all() for each in ended)
 
@@ -149,11 +151,18 @@ def test_a_batch_has_at_most_so_many_points() -> None:
         assert max(Sizes.seen) == 7
 
 
+@pytest.mark.parametrize("protocol", IN_BATCHES)
+def test_metadata_alone_does_not_say_that_rows_are_independent(protocol: str) -> None:
+    with served_model(protocol, added) as address, Client(address) as client:
+        assert len(client.map("added", PAIRS[:30])) == 30
+        assert Sizes.seen == [1] * 30
+
+
 @pytest.mark.parametrize("protocol", ["umbridge", "mip", "grps-rest", "graphpipe"])
 def test_models_of_one_row_and_unknown_ones_get_single_points(protocol: str) -> None:
     with served_model(protocol, added) as address, Client(address) as client:
         points = [each[np.newaxis] for each in PAIRS[:30]] if protocol != "umbridge" else PAIRS[:30]
-        assert len(client.map("added", points)) == 30
+        assert len(client.map("added", points, batch=MANY)) == 30
         assert Sizes.seen == [1] * 30
 
 
@@ -175,7 +184,7 @@ def test_answers_are_never_others_than_those_of_single_points(
     points = PAIRS[np.argsort(-PAIRS[:, 0])][:100]  # the longest row of `padded` is the first
     with served_model("v2-grpc", model) as address, Client(address) as client:
         with caplog.at_level(logging.WARNING, "gateway.client"):
-            found = rows(client.map(model.__name__, points))
+            found = rows(client.map(model.__name__, points, batch=MANY))
         calls = len(Sizes.seen)
         assert found == rows(client.map(model.__name__, points, batch=1))
     told = [each.getMessage() for each in caplog.records if each.name.startswith("gateway.client")]
@@ -194,7 +203,7 @@ def test_errors_are_those_of_their_points(bad: list[int]) -> None:
     points = PAIRS.copy()
     points[list(bad)] *= -1
     with served_model("v2-grpc", positive) as address, Client(address) as client:
-        results = client.map("positive", points, errors="return")
+        results = client.map("positive", points, errors="return", batch=MANY)
         assert sorted(results.errors) == list(bad)
         assert all("a negative number" in str(each) for each in results.errors.values())
         good = [at for at in range(500) if at not in bad]
@@ -210,7 +219,7 @@ def test_the_first_error_is_that_of_a_point() -> None:
         Client(address) as client,
         pytest.raises(ServerError, match="a negative number") as caught,
     ):
-        client.map("positive", points)
+        client.map("positive", points, batch=MANY)
     results = caught.value.results
     assert results is not None
     assert list(results.errors) == [77]
@@ -219,7 +228,7 @@ def test_the_first_error_is_that_of_a_point() -> None:
 
 def test_a_size_that_fails_is_not_tried_again() -> None:
     with served_model("v2-grpc", narrow) as address, Client(address) as client:
-        assert np.allclose(client.map("narrow", PAIRS).array()[:, 0], PAIRS.sum(axis=1))
+        assert np.allclose(client.map("narrow", PAIRS, batch=MANY).array()[:, 0], PAIRS.sum(axis=1))
     assert max(Sizes.seen) > 20
     settled = Sizes.seen[20:]
     assert max(settled) <= 20
@@ -230,7 +239,7 @@ def test_points_that_are_not_alike_are_sent_apart() -> None:
     points: list[Any] = [[1, 2], [3, 4], [5, 6], [1.5, 2], [7, 8, 9], [1, 2], np.array([1, 2], np.int8), [2.0, 3]]
     points = points * 20
     with served_model("v2-grpc", whole) as address, Client(address) as client:
-        results = client.map("whole", points, errors="return")
+        results = client.map("whole", points, errors="return", batch=MANY)
         calls = len(Sizes.seen)
         single = client.map("whole", points, errors="return", batch=1)
     assert sorted(results.errors) == sorted(single.errors) == list(range(3, 160, 8))
@@ -245,11 +254,11 @@ def test_points_that_are_not_alike_are_sent_apart() -> None:
 def test_texts_and_several_inputs() -> None:
     columns = {"text": [[f"ä{at}"] for at in range(100)], "n": np.arange(100).reshape(100, 1) % 3}
     with served_model("v2-rest", repeated) as address, Client(address) as client:
-        results = client.map("repeated", columns)
+        results = client.map("repeated", columns, batch=MANY)
         assert [each["out"].tolist() for each in results] == [[f"ä{at}".encode() * (at % 3)] for at in range(100)]
         assert len(Sizes.seen) < 50
         points = [{"text": [b"\xff\x00"], "n": [2]}, {"n": [1], "text": ["b"]}] * 20
-        assert client.map("repeated", points).array().tolist() == [[b"\xff\x00\xff\x00"], [b"b"]] * 20
+        assert client.map("repeated", points, batch=MANY).array().tolist() == [[b"\xff\x00\xff\x00"], [b"b"]] * 20
 
 
 class Model:
@@ -273,7 +282,7 @@ class Model:
             raise self._errors.pop(0)
         return Response((tensor("y", array),), request.model)
 
-    async def _describe(self, model: str, version: str) -> Batched | None:
+    async def _describe(self, model: str, version: str, are_independent: bool) -> Batched | None:
         return self._batched
 
 

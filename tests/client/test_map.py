@@ -224,7 +224,7 @@ class Fake:
 
     @property
     def calls(self) -> ClientCalls:
-        async def batched(model: str, version: str) -> None:
+        async def batched(model: str, version: str, are_independent: bool) -> None:
             return None
 
         async def ask(request: Request, **_: object) -> Answer:

@@ -164,6 +164,33 @@ def test_a_file_of_another_map_is_refused(file: Path, change: dict[str, Any], to
     assert file.read_bytes() == before
 
 
+def test_a_file_with_one_result_of_other_points_stays_unchanged(file: Path) -> None:
+    """Nothing is written before the first point whose result it has."""
+    with ResultsFile(file, MapArguments("m", POINTS)) as kept:
+        assert [kept.find(at, POINTS[at]) for at in range(3)] == [None] * 3
+        kept.add([evaluation(2)])
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match="its point 2 has other inputs"):
+        ResultsFile(file, MapArguments("m", -POINTS))
+    assert file.read_bytes() == before
+    with ResultsFile(file, MapArguments("m", POINTS)) as kept:
+        other = Evaluation(0, POINTS[0], 1, Outputs({"y": POINTS[0]}, Response((), "m", "2")))
+        assert kept.find(0, POINTS[0]) is None
+        with pytest.raises(ValueError, match="has results of version '1' of the model, and the server answers as '2'"):
+            kept.add([other])
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("other", [np.inf, -np.inf, None, "nan", 1.0])
+def test_parameters_without_a_json_number_are_told_apart(file: Path, other: object) -> None:
+    with ResultsFile(file, MapArguments("m", POINTS, parameters={"t": np.nan, "a": 1})) as kept:
+        kept_all(kept, 3)
+    with ResultsFile(file, MapArguments("m", POINTS, parameters={"a": 1, "t": np.nan})) as kept:
+        assert kept.find(0, POINTS[0]) is not None
+    with pytest.raises(ValueError, match="its parameters is"):
+        ResultsFile(file, MapArguments("m", POINTS, parameters={"t": other, "a": 1}))
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -187,7 +214,7 @@ def test_a_damaged_line_is_named(file: Path, line: bytes) -> None:
         kept_all(kept, 3)
     first, rest = file.read_bytes().split(b"\n", 1)
     file.write_bytes(b"\n".join([first, line, rest]))
-    with pytest.raises(ValueError, match="line 2 is damaged; the file is of use without it"):
+    with pytest.raises(ValueError, match="line 2 is damaged; the file can be used without it"):
         ResultsFile(file, arguments)
 
 

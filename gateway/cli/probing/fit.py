@@ -11,6 +11,7 @@ from gateway.cli.probing.listing import FoundModel, ServerModels
 from gateway.config.document import Location
 from gateway.core.datatypes import WIDENINGS, Datatype
 from gateway.core.frozen import frozen
+from gateway.core.independent_rows import takes_batches
 from gateway.core.protocol import Protocol, Rows
 from gateway.core.types import Signature, TensorSpec
 from gateway.policies import gather
@@ -66,7 +67,7 @@ def of_gather(
         return Misfit(("backend",), f"{text}, and not of {settings.rows} (gather.rows)", is_warning=True)
     if settings.models or rows is Rows.FIRST or signature is None or not signature.inputs:
         return None
-    if not gather.takes_batches(signature):
+    if not takes_batches(signature):
         why = "not all of its tensors have a batch dimension, a first dimension of -1 before others"
     elif not most:
         why = "the server reports no max_batch_size above 0, so its rows might depend on each other"

@@ -21,6 +21,7 @@ from gateway.config.problems import Finding
 from gateway.config.routes import RouteConfig
 from gateway.core.frozen import frozen
 from gateway.core.globs import wildcards
+from gateway.core.independent_rows import max_batch_size
 from gateway.core.operations import Operation
 from gateway.core.protocol import Protocol
 from gateway.core.types import Request
@@ -225,7 +226,7 @@ async def _batch_sizes(
     for name in names:
         with suppress(ClientError):
             config = await asked.ask(Request(Operation.CONFIG, name))
-            most = gather.max_batch_size(config) if isinstance(config, Mapping) else None
+            most = max_batch_size(config) if isinstance(config, Mapping) else None
             if most is not None:
                 found[name] = most
     return found

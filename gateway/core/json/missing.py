@@ -83,10 +83,10 @@ def _is_beside(
 
 
 def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, members: bool) -> T:
-    """What `read` finds in `text`, which `error` is about, with NaN in place of null (`as_nan`).
+    """Return the result of `read` for `text`, which `error` is about, with NaN instead of null (`as_nan`).
 
     Raises:
-        DecodeError: `error`, or the clearer one, if it cannot be read so either.
+        DecodeError: `error`, or a clearer one, if the text with NaN cannot be read either.
     """
     found = as_nan(text, members=members)
     if found is None:

@@ -161,8 +161,8 @@ _ELEMENTS = frozenset({Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES})
 
 
 def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool) -> None:
-    """What stands for one element outside of rows is not declared as any number of them. `in_row`: the body is that of
-    one row."""
+    """Raise an error for a place of one element, outside of rows, whose tensor is declared with any number of elements.
+    `in_row`: the body is the body of one row."""
     if isinstance(node, RowList):
         return
     for child in children(node):

@@ -1,0 +1,35 @@
+"""Whether the rows of a batch are independent of each other, by a model's metadata and configuration."""
+
+from collections.abc import Mapping
+
+from gateway.core.operations import CONFIG_FROM_METADATA
+from gateway.core.types import Shape, Signature
+
+
+def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
+    """Return True if the rows of a batch are independent of each other. A first dimension of -1 alone does not show
+    that: it can count the points of a set that is computed together. A server that reports a `max_batch_size` computes
+    each row by itself (Triton's model configuration, "Maximum Batch Size"); 0 means that it does not."""
+    return bool(max_batch_size) and takes_batches(signature)
+
+
+def max_batch_size(config: Mapping[str, object]) -> int | None:
+    """Return the `max_batch_size` in the configuration of a model (KServe's V2 extension "model configuration"). Return
+    None if it is missing, or if a gateway wrote the configuration, because a gateway cannot tell whether rows are
+    independent."""
+    parameters = config.get("parameters")
+    if isinstance(parameters, Mapping) and CONFIG_FROM_METADATA in parameters:
+        return None
+    most = config.get("max_batch_size")
+    return most if isinstance(most, int) and most >= 0 else None
+
+
+def takes_batches(signature: Signature) -> bool:
+    """Return True if all tensors have a batch dimension. A model with scalars or vectors of any length takes no
+    batches."""
+    shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
+    return bool(signature.inputs and signature.outputs) and all(map(_has_batch_dimension, shapes))
+
+
+def _has_batch_dimension(shape: Shape) -> bool:
+    return len(shape) > 1 and shape[0] == -1
