@@ -19,20 +19,30 @@ forms:
     batch: each
     infer: {path: /e, request: {ids: $ids, scale: $scale|scalar}, response: {vector: $vector}}
     tensors: {ids: "INT64 [-1, -1]", scale: "FP64 [-1]", vector: "FP64 [-1, 2]"}
+  weighed:
+    batch: each
+    infer: {path: /e, request: {ids: $ids, w: $w}, response: {vector: $vector}}
+    tensors: {ids: "INT64 [-1, -1]", w: "FP64 [2]", vector: "FP64 [-1, 2]"}
   whole:
     infer: {path: /w, request: {ids: $ids}, response: {vector: $vector}}
     tensors: {ids: "INT64 [-1, -1]", vector: "FP64 [-1, 2]"}
   clients:
-    infer: {path: "/c/{model}", request: {ids: $ids, "scale?": $scale}, response: {vector: $vector, "ms?": $param.ms}}
-    tensors: {ids: "INT64 [-1, -1]", scale: "FP64 [-1]", vector: "FP64 [-1, OUT]"}
+    infer:
+      path: "/c/{model}"
+      request: {ids: $ids, "scale?": $scale, "w?": $w}
+      response: {vector: $vector, "ms?": $param.ms}
+    tensors: {ids: "INT64 [-1, -1]", scale: "FP64 [-1]", w: "FP64 [-1]", vector: "FP64 [-1, OUT]"}
 listeners:
   - {name: v1, bind: "127.0.0.1:0", protocols: [v1-rest]}
   - {name: in, bind: "127.0.0.1:0", model: tokens, protocols: ["json:clients", openai-embeddings, "json:whole"]}
 backends:
   tokens: {protocol: json, form: tokens, endpoints: ["lab:1"]}
   scaled: {protocol: json, form: scaled, endpoints: ["lab:1"]}
+  weighed: {protocol: json, form: weighed, endpoints: ["lab:1"]}
   whole: {protocol: json, form: whole, endpoints: ["lab:1"]}
 routes:
+  - {match: {model: tokens, input: {name: pixels}}, backend: whole}
+  - {match: {model: weighed}, backend: weighed}
   - {match: {model: tokens}, backend: tokens, translate: {max_rows: 4}}
   - {match: {model: scaled}, backend: scaled}
   - {match: {model: whole}, backend: whole}
@@ -102,6 +112,22 @@ async def test_clients_of_v1_send_rows_of_unequal_length() -> None:
     assert status == 400, found
 
 
+async def test_inputs_without_a_batch_dimension_are_the_same_in_all_calls() -> None:
+    here = wires()
+    status, _ = await asked(here, {"ids": [[1, 2], [4]], "w": [10, 20]}, "/c/weighed")
+    assert status == 200
+    assert [json.loads(bytes(each.body))["w"] for each in here.sent["lab"]] == [[10, 20]] * 2
+    status, found = await asked(here, {"ids": [[1, 2], [4]], "w": [10]}, "/c/weighed")
+    assert (status, len(here.sent["lab"])) == (400, 2), found
+
+
+async def test_a_number_beside_lists_is_no_row() -> None:
+    here = wires()
+    status, found = await asked(here, {"instances": [1, [2, 3]]}, "/v1/models/tokens:predict", "v1-rest")
+    assert status == 400, found
+    assert here.sent["lab"] == []
+
+
 async def test_one_error_names_the_row() -> None:
     status, found = await asked(wires(), {"ids": [[1, 2, 3], [13], [5, 6]]})
     assert status == 400
@@ -137,7 +163,7 @@ async def test_other_backends_refuse_them_with_the_remedy(model: str) -> None:
     status, found = await asked(here, {"ids": [[1, 2, 3], [4]]}, f"/c/{model}")
     assert status == 400
     assert "input 'ids': ragged" in found["error"]
-    assert "send one request for each row, or with `batch: each` in the form of the backend" in found["error"]
+    assert "send one request for each row, or add `batch: each` to the backend's form" in found["error"]
     assert here.sent["lab"] == []
 
 

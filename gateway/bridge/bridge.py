@@ -146,12 +146,12 @@ class Bridge:
         return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
 
     def _takes_rows(self, request: Request) -> bool:
-        """Whether the backend is called once for each row, so that rows may differ in length."""
+        """Return True if the backend is called once for each row, so rows can differ in length."""
         return request.operation is Operation.INFER and self._backend.traits.wire.rows is Rows.ONE
 
-    def _by_row(self, request: Request, rows: UnequalRows) -> Awaitable[Response]:
-        window, most = self._backend.rows_at_once(), self._settings.max_rows
-        return infer_unequal_rows(request, rows, self._unary, window, most)
+    async def _by_row(self, request: Request, rows: UnequalRows) -> Response:
+        fitting = self._fittings.to(await self._signatures.model(self._rewrite.key(request)))
+        return await infer_unequal_rows(request, rows, fitting, self)
 
     async def _refuse(self, request: Request) -> Answer:
         raise await self._error_for_flaw(request)
@@ -265,7 +265,7 @@ class Bridge:
     async def _error_for_flaw(self, request: Request) -> Exception:
         """Return the error for a request with a flaw: NOT_FOUND if the model does not exist, UNIMPLEMENTED if the model
         does not have the operation (clients that query its operations get the same result), otherwise the flaw."""
-        if isinstance(request.flaw, MissingNumbers) and not self._client.traits.wire.points:
+        if isinstance(request.flaw, MissingNumbers | UnequalRows) and not self._client.traits.wire.points:
             return DecodeError(request.flaw)
         try:
             await self._signatures.described(self._rewrite.key(request))

@@ -16,6 +16,7 @@ from gateway.core.errors import DecodeError, GatewayError, TransportError, inval
 from gateway.core.frozen import replace, replace_struct
 from gateway.core.queue_wait import PartWaits
 from gateway.core.record import Record
+from gateway.core.transport import Handler
 from gateway.core.types import Parameters, Request, Response, Signature, Tensor, UnequalRows
 from gateway.core.types import tensor as make_tensor
 
@@ -49,23 +50,24 @@ async def infer_row_by_row(
     return replace(answers[0], outputs=outputs, parameters=_common_parameters(answers))
 
 
-async def infer_unequal_rows(
-    request: Request, rows: UnequalRows, infer: Callable[[Request], Awaitable[Response]], window: int, max_rows: int
-) -> Response:
-    """The responses to a request for each of its rows, which differ in length, joined.
+async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitting, infer: Handler) -> Response:
+    """Call the model once for each row of a request whose rows differ in length, and return the joined responses.
+    Inputs without a batch dimension are the same in all calls.
 
     Raises:
-        DecodeError: the inputs have different numbers of rows; a row does not fit.
-        GatewayError: as `infer_row_by_row`; INTERNAL (invalid-output), the outputs of rows cannot be joined.
+        DecodeError: the inputs have different numbers of rows; a row does not match the model.
+        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output), the outputs of rows cannot be joined.
     """
     count = max(map(len, rows.columns))
-    _check_count(count, max_rows)
-    columns = [_column_of(column, count) for column in rows.columns]
+    _check_count(count, fitting.settings.max_rows)
+    columns = [_column_of(column, at, count, fitting) for at, column in enumerate(rows.columns)]
 
     async def call(inputs: tuple[Tensor, ...]) -> Response:
-        return await infer(replace(request, inputs=inputs, flaw=""))
+        answer = await infer(replace(request, inputs=inputs, flaw=""))
+        assert isinstance(answer, Response)
+        return answer
 
-    answers = await each(list(zip(*columns, strict=True)), call, window)
+    answers = await each(list(zip(*columns, strict=True)), call, fitting.backend.rows_at_once())
     try:
         outputs = tuple(map(shapes.concatenate, zip(*[answer.outputs for answer in answers], strict=True)))
     except (DecodeError, ValueError) as error:
@@ -74,8 +76,8 @@ async def infer_unequal_rows(
 
 
 def unequal_rows(inputs: Sequence[Tensor], signature: Signature) -> UnequalRows | None:
-    """The rows of inputs that came as the JSON texts of rows, as V1 makes of rows that are no tensor, if they are
-    numbers of unequal length. None if the model may take texts, or if they are anything else."""
+    """Return the rows of inputs whose elements are JSON texts of rows (V1 sends rows that are not a tensor this way),
+    if they are numbers and differ in length. Return None if the model accepts texts, and for all other inputs."""
     texts = [each.content_type == "json" and len(each.shape) == 1 for each in inputs]
     if not any(texts) or not signature.inputs or any(spec.datatype is BYTES for spec in signature.inputs):
         return None
@@ -83,14 +85,16 @@ def unequal_rows(inputs: Sequence[Tensor], signature: Signature) -> UnequalRows 
         columns = [_rows_of_texts(each) if is_text else (each,) for each, is_text in zip(inputs, texts, strict=True)]
     except DecodeError:
         return None
-    differ = any(len({row.shape for row in column}) > 1 for column in columns)
-    return UnequalRows("rows of unequal length", tuple(columns)) if differ else None
+    uneven = [column for column in columns if len({row.shape for row in column}) > 1]
+    if any(len({len(row.shape) for row in column}) > 1 for column in uneven):
+        return None
+    return UnequalRows("rows of unequal length", tuple(columns)) if uneven else None
 
 
 def _rows_of_texts(tensor: Tensor) -> tuple[Tensor, ...]:
     found = []
     for text in bytes_elements.unpack(tensor.data):
-        array = json.array(b"[%b]" % text, values=1, literals=True)
+        array = json.array(b"[%b]" % text, values=2, literals=True)
         if isinstance(array.values, bytes):
             raise DecodeError("a text, expected numbers")
         row = make_tensor(tensor.name, array.values.reshape(array.shape))
@@ -98,13 +102,19 @@ def _rows_of_texts(tensor: Tensor) -> tuple[Tensor, ...]:
     return tuple(found)
 
 
-def _column_of(column: Sequence[Tensor], count: int) -> Sequence[Tensor]:
-    """One input in each of `count` rows, given as one tensor or as those of its rows."""
+def _column_of(column: Sequence[Tensor], at: int, count: int, fitting: Fitting) -> Sequence[Tensor]:
+    """Return input number `at` in each of `count` rows. `column` is the whole tensor, or the tensors of its rows."""
     if len(column) == count:
         return column
     whole = column[0]
+    named = {each.name: each for each in fitting.expected}
+    by_position = fitting.expected[at] if at < len(fitting.expected) else None
+    expected = named.get(whole.name) if whole.name else by_position
+    if len(column) == 1 and not fitting.is_unknown and (expected is None or not expected.is_batch):
+        return [whole] * count
     if len(column) > 1 or whole.shape[:1] != (count,):
-        raise DecodeError(f"input {whole.name!r} does not have the {count} rows of an input of unequal rows")
+        what = repr(whole.name) if whole.name else at
+        raise DecodeError(f"input {what} does not have the {count} rows of the input whose rows differ in length")
     return list(map(shapes.one_row, shapes.split(whole)))
 
 

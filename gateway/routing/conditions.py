@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from gateway.core.datatypes import Datatype
 from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, Operation
-from gateway.core.types import Request, Shape, Tensor
+from gateway.core.types import MissingNumbers, Request, Shape, Tensor, UnequalRows
 
 
 @frozen
@@ -35,8 +35,13 @@ class InputCondition:
     def holds(self, request: Request) -> bool:
         """Return whether one input has all the given properties. True where there is nothing to check: for operations
         that do not run the model, and for an invalid request (its own error explains what is wrong). False for a
-        schemaless request, whose inputs are not known yet."""
-        if request.operation not in CALLS or request.flaw:
+        schemaless request, whose inputs are not known yet. A route can accept a request with null among its numbers, or
+        with unequal rows, so their inputs are compared."""
+        if request.operation not in CALLS:
+            return True
+        if isinstance(request.flaw, UnequalRows):
+            return any(all(map(self._describes, column)) for column in request.flaw.columns)
+        if request.flaw and not isinstance(request.flaw, MissingNumbers):
             return True
         return not request.schemaless and any(map(self._describes, request.inputs))
 

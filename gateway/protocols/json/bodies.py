@@ -139,13 +139,19 @@ class JsonBody(MessageBody):
             return self._only.read(text, limits)
         errors: list[DecodeError] = []
         too_large: GatewayError | None = None
+        unequal: BodyContents | None = None
         for reader in self._readers:
             try:
-                return reader.read(text, limits)
+                found = reader.read(text, limits)
+                if found.unequal is None:
+                    return found
+                unequal = unequal or found  # another alternative can fit as a whole
             except DecodeError as error:
                 errors.append(error)
             except GatewayError as error:
                 too_large = too_large or error  # a further one may read no rows
+        if unequal is not None:
+            return unequal
         if too_large is not None:
             raise too_large
         raise explained(errors, "alternatives")
@@ -407,6 +413,8 @@ class NumberText(OneTensor):
         _refuse_parameters(said)
         [tensor] = self._arrangement.arrange(said.tensors).values()
         text = b"".join(write_tensor(self._form, tensor, said))
+        if not tensor.elements:
+            raise invalid_input(f"{self._form.label} has no elements: an empty body would be no numbers")
         if not text.startswith(b'"'):
             label, shape = self._form.label, list(tensor.shape)
             raise invalid_input(

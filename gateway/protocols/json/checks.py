@@ -40,6 +40,9 @@ def check_form(form: CompiledForm) -> None:
     if form.form.batch:
         signature = form.signature or Signature()
         check_row(signature.inputs, signature.outputs)
+        if all(each.form.stream for each in form.exchanges):
+            text = "`batch: each` needs an exchange without `stream`, because each row has one response"
+            raise FormError(("batch",), text)
     for place, exchange in _exchanges(form):
         for within, node in _nodes_of_tensors(exchange, place):
             _check_tensors(node, within, specs)
@@ -161,7 +164,7 @@ _ELEMENTS = frozenset({Spelling.SCALAR, Spelling.TEXT, Spelling.BYTES})
 
 
 def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool) -> None:
-    """Raise an error for a place of one element, outside of rows, whose tensor is declared with any number of elements.
+    """Raise FormError if a place for one element, outside of rows, belongs to a tensor that can have several elements.
     `in_row`: the body is the body of one row."""
     if isinstance(node, RowList):
         return

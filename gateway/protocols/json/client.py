@@ -213,7 +213,7 @@ def _asked_for(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchan
 
 def _request(exchange: CompiledExchange) -> object:
     form = exchange.form
-    return form.paths, form.request_type, form.request
+    return form.methods, form.paths, form.query, form.headers, form.request_type, form.request
 
 
 def _replies_alike(exchange: CompiledExchange) -> bool:

@@ -1,7 +1,8 @@
 """Numbers as texts: `["0", "1.5"]` (`$x|numbers`) and `"0,1.5"` (`$x|commas`), to JSON text of numbers and back.
 
-No object is made for a number: quotes become blanks or brackets in the text itself, which the reader of numbers reads
-then. It would not see that a text holds more than one number, so commas and brackets within quotes are looked for.
+No object is made for a number: the quotes in the text are replaced by blanks or brackets, and the reader of numbers
+reads the result. That reader cannot see that one text contains several numbers, so commas and brackets within quotes
+are refused first.
 """
 
 import numpy as np
@@ -15,12 +16,12 @@ _QUOTE = ord('"')
 
 def numbers_of_texts(text: bytes) -> bytes:
     """`["0", "1"]` as `[ 0 ,  1 ]`. Raises DecodeError for a text that cannot be one number."""
-    return _with_words(_replaced(text, b"[]{},", b"  "))
+    return _replaced(text, b"[]{},", b"  ")
 
 
 def numbers_of_lists(text: bytes) -> bytes:
     """`["0,1", "2,3"]` as `[[0,1], [2,3]]`. Raises DecodeError for a text that cannot be numbers with commas."""
-    return _with_words(_replaced(text, b"[]{}", b"[]"))
+    return _replaced(text, b"[]{}", b"[]")
 
 
 def _replaced(text: bytes, refused: bytes, brackets: bytes) -> bytes:
@@ -40,13 +41,6 @@ def _replaced(text: bytes, refused: bytes, brackets: bytes) -> bytes:
         is_open = bool(within[-1])
         piece[quotes & within], piece[quotes & ~within] = brackets
     return found.tobytes()
-
-
-def _with_words(text: bytes) -> bytes:
-    """NaN and infinities as JSON's extensions have them, where they are spelled as Python and C print them."""
-    if b"n" not in text:
-        return text
-    return text.replace(b"nan", b"NaN").replace(b"inf", b"Infinity")
 
 
 def texts_of_numbers(text: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Forms of servers that take one row a call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
 
 Bodies hold the tensors of a row, without the dimension that counts rows. The bridge calls such a server once for each
-row of a batch. A client of the form sends one row, which is a batch of one row for everybody else.
+row of a batch. A client of the form sends one row; for all other protocols it is a batch of one row.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -
         raise FormError(("batch",), f"{text}, which counts the rows")
     for each in outputs:
         if not _has_rows(each):
-            text = f"${each.name} is there for each row: expected a first dimension of -1"
+            text = f"${each.name} has one value for each row: expected a first dimension of -1"
             raise FormError(("tensors", each.name), f"{text}, {each.datatype} {[-1, *each.shape]}")
 
 

@@ -1,10 +1,11 @@
 """Tensors in the query of requests: `GET /predict?length=5.1&width=3.5`.
 
-A query is a web form, and its tensors are spelled as in one (`media.web_forms`). A request's tensors go to the places
-in the query, and the others to the body.
+A query is written and read like a web form (`media.web_forms`). Tensors with a place in the query go there, all others
+go to the body.
 """
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote_plus
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import replace_struct
@@ -24,21 +25,23 @@ class QueryTensors:
     def __init__(self, members: tuple[Member, ...], bodies: Sequence[Node], specs: Mapping[str, TensorSpec]) -> None:
         node = Object(members)
         self.nodes: tuple[Node, ...] = (node,)
+        self._keys = frozenset(each.key for each in members)
         self._fields = FormData(node, specs, "input", web_forms, ignore_unknown=True)
-        # of several bodies each may lack what another has
+        # one of several bodies can lack tensors that another has
         inner = [Member(str(at), each, len(bodies) > 1) for at, each in enumerate(bodies)]
         self._arrangement = Arrangement(Object((Member("", node), *inner)), "input", declared=bool(specs))
         self._names = Arrangement(node, "input", declared=bool(specs)).places
 
     def read(self, query: str, limits: Limits) -> tuple[Tensor, ...]:
-        """The tensors in a query.
+        """Return the tensors in a query. Other parameters can be there, also more than once.
 
         Raises:
-            DecodeError: one is missing, or is not as the form has it.
+            DecodeError: a tensor is missing, or does not match the form.
             GatewayError: RESOURCE_EXHAUSTED, beyond a limit.
         """
         try:
-            found = self._fields.read(query.encode("utf-8", "replace"), NO_HEADERS, limits)
+            own = "&".join(each for each in query.split("&") if unquote_plus(each.partition("=")[0]) in self._keys)
+            found = self._fields.read(own.encode("utf-8", "replace"), NO_HEADERS, limits)
             if found.unequal is not None:
                 raise DecodeError(found.unequal.error)
             return found.tensors

@@ -18,6 +18,7 @@ from gateway.core.types import (
     Response,
     Tensor,
     Translate,
+    UnequalRows,
     inference,
     reply,
 )
@@ -60,11 +61,17 @@ class _Route:
         if not exchanges:
             raise unknown_type(content_type, self.by_request.exchanges)
         errors: list[DecodeError] = []
+        unequal: Request | None = None
         for each in exchanges:
             try:
-                return self._read(each, message, listener)
+                request = self._read(each, message, listener)
+                if not isinstance(request.flaw, UnequalRows):
+                    return request
+                unequal = unequal or request  # another exchange can fit as a whole
             except DecodeError as error:
                 errors.append(error)
+        if unequal is not None:
+            return unequal
         raise explained(errors, "exchanges")
 
     def _read(self, exchange: CompiledExchange, message: Message, listener: ListenerSettings) -> Request:

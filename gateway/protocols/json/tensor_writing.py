@@ -89,7 +89,8 @@ def _write_numbers(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tup
 
 def _write_commas(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[bytes, ...]:
     _check_flat(form, tensor)
-    return (text_with_commas(b"".join(_flat(_numbers(form, tensor), _as_words(style), form.label))),)
+    style = replace_struct(style, nan="literal") if style.nan == "null" else _as_words(style)  # null is no number
+    return (text_with_commas(b"".join(_flat(_numbers(form, tensor), style, form.label))),)
 
 
 def _numbers(form: TensorForm, tensor: Tensor) -> Tensor:
@@ -99,7 +100,8 @@ def _numbers(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _as_words(style: ElementStyle) -> ElementStyle:
-    """The style of numbers within quotes: NaN as a string would have quotes of its own."""
+    """Return the style for numbers within quotes. NaN is not written as a string, which would add a second pair of
+    quotes."""
     return replace_struct(style, nan="literal") if style.nan == "string" else style
 
 

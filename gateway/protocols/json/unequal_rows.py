@@ -1,5 +1,5 @@
-"""Rows of unequal length, such as the tokens of several texts: `[[1, 2, 3], [4]]`. They are no tensor, but each row is
-one."""
+"""Rows of unequal length, such as the tokens of several texts: `[[1, 2, 3], [4]]`. Together they are not a tensor, but
+each row is one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,8 +15,8 @@ from gateway.protocols.json.tensor_reading import read_tensor
 
 _decode_rows = msgspec.json.Decoder(list[Raw]).decode
 _REMEDY = (
-    "send one request for each row, or with `batch: each` in the form of the backend the gateway calls its server for"
-    " each row"
+    "send one request for each row, or add `batch: each` to the backend's form: the gateway then calls the server once"
+    " for each row"
 )
 
 
@@ -29,8 +29,8 @@ class UnequalTensors(Struct, frozen=True):
 
 
 def rows_of(form: TensorForm, text: bytes, error: DecodeError, limits: Limits) -> tuple[Tensor, ...]:
-    """The tensors of the rows of the list `text`, which `error` says is ragged. Raises `error` if that is not so, if
-    there are more than `limits.json_values` rows, or if one of them is no tensor itself."""
+    """Return the tensors of the rows of the list `text`, if `error` says that it is ragged. Raises `error` otherwise,
+    if there are more than `limits.json_values` rows, or if one of them is no tensor itself."""
     is_free = form.spec is None or form.spec.shape[:1] == (-1,)
     if "ragged" not in str(error) or form.place.spelling is not Spelling.NESTED or not is_free:
         raise error

@@ -78,7 +78,7 @@ REFUSED = {
         "$x", "$y", 'batch: each\ntensors: {x: "FP64 [2]", y: "FP64 [-1]"}', "batch", "no input of x has a first dim",
     ),
     "an output that is not in rows": (
-        "$x", "$y", 'batch: each\ntensors: {x: "FP64 [-1]", y: "FP64 [2]"}', "tensors", "$y is there for each row",
+        "$x", "$y", 'batch: each\ntensors: {x: "FP64 [-1]", y: "FP64 [2]"}', "tensors", "$y has one value for each row",
     ),
     "a list for one element of a row": (
         "$x|scalar", "$y", 'batch: each\ntensors: {x: "FP64 [-1, 3]", y: "FP64 [-1]"}', "tensors",

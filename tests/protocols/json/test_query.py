@@ -37,6 +37,29 @@ def test_query_parameters_are_tensors(pattern: str) -> None:
     assert request.parameters == {"k": "3"}
 
 
+def test_unknown_parameters_may_be_there_twice_if_they_are_ignored() -> None:
+    form = declared("""
+ignore_unknown: true
+infer: {path: /q, method: GET, query: {x: $x|scalar}, response: {y: $y|scalar}}
+tensors: {x: "FP64 [1]", y: "FP64 [1]"}
+""")
+    assert values(read(form, "GET /q", query="u=1&x=5.1&u=2&%75=3")) == {"x": [5.1]}
+    with pytest.raises(DecodeError, match="'x'"):
+        read(form, "GET /q", query="x=1&%78=2")
+
+
+def test_exchanges_that_differ_in_their_query_alone_are_both_asked_for() -> None:
+    form = declared("""
+infer:
+  - {path: /q, method: GET, query: {x: $x|scalar}, response: {y: $y|scalar}}
+  - {path: /q, method: GET, query: {x: $x|scalar, w: $w|scalar}, response_type: text/plain, response: $y}
+tensors: {x: "FP64 [1]", w: "FP64 [1]", y: "FP64 [1]"}
+""")
+    one, other = tensor("x", np.array([1.0])), tensor("w", np.array([2.0]))
+    assert written(form, inputs(one)).query == "x=1.0"
+    assert written(form, inputs(one, other)).query == "x=1.0&w=2.0"
+
+
 def test_tensors_are_written_to_the_query() -> None:
     sent = written(GET, without_origin(read(GET, "GET /q", query="x=5.1&fmt=json&n=a%20b+%26&xs=1,2.5&k=3")))
     assert (sent.method, sent.path, bytes(sent.body)) == ("GET", "/q", b"")
