@@ -34,7 +34,9 @@ class BaseListener:
         self._accept = accepting(settings, self.serve, self._connections, self._timeouts)
 
     def _make_connection(self) -> asyncio.BaseProtocol:
-        return self._accept()
+        connection = self._accept()
+        self._connections.add_created(connection)
+        return connection
 
     async def start(self, address: Address) -> None:
         """Bind, and accept connections.

@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable
 from enum import Enum
 from typing import Self
+from weakref import WeakSet
 
 from gateway.core.address import client_of
 from gateway.core.errors import GatewayError, Reason, refusal
@@ -208,6 +209,8 @@ class ListenerConnections:
         """The open connections; for refused ones, the reason."""
         self._accepted: dict[AcceptedConnection, str] = {}
         """The accepted connections, with their clients for limits per client; empty without such limits."""
+        self._created: WeakSet[object] = WeakSet()
+        """The connections that the event loop has created and not announced yet (`connection_made`)."""
         self._limited_log = LogLimit(log, lines=1)
         self._emptied = asyncio.Event()
 
@@ -224,12 +227,16 @@ class ListenerConnections:
         """The number of requests in flight on all connections. Any thread can read this number."""
         return sum(each.unanswered for each in tuple(self._accepted))
 
-    def renew(self, settings: ListenerSettings) -> tuple[AcceptedConnection, ...]:
-        """Change the listener's name and limits. Return the open connections; connections beyond a lower limit stay
-        open."""
+    def add_created(self, connection: object) -> None:
+        """Note a connection that the event loop is about to announce: a reload in between must reach it, too."""
+        self._created.add(connection)
+
+    def renew(self, settings: ListenerSettings) -> tuple[object, ...]:
+        """Change the listener's name and limits. Return the open connections, and the connections that open in the
+        next turn of the loop; connections beyond a lower limit stay open."""
         limits = settings.limits
         self._name, self._limit, self._clients.limit = settings.name, limits.connections, limits.connections_per_client
-        return tuple(self._open)
+        return (*self._open, *self._created)
 
     @classmethod
     def of(cls, settings: ListenerSettings, shared_limit: ConnectionLimit = PROCESS_CONNECTIONS) -> Self:
@@ -258,6 +265,7 @@ class ListenerConnections:
         over, return the previous decision."""
         if connection in self._open:
             return self._admitted(connection)
+        self._created.discard(connection)
         shared, client = self._shared_limit, ""
         if shared.clients.limit is not None or self._clients.limit is not None:
             client = client_of(peer)
