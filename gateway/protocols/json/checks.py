@@ -212,7 +212,8 @@ def _check_every(node: Node, place: Place, *, declared: bool) -> None:
 def _check_written(node: Node, place: Place) -> None:
     """`$_` that must be written has a value; parameters have one place each."""
     if isinstance(node, Anything) and node.written is MISSING:
-        raise FormError(place, "nothing says what to write for $_: write `$_=VALUE`, or the key as `key?`")
+        key = f'`"{place[-1]}?": $_`' if place and isinstance(place[-1], str) else "an optional key, `key?`"
+        raise FormError(place, f"the form gives no value to write for $_; write `$_=VALUE`, or {key}")
     if isinstance(node, Object):
         for member in node.members:
             if not (member.optional and isinstance(member.node, Anything)):

@@ -142,7 +142,7 @@ WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
     (
         "infer: {path: /p, request: $x, response: $y}\nfailures: [{status: 409, reason: overloaded, error: {a: $_}}]",
         ("failures", 0, "error", "a"),
-        "nothing says what to write",
+        "the form gives no value to write for $_; write `$_=VALUE`, or",
     ),
 ]
 
