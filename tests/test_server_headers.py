@@ -14,12 +14,12 @@ from gateway.assembly.explain.request import explain
 from gateway.assembly.explain.text import explanation_lines
 from gateway.assembly.registry import protocols
 from gateway.cli.options import catalog
-from gateway.cli.probing.asking import ServerAccess
-from gateway.cli.probing.probe import client
 from gateway.client.settings import ServerKind
 from gateway.config import loads
 from gateway.config.effective import effective
 from gateway.runtime.app import Gateway
+from gateway.tools.probing.asking import ServerAccess
+from gateway.tools.probing.probe import client
 from tests.paused_server import INFER, REPLY, ask, get, http, port_of
 from tests.running_gateway import running_gateway
 

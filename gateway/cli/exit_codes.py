@@ -14,7 +14,7 @@ import os
 import sys
 from typing import NoReturn, TextIO
 
-from gateway.cli.printed import printable_lines
+from gateway.tools.printed import printable_lines
 
 FAILED, USAGE, UNREACHABLE, TIMED_OUT, INTERRUPTED = 1, 2, 3, 4, 130
 _RED, _PLAIN = "\x1b[31m", "\x1b[0m"

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.cli.probing.listing import ServerModels
 from gateway.core.frozen import frozen
+from gateway.tools.probing.listing import ServerModels
 
 NOTHING = "-"
 

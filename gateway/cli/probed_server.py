@@ -5,9 +5,9 @@ from typing import NoReturn
 
 from gateway.assembly.forms import known
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
-from gateway.cli.probing.asking import ServerAccess
-from gateway.cli.probing.probe import Probed, ProbeVerdict, probe
 from gateway.cli.progress import progress
+from gateway.tools.probing.asking import ServerAccess
+from gateway.tools.probing.probe import Probed, ProbeVerdict, probe
 
 
 async def probed(address: str, access: ServerAccess, seconds: float, names: Sequence[str]) -> Probed:

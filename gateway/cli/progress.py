@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from threading import Event, Lock, Thread
 from typing import TextIO
 
-from gateway.cli.printed import printable
 from gateway.core.frozen import frozen
+from gateway.tools.printed import printable
 
 AFTER = 1.0
 """Seconds before the line is shown: shorter work needs no line."""

@@ -11,11 +11,14 @@ import typer
 from gateway.assembly.forms import described_form
 from gateway.bridge.settings import Cast
 from gateway.cli import call_inputs
-from gateway.cli.exit_codes import USAGE, end, shows_colours
-from gateway.cli.printed import printable
-from gateway.cli.probing.asking import ServerAccess
+from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end, shows_colours
 from gateway.client.address import named_protocol
+from gateway.client.credentials import raw_headers
 from gateway.client.settings import Tls
+from gateway.core.certificates import TlsFiles
+from gateway.tools.admin_port import AdminPort, AdminPortError, AdminTimeoutError, AdminUnreachableError
+from gateway.tools.printed import printable
+from gateway.tools.probing.asking import ServerAccess
 
 Headers = Annotated[list[str], typer.Option("--header", metavar="NAME=VALUE", help="Header to send. Repeatable.")]
 Key = Annotated[
@@ -60,6 +63,9 @@ Selected = Annotated[
 Casting = Annotated[
     Cast, typer.Option("--cast", metavar="HOW", help="For inexact conversions: refuse, round or saturate.")
 ]
+AdminUrl = Annotated[
+    str, typer.Option("--admin", metavar="URL", help="Admin port of a running gateway: http://HOST:PORT.")
+]
 Flavor = Annotated[str, typer.Option("--flavor", metavar="NAME", help="Server type. Default: detected.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, also on a terminal.")]
 
@@ -87,6 +93,33 @@ class ServerOptions:
             return ServerAccess(call_inputs.headers(self.headers), self.key, self.tls())
         except call_inputs.BadArgument as error:
             end(USAGE, error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminAccess:
+    """Connection options for an admin port."""
+
+    headers: Headers = field(default_factory=list)
+    key: Key = None
+    ca: Ca = None
+    insecure: Insecure = False
+
+    def port(self, url: str, seconds: float = 30.0) -> AdminPort:
+        """Return the admin port at `url`, with a timeout for each reply; exits with USAGE if the URL or an option is
+        wrong."""
+        try:
+            headers = raw_headers(call_inputs.headers(self.headers), self.key)
+            tls = TlsFiles(authorities=self.ca or "")
+            return AdminPort(url, headers, tls, is_verified=not self.insecure, seconds=seconds)
+        except (call_inputs.BadArgument, ValueError) as error:
+            end(USAGE, error)
+
+
+def admin_exit_code(error: AdminPortError) -> int:
+    """Return how a command ends when an admin port did not answer, or answered with an error."""
+    if isinstance(error, AdminUnreachableError):
+        return UNREACHABLE
+    return TIMED_OUT if isinstance(error, AdminTimeoutError) else FAILED
 
 
 def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapping[str, object] | None:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from gateway.cli.probing.listing import FoundModel, ServerModels
-from gateway.cli.probing.stanza import operations, signature_text
 from gateway.core.types import TensorSpec
+from gateway.tools.probing.listing import FoundModel, ServerModels
+from gateway.tools.probing.stanza import operations, signature_text
 
 
 def model_rows(models: ServerModels) -> list[tuple[str, str, str, str]]:

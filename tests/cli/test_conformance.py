@@ -10,11 +10,11 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
-import gateway.cli.conformance
+import gateway.tools.conformance
 from gateway.cli import application
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE
 from tests.cli.commands import gateway as command
-from tests.cli.conformance.broken import Change, errors, over_http, reference
+from tests.tools.conformance.broken import Change, errors, over_http, reference
 
 
 async def checked(*arguments: str, change: Change = lambda path, sent, status, body: (status, body)) -> Result:
@@ -108,7 +108,7 @@ def test_wrong_arguments(arguments: list[str], text: str) -> None:
     assert text in result.output
 
 
-@pytest.mark.parametrize("protocol", gateway.cli.conformance.MODULES)
+@pytest.mark.parametrize("protocol", gateway.tools.conformance.MODULES)
 def test_the_list_of_checks(protocol: str) -> None:
     result = command("conformance", "--protocol", protocol, "--list")
     assert result.exit_code == 0
@@ -122,7 +122,7 @@ def test_a_package_that_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(name="grpc")
 
     failing: Callable[[str], None] = absent
-    monkeypatch.setattr(gateway.cli.conformance, "import_module", failing)
+    monkeypatch.setattr(gateway.tools.conformance, "import_module", failing)
     result = command("conformance", "127.0.0.1:1", "--protocol", "v2-grpc")
     assert result.exit_code == USAGE
     assert "need the package 'grpc'; install 'modelglot[conformance]'" in result.output

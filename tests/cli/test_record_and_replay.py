@@ -11,7 +11,7 @@ from tests.interop.processes import free_port
 from tests.limits import GENEROUS
 from tests.tls.certificates import Authority
 
-RECORDED = ROOT / "tests/cli/cassettes/recordings/version-1.jsonl"
+RECORDED = ROOT / "tests/tools/cassettes/recordings/version-1.jsonl"
 
 CONFIG = """
 listeners: [{name: http, bind: "127.0.0.1:FRONT", protocols: [v2-rest]}]

@@ -24,8 +24,8 @@ TERMS: dict[str, tuple[str, ...]] = {
     "bridge": ("gateway.bridge.bridge.Bridge",),
     "capture": ("gateway.core.globs.ModelRenaming",),
     "cassette": (
-        "gateway.cli.cassettes.files.CassetteFile",
-        "gateway.cli.cassettes.entries",
+        "gateway.tools.cassettes.files.CassetteFile",
+        "gateway.tools.cassettes.entries",
     ),
     "compatibility matrix": ("tests.contract.matrix",),
     "derivative model": ("gateway.bridge.derivatives",),

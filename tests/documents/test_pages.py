@@ -17,9 +17,9 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from gateway.cli.options import catalog
-from gateway.cli.top.cells import HEAD
 from gateway.config import json_schema, loads
 from gateway.config.document import compose
+from gateway.tools.top.cells import HEAD
 from tests.deploy.rendered import render
 from tests.documents import examples as runnable
 from tests.documents.command_lines import Line, lines_not_run, problems
@@ -105,7 +105,7 @@ def test_every_program_is_run() -> None:
     """A program shows its output below it, or is a file that a page's command or configuration names, or is a piece of
     the gateway itself."""
     run = {each.block for each in runnable.examples()}
-    sources = [path.read_text("utf-8") for path in sorted((ROOT / "gateway/cli/conformance").glob("*.py"))]
+    sources = [path.read_text("utf-8") for path in sorted((ROOT / "gateway/tools/conformance").glob("*.py"))]
     left = [
         block.place
         for block in in_languages("python")
@@ -181,7 +181,7 @@ LOGGED = re.compile(r"^(?:\S+Z )?(?:INFO|WARNING|ERROR) (gateway[\w.]+): (.*)$")
 ACCESS = re.compile(r"^\S+Z access [A-Z_]+ ")
 """A line of the access log; tests/observing tests its fields."""
 LOAD = re.compile(r"^\S+ at \S+: (open|closed) loop")
-"""What `gateway bench` printed, whose figures differ in each run; tests/cli/bench tests its form."""
+"""What `gateway bench` printed, whose figures differ in each run; tests/tools/bench tests its form."""
 _COLUMNS = r"\s+".join(re.escape(each) for each in HEAD if each != "rejected")
 SCREEN = re.compile(rf"^name\s+{_COLUMNS}$", re.MULTILINE)
 """What `gateway top` draws on 80 columns; tests/cli tests its screen."""

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import yaml
 
-from gateway.cli.cassettes.entries import check_header, read_entry
 from gateway.client import Client
+from gateway.tools.cassettes.entries import check_header, read_entry
 from tests.cli.commands import ENVIRON
 from tests.documents.pages import ROOT, Block, blocks_of
 from tests.documents.scripts import (

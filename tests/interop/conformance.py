@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.conformance import suite
-from gateway.cli.conformance.check import Options, Transcript, Verdict, run
-from gateway.cli.conformance.inputs import parse_input
+from gateway.tools.conformance import suite
+from gateway.tools.conformance.check import Options, Transcript, Verdict, run
+from gateway.tools.conformance.inputs import parse_input
 from tests.interop import processes, v2_servers
 from tests.interop.kserve_v1 import start_kserve_v1
 from tests.interop.kubemo_server import start_kubemo

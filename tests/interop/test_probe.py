@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.assembly.registry import protocols
-from gateway.cli.probing.asking import ServerAccess
-from gateway.cli.probing.probe import Probed, probe
+from gateway.tools.probing.asking import ServerAccess
+from gateway.tools.probing.probe import Probed, probe
 from tests.interop.kubemo_server import start_kubemo
 from tests.interop.processes import Triton
 from tests.interop.tensorflow_serving import TensorFlowServing

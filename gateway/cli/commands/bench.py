@@ -13,12 +13,6 @@ from typing import Annotated
 import typer
 
 from gateway.cli import call_inputs, server_options
-from gateway.cli.bench.load import Plan
-from gateway.cli.bench.measured import Measured
-from gateway.cli.bench.report import Result, as_json, text
-from gateway.cli.bench.running import LoadJob, Run, RunFailed, run_of
-from gateway.cli.bench.schedule import Arrivals
-from gateway.cli.bench.target import Question
 from gateway.cli.call_inputs import BadArgument
 from gateway.cli.exit_codes import FAILED, INTERRUPTED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
@@ -30,6 +24,12 @@ from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.types import Request, RequestedOutput, Tensor
 from gateway.runtime.process.running import run as run_on_uvloop
+from gateway.tools.bench.load import Plan
+from gateway.tools.bench.measured import Measured
+from gateway.tools.bench.report import Result, as_json, text
+from gateway.tools.bench.running import LoadJob, Run, RunFailed, run_of
+from gateway.tools.bench.schedule import Arrivals
+from gateway.tools.bench.target import Question
 
 SECONDS = 10.0
 IN_FLIGHT = {True: 1000, False: 16}

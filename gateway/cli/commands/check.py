@@ -11,14 +11,14 @@ from gateway.assembly.forms import spoken
 from gateway.cli import server_options
 from gateway.cli.exit_codes import fail
 from gateway.cli.options import ConfigArgument, OptionalConfigFile, one_config, read_with_warnings
-from gateway.cli.printed import indented_json
-from gateway.cli.probing.asking import ServerAccess
 from gateway.cli.progress import progress
 from gateway.cli.server_options import table
 from gateway.config import Config, ConfigError
 from gateway.config.loading import located
 from gateway.config.problems import Problem
 from gateway.core.frozen import replace
+from gateway.tools.printed import indented_json
+from gateway.tools.probing.asking import ServerAccess
 
 
 def check(
@@ -78,7 +78,7 @@ def check(
 
 
 def _check_live(config: Config, path: Path, seconds: float, access: ServerAccess, *, as_json: bool) -> list[Problem]:
-    from gateway.cli.probing.live import check_live
+    from gateway.tools.probing.live import check_live
 
     with progress("asking servers") as line:
         answered = line.counted(sum(len(each.endpoints) for each in config.backends.values()), "endpoints")

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from gateway.cli.commands.completion import protocols
-from gateway.cli.conformance import MODULES, MissingPackageError, suite
-from gateway.cli.conformance.check import Options, Outcome, Transcript, Unreachable, run
-from gateway.cli.conformance.inputs import parse_input
-from gateway.cli.conformance.report import Report, as_json, as_junit, lines, summary
 from gateway.cli.exit_codes import FAILED, UNREACHABLE, USAGE, end, shows_colours
 from gateway.cli.grouped import grouped
 from gateway.cli.progress import progress
+from gateway.tools.conformance import MODULES, MissingPackageError, suite
+from gateway.tools.conformance.check import Options, Outcome, Transcript, Unreachable, run
+from gateway.tools.conformance.inputs import parse_input
+from gateway.tools.conformance.report import Report, as_json, as_junit, lines, summary
 
 
 @dataclass(frozen=True, kw_only=True)

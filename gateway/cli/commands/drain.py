@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError, AdminUrl
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, end
 from gateway.cli.grouped import grouped
-from gateway.cli.printed import printable
 from gateway.cli.progress import progress
+from gateway.cli.server_options import AdminAccess, AdminUrl, admin_exit_code
+from gateway.tools.admin_port import AdminPort, AdminPortError
+from gateway.tools.printed import printable
 
 EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused the request, 2 wrong usage, 3 the gateway cannot be reached, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
 INTERVAL = 0.2
@@ -47,9 +48,9 @@ def drain(options: DrainOptions) -> None:
     Run the command for every gateway that sends calls to the server. The drain lasts until --undo, or until the gateway
     restarts."""
     try:
-        _drain(AdminPort(options.admin, options.access), options)
+        _drain(options.access.port(options.admin), options)
     except AdminPortError as error:
-        end(error.code, error)
+        end(admin_exit_code(error), error)
 
 
 def _drain(port: AdminPort, options: DrainOptions) -> None:

@@ -12,9 +12,9 @@ from gateway.assembly.explain.text import explanation_lines
 from gateway.assembly.forms import spoken
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
-from gateway.cli.printed import indented_json, printable_lines
 from gateway.config.keys import Config
 from gateway.runtime.process.running import run
+from gateway.tools.printed import indented_json, printable_lines
 
 
 def explain(

@@ -14,17 +14,17 @@ from gateway.cli.exit_codes import FAILED, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.options import catalog
 from gateway.cli.probed_server import end_unspoken, probed
-from gateway.cli.probing.asking import ServerAccess
-from gateway.cli.probing.file import WrittenListener, configuration, listeners_of
-from gateway.cli.probing.probe import SECONDS, Probed
-from gateway.cli.probing.stanza import WrittenBackend, backend_name
-from gateway.cli.proposing import text as proposed_text
-from gateway.cli.proposing.checking import check
-from gateway.cli.proposing.files import ExampleError, read_examples, server_at
-from gateway.cli.proposing.form import NoProposalError, propose
 from gateway.config import Config, ConfigError, loads_with_warnings
 from gateway.core.frozen import replace
 from gateway.runtime.process.running import run
+from gateway.tools.probing.asking import ServerAccess
+from gateway.tools.probing.file import WrittenListener, configuration, listeners_of
+from gateway.tools.probing.probe import SECONDS, Probed
+from gateway.tools.probing.stanza import WrittenBackend, backend_name
+from gateway.tools.proposing import text as proposed_text
+from gateway.tools.proposing.checking import check
+from gateway.tools.proposing.files import ExampleError, read_examples, server_at
+from gateway.tools.proposing.form import NoProposalError, propose
 
 EPILOG = (
     "Exit codes: 0 the file was written, 1 a server speaks none of the gateway's protocols, or the examples suggest no "

@@ -12,16 +12,11 @@ import typer
 
 from gateway.assembly.forms import described_form
 from gateway.cli import server_options
-from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError
 from gateway.cli.exit_codes import FAILED, TIMED_OUT, UNREACHABLE, USAGE, end
 from gateway.cli.grouped import grouped
 from gateway.cli.options import read
 from gateway.cli.placement_table import placement_of, placement_table, rates
-from gateway.cli.printed import indented_json
 from gateway.cli.probed_server import end_unspoken, probed
-from gateway.cli.probing.asking import ServerAccess
-from gateway.cli.probing.listing import ServerModels, list_models
-from gateway.cli.probing.probe import MOST_SECONDS, client
 from gateway.cli.progress import progress
 from gateway.cli.server_options import table
 from gateway.cli.server_output import model_rows, models_json
@@ -30,6 +25,11 @@ from gateway.config import Config
 from gateway.config.keys import AdminConfig
 from gateway.core.frozen import replace
 from gateway.runtime.process.running import run
+from gateway.tools.admin_port import AdminPortError, AdminUnreachableError
+from gateway.tools.printed import indented_json
+from gateway.tools.probing.asking import ServerAccess
+from gateway.tools.probing.listing import ServerModels, list_models
+from gateway.tools.probing.probe import MOST_SECONDS, client
 
 EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused the request, 2 wrong usage, 3 a server cannot be reached, 4 no response in time."  # noqa: E501
 SECONDS = 5.0
@@ -136,8 +136,8 @@ def _of_gateway(config: Config, options: ModelsOptions) -> dict[str, PlacedCalls
     if not names or not url:
         return {}
     server = options.server
-    port = AdminPort(url, AdminAccess(headers=server.headers, key=server.key, ca=server.ca, insecure=server.insecure),
-                     options.timeout)  # fmt: skip
+    access = server_options.AdminAccess(headers=server.headers, key=server.key, ca=server.ca, insecure=server.insecure)
+    port = access.port(url, options.timeout)
     try:
         with progress(f"counting calls at {url}"):
             before = port.get("/api/placement")["backends"]
@@ -145,8 +145,8 @@ def _of_gateway(config: Config, options: ModelsOptions) -> dict[str, PlacedCalls
             time.sleep(COUNTED_SECONDS)
             after = port.get("/api/placement")["backends"]
     except AdminPortError as error:
-        if error.code != UNREACHABLE or options.admin:
-            end(error.code, error)
+        if options.admin or not isinstance(error, AdminUnreachableError):
+            end(server_options.admin_exit_code(error), error)
         print(f"no gateway runs, so the servers are asked: {error}", file=sys.stderr)
         return {}
     passed = time.monotonic() - began

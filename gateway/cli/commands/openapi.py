@@ -8,10 +8,10 @@ from gateway.assembly.forms import spoken
 from gateway.assembly.server_info import INFO
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
-from gateway.cli.printed import indented_json
 from gateway.config import paths
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.protocol import Protocol
+from gateway.tools.printed import indented_json
 
 
 def openapi(

@@ -8,14 +8,14 @@ import typer
 
 from gateway.cli import server_options
 from gateway.cli.grouped import grouped
-from gateway.cli.printed import indented_json, printable_lines
 from gateway.cli.probed_server import end_unspoken, probed
-from gateway.cli.probing.asking import ServerAccess
-from gateway.cli.probing.probe import SECONDS, Probed, ProbeVerdict
-from gateway.cli.probing.stanza import WrittenBackend, backend_name, stanza
 from gateway.cli.server_options import table
 from gateway.cli.server_output import model_rows, models_json
 from gateway.runtime.process.running import run
+from gateway.tools.printed import indented_json, printable_lines
+from gateway.tools.probing.asking import ServerAccess
+from gateway.tools.probing.probe import SECONDS, Probed, ProbeVerdict
+from gateway.tools.probing.stanza import WrittenBackend, backend_name, stanza
 
 EPILOG = (
     "Exit codes: 0 a protocol was recognized, 1 the server has none of the gateway's protocols, 2 wrong usage, "

@@ -28,9 +28,9 @@ def record(
     """Serve a configuration, and record requests and responses. Works like `gateway serve`, and also writes requests
     and responses to a file. Replay the file with `gateway replay`. When a limit is reached, recording stops and the
     gateway continues to serve. The file contains all inputs of models, but no credentials."""
-    from gateway.cli.cassettes.entries import CassetteError
-    from gateway.cli.cassettes.files import CassetteFile
-    from gateway.cli.cassettes.recorder import Bounds, Recorder
+    from gateway.tools.cassettes.entries import CassetteError
+    from gateway.tools.cassettes.files import CassetteFile
+    from gateway.tools.cassettes.recorder import Bounds, Recorder
 
     try:
         file = CassetteFile(output)

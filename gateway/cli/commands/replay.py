@@ -19,9 +19,9 @@ from gateway.runtime.process.running import run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.cli.cassettes.replaying import Replayed, Settings
     from gateway.client.settings import ClientSettings
     from gateway.core.protocol import Protocol
+    from gateway.tools.cassettes.replaying import Replayed, Settings
 
 
 EPILOG = (
@@ -104,9 +104,9 @@ class ReplayOptions:
 def replay(options: ReplayOptions) -> None:
     """Send recorded requests, and compare the responses. The server can have any protocol. The command compares its
     responses with the recorded ones."""
-    from gateway.cli.cassettes import files
-    from gateway.cli.cassettes.entries import CassetteError
-    from gateway.cli.cassettes.replaying import EQUAL, NoConnection
+    from gateway.tools.cassettes import files
+    from gateway.tools.cassettes.entries import CassetteError
+    from gateway.tools.cassettes.replaying import EQUAL, NoConnection
 
     settings, access = _settings(options), options.server.access()
     try:
@@ -135,8 +135,8 @@ def replay(options: ReplayOptions) -> None:
 
 def _settings(options: ReplayOptions) -> "Settings":
     """Return the settings for sending requests and comparing responses."""
-    from gateway.cli.cassettes.replaying import Settings
     from gateway.policies.comparing.tolerance import Tolerance
+    from gateway.tools.cassettes.replaying import Settings
 
     if options.wire and (options.models or options.renamed or options.version is not None):
         end(USAGE, "--wire sends the recorded bytes: --model, --rename and --model-version cannot change them")
@@ -158,9 +158,9 @@ def _protocols(config: Path | None) -> "Mapping[str, Protocol]":
 
 def _results(file: Path, server: "ClientSettings", settings: "Settings", total: int) -> "list[Replayed]":
     """Send all requests, and show progress on a terminal."""
-    from gateway.cli.cassettes import files
-    from gateway.cli.cassettes.replaying import replay as replayed
     from gateway.client.model_server import ModelServer
+    from gateway.tools.cassettes import files
+    from gateway.tools.cassettes.replaying import replay as replayed
 
     results: list[Replayed] = []
 
@@ -178,7 +178,7 @@ def _results(file: Path, server: "ClientSettings", settings: "Settings", total: 
 
 def _report(options: ReplayOptions, results: "list[Replayed]") -> None:
     """Write the requested files, and print the table or JSON."""
-    from gateway.cli.cassettes.report import as_json, as_junit, table
+    from gateway.tools.cassettes.report import as_json, as_junit, table
 
     is_printed = str(options.json_file) == "-"
     try:

@@ -15,7 +15,6 @@ from gateway.assembly.forms import spoken
 from gateway.cli.commands.completion import protocols
 from gateway.cli.exit_codes import misuse
 from gateway.cli.options import ConfigFile, read
-from gateway.cli.printed import indented_json, printable_lines
 from gateway.config import paths
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.datatypes import DATATYPES
@@ -25,6 +24,7 @@ from gateway.core.operations import CALLS, Operation
 from gateway.core.patterns import Match, PathTable
 from gateway.core.protocol import HttpForm, Protocol
 from gateway.core.types import Headers, Request, Tensor
+from gateway.tools.printed import indented_json, printable_lines
 
 Rows: TypeAlias = tuple[tuple[Protocol, str], ...]
 """The protocols of a listener, each with the prefix of its paths."""

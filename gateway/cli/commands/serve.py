@@ -25,8 +25,8 @@ from gateway.runtime.workers.limited import number_of_workers
 from gateway.transports.listener_connections import raise_descriptor_limit
 
 if TYPE_CHECKING:
-    from gateway.cli.cassettes.recorder import Recorder
     from gateway.runtime.app import Gateway
+    from gateway.tools.cassettes.recorder import Recorder
 
 log = logging.getLogger(__name__)
 

@@ -12,15 +12,15 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli.admin_port import AdminAccess, AdminPort, AdminPortError, AdminUrl
 from gateway.cli.exit_codes import USAGE, end
 from gateway.cli.grouped import grouped
-from gateway.cli.printed import indented_json
 from gateway.cli.progress import progress
-from gateway.cli.server_options import AsJson, table
-from gateway.cli.top.cells import HEAD, as_json, cells, condition, sums
-from gateway.cli.top.rows import KINDS, SORTS, GatewayOverview, ordered
-from gateway.cli.top.watching import GatewayWatch, Seen, WatchedGateway
+from gateway.cli.server_options import AdminAccess, AdminUrl, AsJson, admin_exit_code, table
+from gateway.tools.admin_port import AdminPortError
+from gateway.tools.printed import indented_json
+from gateway.tools.top.cells import HEAD, as_json, cells, condition, sums
+from gateway.tools.top.rows import KINDS, SORTS, GatewayOverview, ordered
+from gateway.tools.top.watching import GatewayWatch, Seen, WatchedGateway
 
 EPILOG = (
     "Keys: q quits, s sorts by the next column, r reverses the order, tab shows only listeners, routes, backends or "
@@ -61,7 +61,7 @@ def top(options: TopOptions) -> None:
     Ctrl-C. Otherwise, and with --json, it measures for the interval, prints the result once and exits."""
     if options.sort not in SORTS:
         end(USAGE, f"--sort: expected {', '.join(SORTS)}, got {options.sort!r}")
-    gateway = WatchedGateway(AdminPort(options.admin, options.access, PATIENCE))
+    gateway = WatchedGateway(options.access.port(options.admin, PATIENCE))
     try:
         first = gateway.read()
         if not options.as_json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
@@ -71,7 +71,7 @@ def top(options: TopOptions) -> None:
             time.sleep(options.interval)
             now = gateway.read()
     except AdminPortError as error:
-        end(error.code, error)
+        end(admin_exit_code(error), error)
     if options.as_json:
         print(indented_json(as_json(now)))
     else:
@@ -90,8 +90,8 @@ def _show(gateway: WatchedGateway, first: GatewayOverview, options: TopOptions) 
     from rich.console import Console
     from rich.live import Live
 
-    from gateway.cli.top.keyboard import keyboard
-    from gateway.cli.top.screen import View, after_key, drawn
+    from gateway.tools.top.keyboard import keyboard
+    from gateway.tools.top.screen import View, after_key, drawn
 
     console, view = Console(highlight=False), View(sort=options.sort)
     last = Seen(first, datetime.now())

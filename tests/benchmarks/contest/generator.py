@@ -27,7 +27,7 @@ from typing import Protocol, cast
 
 import uvloop
 
-from gateway.cli.bench.clock import real_clock
+from gateway.tools.bench.clock import real_clock
 from tests.benchmarks.contest.http2 import (
     DATA,
     END_STREAM,

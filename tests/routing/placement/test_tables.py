@@ -15,10 +15,10 @@ from gateway.cli import application
 from gateway.cli.commands.models import tables
 from gateway.cli.options import catalog
 from gateway.cli.placement_table import placement_of, placement_table, rates
-from gateway.cli.probing.listing import FoundModel, ServerModels
 from gateway.client import AsyncClient
 from gateway.config import loads
 from gateway.runtime.app import Gateway
+from gateway.tools.probing.listing import FoundModel, ServerModels
 from tests.tls.running import reference
 
 CONFIG = """

@@ -1,0 +1,123 @@
+"""Send requests to the admin port of a running gateway, for commands that change or show it."""
+
+import socket
+import ssl
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+
+import orjson
+
+from gateway.client.credentials import RawHeaders
+from gateway.core.certificates import TlsFiles
+from gateway.core.frozen import frozen
+from gateway.transports.certificates import client_context
+
+MAX_REPLY = 256 * 2**20
+"""Maximum size of a reply, in bytes: `/status` of many thousand endpoints is large."""
+
+ASKED = "is this the admin port of a gateway?"
+"""The end of an error about a reply that no gateway sends."""
+
+
+class AdminPortError(Exception):
+    """The admin port does not answer, or answers with an error: `reason`, for a request to the URL `where`."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.reason = reason
+
+
+class AdminUnreachableError(AdminPortError):
+    """There is no connection to the admin port."""
+
+
+class AdminTimeoutError(AdminPortError):
+    """The admin port does not answer in time."""
+
+
+@frozen
+class AdminReply:
+    """The JSON of a reply, and its headers, with case-insensitive names."""
+
+    value: Any
+    headers: Mapping[str, str]
+
+
+class AdminPort:
+    """The admin port at `url`. `seconds` is the timeout for each reply; `is_verified` is whether its certificate is
+    checked.
+
+    Raises:
+        ValueError: the URL is wrong.
+        CertificateError: the authorities of `tls` cannot be read.
+    """
+
+    def __init__(
+        self, url: str, headers: RawHeaders, tls: TlsFiles, *, is_verified: bool = True, seconds: float = 30.0
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ValueError(f"--admin: expected a URL such as http://127.0.0.1:9090, got {url!r}")
+        self.url = url.rstrip("/")
+        self._seconds = seconds
+        self._opener = _opener(tls, is_verified=is_verified)
+        self._headers = {name.decode(): text.decode() for name, text in headers}
+
+    def get(self, path: str) -> Any:
+        """Return the JSON at `path`. Raises AdminPortError."""
+        return self.reply(path).value
+
+    def reply(self, path: str) -> AdminReply:
+        """Return the reply to a GET of `path`. Raises AdminPortError."""
+        return self._ask(Request(self.url + path, headers=self._headers))
+
+    def post(self, path: str, body: object) -> Any:
+        """Return the JSON of the reply to a POST of JSON. Raises AdminPortError."""
+        headers = {**self._headers, "content-type": "application/json"}
+        return self._ask(Request(self.url + path, orjson.dumps(body), headers)).value
+
+    def _ask(self, request: Request) -> AdminReply:
+        where = request.full_url.partition("?")[0]
+        try:
+            with self._opener.open(request, timeout=self._seconds) as reply:
+                body = reply.read(MAX_REPLY + 1)
+            if len(body) > MAX_REPLY:
+                raise AdminPortError(where, f"the reply has more than {MAX_REPLY} bytes")
+            return AdminReply(orjson.loads(body), reply.headers)
+        except HTTPError as error:
+            with error:
+                raise AdminPortError(where, _told(error.read(2**16), error)) from error
+        except (OSError, HTTPException) as error:  # includes URLError
+            reason = error.reason if isinstance(error, URLError) else error
+            if isinstance(reason, TimeoutError):
+                raise AdminTimeoutError(where, f"no answer within {self._seconds:g} s") from error
+            raise AdminUnreachableError(where, _reason(reason)) from error
+        except orjson.JSONDecodeError as error:
+            raise AdminPortError(where, f"the reply is not JSON; {ASKED}") from error
+
+
+def _opener(tls: TlsFiles, *, is_verified: bool) -> OpenerDirector:
+    """Return an opener without the environment's proxies: they are for the web, not for an operator's port."""
+    context = client_context(tls, verify=is_verified)
+    return build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+
+
+def _reason(error: str | BaseException) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, socket.gaierror):
+        return "its host name is not known"
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def _told(body: bytes, error: HTTPError) -> str:
+    """Return the text of an error: `detail` of FastAPI's JSON, or plain text."""
+    try:
+        detail = orjson.loads(body)["detail"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        detail = body.decode("utf-8", "replace").strip()
+    return str(detail) if detail else f"status {error.code}"

@@ -1,0 +1,221 @@
+"""Send requests on a schedule or one after the other, and measure them.
+
+In an open loop the schedule does not wait for the server: each request has a scheduled time, and its latency counts
+from this time, even if it could not be sent because too many other requests were in flight. So a server that stalls for
+a second shows that in every request of that second. In a closed loop, `in_flight` clients each send the next request
+when they have the reply to the last one; a server that stalls then shows only that many slow requests.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from math import inf
+from typing import TypeAlias
+
+from gateway.core.frozen import frozen
+from gateway.tools.bench.clock import Clock
+from gateway.tools.bench.measured import Measured
+from gateway.tools.bench.schedule import Arrivals, arrivals
+
+Send: TypeAlias = Callable[[], Awaitable[int]]
+"""Sends a request and waits for its reply. Returns the bytes of the reply. Raises CallFailed."""
+
+
+GRACE = 0.05
+"""Seconds after the end in which requests that were due before the end are still sent, because the generator can wake
+late."""
+
+
+class CallFailed(Exception):  # noqa: N818 - as the errors of the client
+    """The request was answered with an error, or not at all. `status` is short, `str()` of it a sentence."""
+
+    def __init__(self, status: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@frozen
+class Plan:
+    """The amount and duration of the load. It ends after `seconds` or `requests`, whichever is first; None: no limit.
+
+    - `rate`: requests per second; 0 is a closed loop.
+    - `in_flight`: maximum number of concurrent requests; in a closed loop, the constant number of concurrent requests.
+    - `warmup`: seconds before the measurement, in which requests are sent and not counted.
+    - `share`, `shares`: the index of this generator, and the number of generators.
+    """
+
+    rate: float
+    arrivals: Arrivals
+    in_flight: int
+    seconds: float | None
+    requests: int | None
+    warmup: float
+    seed: int = 0
+    share: int = 0
+    shares: int = 1
+
+    def part(self, share: int, shares: int) -> "Plan":
+        """Return the part of one of several generators; together they generate the load of this plan."""
+        requests = None if self.requests is None else _part(self.requests, share, shares)
+        in_flight = _part(self.in_flight, share, shares)
+        return Plan(self.rate, self.arrivals, in_flight, self.seconds, requests, self.warmup, self.seed, share, shares)
+
+
+def _part(number: int, share: int, shares: int) -> int:
+    return number // shares + (share < number % shares)
+
+
+class Load:
+    """One run. `measured` can be read while it runs, after `Measured.settle`."""
+
+    def __init__(self, plan: Plan, send: Send, clock: Clock, request_bytes: int = 0) -> None:
+        self.measured = Measured()
+        self._plan = plan
+        self._send = send
+        self._clock = clock
+        self._now = clock.now
+        self._request_bytes = request_bytes
+        self._left = inf if plan.requests is None else plan.requests
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+
+    async def run(self) -> Measured:
+        """Send the requests, wait for their replies, and return the measurements."""
+        plan = self._plan
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._start = self._now()
+        self._first = self._start + plan.warmup
+        self._end = inf if plan.seconds is None else self._first + plan.seconds
+        self._last = self._first
+        self._schedule(self._start if plan.warmup else self._first)
+        self._cpu = time.process_time()
+        self._clock.start(self._awake)
+        try:
+            if plan.rate:
+                self._awake()
+            else:
+                for _ in range(plan.in_flight):
+                    if (begin := self._take()) is not None:
+                        self._begin(begin)
+                self._end_if_idle()
+            await self._over
+        except BaseException:
+            self._is_stopped = True
+            raise
+        finally:
+            self._clock.close()
+            for task in self._tasks:
+                task.cancel()
+        self._finish()
+        return self.measured
+
+    def stop(self) -> None:
+        """Stop sending, and do not wait for replies; `run` returns the measurements so far."""
+        self._is_stopped = True
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def _awake(self) -> None:
+        """Send the requests that are due, up to the limit, and set the clock."""
+        while len(self._tasks) < self._plan.in_flight and (due := self._take()) is not None:
+            self._begin(due)
+        if len(self._tasks) < self._plan.in_flight and not self._is_over():
+            # If the limit is reached, the request that ends next sends the due request.
+            self._clock.wake_at(self._next)
+        self._end_if_idle()
+
+    def _schedule(self, start: float) -> None:
+        """Begin the schedule at `start`: the schedule of the warm-up, or of the measurement, which does not catch up on
+        late requests of the warm-up."""
+        plan = self._plan
+        self._next = self._from = start
+        if plan.rate:
+            self._times = arrivals(plan.arrivals, plan.rate, seed=plan.seed, share=plan.share, shares=plan.shares)
+            self._next += next(self._times)
+
+    def _take(self) -> float | None:
+        """Return the time for which the next request is scheduled; None if no request is due, or the run is over."""
+        if self._is_over():
+            return None
+        now = self._now()
+        if not self._plan.rate:
+            due = now
+        elif (due := self._next) > now:
+            return None
+        else:
+            self._next = self._from + next(self._times)
+            if due < self._first <= max(now, self._next):
+                self._schedule(self._first)
+        if due >= self._first:
+            self._left -= 1
+        return due
+
+    def _is_over(self) -> bool:
+        if self._left <= 0 or self._is_stopped:
+            return True
+        if self._plan.rate:
+            return self._next >= self._end or self._now() >= self._end + GRACE
+        return self._now() >= self._end
+
+    def _end_if_idle(self) -> None:
+        if not self._tasks and self._is_over() and not self._over.done():
+            self._over.set_result(None)
+
+    def _begin(self, due: float) -> None:
+        task = asyncio.ensure_future(self._work(due))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._over.done():
+            self._is_stopped = True
+            self._over.set_exception(error)
+        if self._plan.rate:
+            self._awake()
+        else:
+            self._end_if_idle()
+
+    async def _work(self, due: float | None) -> None:
+        """Send a request, and after its reply the requests that became due in between."""
+        waited = False
+        while due is not None:
+            await self._call(due, waited=waited)
+            waited = bool(self._plan.rate) and len(self._tasks) >= self._plan.in_flight
+            due = self._take()
+
+    async def _call(self, due: float, *, waited: bool) -> None:
+        """Send a request that was scheduled for `due`. `waited`: the limit delayed it."""
+        counts, measured = due >= self._first, self.measured
+        sent = self._now()
+        lag = 0.0 if waited else sent - due
+        try:
+            size = await self._send()
+        except CallFailed as error:
+            if counts:
+                self._last = self._now()
+                measured.fail(error.status, str(error), self._last - due, lag)
+        else:
+            if counts:
+                self._last = end = self._now()
+                measured.succeed(end - due, end - sent, lag)
+                measured.received_bytes += size
+        if counts:
+            measured.waited += waited
+            measured.sent_bytes += self._request_bytes
+
+    def _finish(self) -> None:
+        measured, now = self.measured, self._now()
+        measured.settle()
+        measured.cut = len(self._tasks)
+        if self._is_stopped:
+            measured.seconds = max(0.0, now - self._first)
+        else:
+            measured.seconds = max(self._last, self._end if self._left > 0 else 0.0) - self._first
+        cpu = time.process_time() - self._cpu
+        measured.cpu = cpu * measured.seconds / whole if (whole := now - self._start) else 0.0
+        if not self._is_stopped and self._plan.rate and self._end < inf:
+            while self._left > 0 and self._next < self._end:
+                self._left -= 1
+                measured.unsent += 1
+                self._next = self._from + next(self._times)

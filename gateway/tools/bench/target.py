@@ -1,0 +1,156 @@
+"""The server that a run loads: sends requests at the lowest possible cost.
+
+The request is converted for the model and encoded once; then the same message is sent repeatedly. A reply with the
+bytes of the first reply is a success without decoding; any other reply is decoded, so errors are detected in every
+protocol.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import cycle
+
+from gateway.bridge.settings import Cast
+from gateway.client import requests
+from gateway.client.errors import as_client_error, timed_out
+from gateway.client.model_server import ModelServer, connected
+from gateway.client.settings import ClientSettings
+from gateway.core.deadlines import wait_until
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import frozen, replace
+from gateway.core.operations import Operation
+from gateway.core.protocol import Protocol, Target
+from gateway.core.transport import Connector
+from gateway.core.types import Message, Request, Signature, bytes_of
+from gateway.tools.bench.inputs import random_inputs
+from gateway.tools.bench.load import CallFailed
+
+
+@frozen
+class Question:
+    """The request to send. Without `inputs` in the request, `batch` rows of random inputs are generated from the
+    model's signature."""
+
+    request: Request
+    cast: Cast
+    batch: int | None
+    seed: int
+
+
+@frozen
+class Encoded:
+    """An encoded request for the server, and the data for decoding its reply."""
+
+    message: Message
+    request: Request
+    target: Target
+
+
+async def prepared(settings: ClientSettings, question: Question, timeout: float | None) -> Encoded:
+    """Return the encoded request. It is sent once.
+
+    Raises:
+        ClientError: the server cannot be reached, or answered with an error.
+        ValueError: the request takes several messages, or no inputs were given and the server does not report them.
+    """
+    address = settings.place.address
+    found: list[Encoded] = []
+    server = ModelServer(replace(settings, protocol=_recording(settings.protocol, found)))
+    try:
+        async with asyncio.timeout(timeout):
+            request = await _with_inputs(question, server)
+            found.clear()
+            await server.ask(request, question.cast)
+    except TimeoutError as error:
+        raise timed_out(timeout or 0.0, address) from error
+    except (DecodeError, GatewayError) as error:
+        raise as_client_error(error, address) from error
+    finally:
+        await server.close()
+    if len(found) != 1:
+        raise ValueError(f"these inputs take {len(found)} messages over {settings.protocol.name}, expected one")
+    return found[0]
+
+
+def _recording(protocol: Protocol, found: list[Encoded]) -> Protocol:
+    """Return the protocol with an encoder that adds the messages which run a model to `found`."""
+
+    def encode_request(request: Request, target: Target) -> Message:
+        message = protocol.encode_request(request, target)
+        if request.operation is not Operation.METADATA and request.model:
+            found.append(Encoded(message, request, target))
+        return message
+
+    return replace(protocol, encode_request=encode_request)
+
+
+async def _with_inputs(question: Question, server: ModelServer) -> Request:
+    request = question.request
+    if request.inputs:
+        return await _with_datatypes(request, server)
+    signature = await server.ask(Request(Operation.METADATA, request.model, request.version), question.cast)
+    assert isinstance(signature, Signature)
+    if not signature.inputs:
+        raise ValueError("the server does not report the model's inputs: set them with --set NAME=VALUE")
+    return replace(request, inputs=random_inputs(signature.inputs, question.batch, question.seed))
+
+
+async def _with_datatypes(request: Request, server: ModelServer) -> Request:
+    """The request with numbers without a datatype in those of the model's metadata, as in `gateway call`."""
+    if not any(each.untyped for each in request.inputs):
+        return request
+    try:
+        signature = await server.ask(Request(Operation.METADATA, request.model, request.version))
+    except (DecodeError, GatewayError):
+        return request  # the server has none, or the call tells the error
+    assert isinstance(signature, Signature)
+    return requests.typed(request, signature)
+
+
+class BenchSender:
+    """Sends a message over `connections` in turn; over HTTP, MIP and UM-Bridge each request in flight has its own
+    connection. `timeout` in seconds; None: no timeout."""
+
+    def __init__(self, settings: ClientSettings, encoded: Encoded, timeout: float | None, connections: int) -> None:
+        self.request_bytes = bytes_of(encoded.message)
+        self._encoded = encoded
+        self._protocol = settings.protocol
+        self._address = settings.place.address
+        self._timeout = timeout
+        self._connectors = [connected(settings) for _ in range(connections)]
+        self._next: Callable[[], Connector] = cycle(self._connectors).__next__
+        self._time = asyncio.get_running_loop().time
+        self._status = 0
+        self._body = b""
+        """The body of the first success."""
+
+    async def __call__(self) -> int:
+        """Same as `Send`."""
+        message, connector, timeout = self._encoded.message, self._next(), self._timeout
+        try:
+            if timeout is None:
+                reply = await connector.exchange(message)
+            else:
+                deadline = self._time() + timeout
+                exchange = connector.exchange(replace(message, deadline=deadline))
+                reply = await wait_until(deadline, exchange, TimeoutError)
+            body = reply.body
+            if body != self._body or reply.status != self._status:
+                self._decode(reply)
+                self._status, self._body = reply.status, bytes(body)
+            return len(body)
+        except TimeoutError:
+            error: Exception = timed_out(timeout or 0.0, self._address)
+            raise CallFailed("DEADLINE_EXCEEDED", str(error)) from None
+        except (DecodeError, GatewayError) as failure:
+            error = as_client_error(failure, self._address)
+            raise CallFailed(error.status.name, error.message) from None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await asyncio.gather(*(each.close() for each in self._connectors))
+
+    def _decode(self, reply: Message) -> None:
+        try:
+            self._protocol.decode_response(reply, self._encoded.request, self._encoded.target)
+        except DecodeError as error:
+            raise CallFailed("BAD_REPLY", f"{self._address}: {error}") from None

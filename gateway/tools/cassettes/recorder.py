@@ -1,0 +1,235 @@
+"""The recorder: records requests and replies of a running gateway, and writes them in a thread of its own.
+
+It runs between a listener and `answer`: it receives a client's message, the decoded Request, the response of the
+route's handler, and the reply. On the event loop it only keeps references to them. The amount of waiting data is
+limited; further entries are dropped and counted. Clients do not notice it.
+
+Credentials are not recorded. The recorder stores only the headers and query parameters that codecs read, because any
+other one could be a key. On byte streams it removes the credential from the message.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from queue import SimpleQueue
+from random import random
+from time import monotonic
+from urllib.parse import parse_qsl, urlencode
+
+from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input
+from gateway.core.exchange import answer
+from gateway.core.frozen import frozen, replace
+from gateway.core.log_limit import LogLimit
+from gateway.core.protocol import ListenerSettings, Protocol, StreamForm
+from gateway.core.transport import Destination, EventualReply, Exchange, Handler, Select
+from gateway.core.types import Answer, Headers, Message, Request, Response, bytes_of
+from gateway.policies.comparing.answers import NO_ANSWER, Outcome
+from gateway.tools.cassettes.entries import RECORDED, Entry
+from gateway.tools.cassettes.files import LARGEST_ENTRY, CassetteFile
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 2**26
+"""Maximum size of tensors and messages that wait to be written, in addition to one entry of any size, in bytes."""
+
+HEADERS = frozenset(
+    {
+        b"content-type", b"accept", b"inference-header-content-length", b"ce-specversion", b"ce-source", b"ce-type",
+        b"ce-id", b"exception_what", b"gateway-reason", b"retry-after",
+    }
+)  # fmt: skip
+"""The recorded headers: the headers that codecs read."""
+QUERY = frozenset({"model", "streaming", "return-ndarray", "errors"})
+"""The recorded query parameters: the parameters that codecs read."""
+
+
+@frozen
+class Bounds:
+    """The limits of a recording: at most `requests` of them, until the file has `size` bytes; a `share` of the requests
+    for models that one of the globs `models` matches."""
+
+    requests: int
+    size: int
+    models: Sequence[str] = ("*",)
+    share: float = 1.0
+
+
+class Recorder:
+    """Writes requests and replies to a cassette. `random` returns numbers from 0 to 1, excluding 1.
+
+    `recorded` counts written entries; `left_out` counts dropped entries, by cause.
+    """
+
+    def __init__(self, file: CassetteFile, bounds: Bounds, random: Callable[[], float] = random) -> None:
+        self.recorded = 0
+        self.left_out: Counter[str] = Counter()
+        self._file = file
+        self._bounds = bounds
+        self._random = random
+        self._taken = 0
+        self._bytes = 0
+        self._is_full = False
+        self._lock = threading.Lock()
+        self._entries: SimpleQueue[tuple[Entry, Protocol, int] | None] = SimpleQueue()
+        self._lines = LogLimit(log)
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread.start()
+
+    def tap(self, listener: ListenerSettings, select: Select) -> Exchange:
+        """Return the function that a listener calls instead of `answer`, to have its messages recorded. No message is
+        relayed unread: if only a random share were decoded, some calls would fail by chance."""
+        listener = replace(listener, relays=frozenset())
+
+        def exchange(message: Message, protocol: Protocol) -> EventualReply:
+            if self._is_full or self._random() >= self._bounds.share:
+                return answer(message, protocol, listener, select)
+            call = _Call(self, message, protocol, select)
+            reply = answer(message, protocol, listener, call.select)
+            return reply if isinstance(reply, Message) else call.noted(reply)
+
+        return exchange
+
+    def takes(self, request: Request) -> bool:
+        """Return whether this request is recorded, if it is answered."""
+        return (
+            request.operation in RECORDED
+            and not request.flaw
+            and any(fnmatchcase(request.model, glob) for glob in self._bounds.models)
+        )
+
+    def add(self, entry: Entry, protocol: Protocol) -> None:
+        """Queue an entry for writing. Does not block."""
+        size = _bytes(entry)
+        if self._is_full:
+            return
+        if size > LARGEST_ENTRY:
+            self._leave_out("size", f"it has {size} bytes; the maximum is {LARGEST_ENTRY}")
+            return
+        with self._lock:
+            has_room = not self._bytes or self._bytes + size <= MOST_WAITING
+            self._bytes += size if has_room else 0
+        if not has_room:
+            self._leave_out("slow", "the file is written too slowly")
+            return
+        self._taken += 1
+        self._entries.put((entry, protocol, size))
+        if self._taken >= self._bounds.requests:
+            self._end(f"{self._taken} requests are recorded")
+
+    def close(self, seconds: float = 10.0) -> None:
+        """Stop recording, and write the waiting entries, for at most this many seconds."""
+        self._is_full = True
+        self._entries.put(None)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while (item := self._entries.get()) is not None:
+            entry, protocol, size = item
+            try:
+                if self._file.append(_without_secrets(entry, protocol), self._bounds.size):
+                    self.recorded += 1
+                else:
+                    self.left_out["size of the file"] += 1
+                    self._end(f"the next request exceeds {self._bounds.size} bytes of the file")
+            except OSError as error:
+                self._leave_out("error", error.strerror or "the file cannot be written")
+            except (TypeError, DecodeError) as error:
+                self._leave_out("form", f"it has no form in the file: {error}")
+            except Exception:
+                log.exception("the recorder failed")
+            with self._lock:
+                self._bytes -= size
+        self._file.close()
+
+    def _end(self, why: str) -> None:
+        if not self._is_full:
+            self._is_full = True
+            log.info("recording to %s has ended: %s", self._file.path, why)
+
+    def _leave_out(self, cause: str, why: str) -> None:
+        self.left_out[cause] += 1
+        self._lines.write(cause, logging.WARNING, "a request is not recorded: %s", why)
+
+
+class _Call:
+    """One request that might be recorded."""
+
+    def __init__(self, recorder: Recorder, message: Message, protocol: Protocol, select: Select) -> None:
+        self._recorder = recorder
+        self._message = message
+        self._protocol = protocol
+        self._select = select
+        self._began = monotonic()
+        self._request: Request | None = None
+        self._destination = Destination()
+        self._outcome: Outcome | None = None
+
+    def select(self, request: Request) -> Destination:
+        """Same as the router's; the Destination records its response."""
+        destination = self._select(request)
+        if destination.handler is None or not self._recorder.takes(request):
+            return destination
+        self._request, self._destination = request, destination
+        return replace(destination, handler=self._noting(destination.handler))
+
+    def _noting(self, handler: Handler) -> Handler:
+        async def handle(request: Request) -> Answer:
+            try:
+                answer = await handler(request)
+            except GatewayError as error:
+                if error.status not in NO_ANSWER and error.reason is not Reason.INTERNAL:
+                    # a copy without the traceback, which refers to the request
+                    self._outcome = GatewayError(error.status, error.reason, error.message)
+                raise
+            except DecodeError as error:
+                self._outcome = invalid_input(str(error))
+                raise
+            if isinstance(answer, Response):
+                self._outcome = answer
+            return answer
+
+        return handle
+
+    async def noted(self, eventual: Awaitable[Message]) -> Message:
+        """Return the reply, and record the outcome of the request."""
+        reply = await eventual
+        if self._request is not None and self._outcome is not None:
+            seconds = monotonic() - self._began
+            entry = Entry(
+                (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="microseconds"),
+                self._protocol.name,
+                self._request.listener,
+                self._destination.route,
+                self._destination.backend,
+                self._request,
+                self._message,
+                self._outcome,
+                reply,
+                seconds,
+            )
+            self._recorder.add(entry, self._protocol)
+        return reply
+
+
+def _bytes(entry: Entry) -> int:
+    outputs = entry.outcome.outputs if isinstance(entry.outcome, Response) else ()
+    tensors = sum(len(each.data) for each in (*entry.request.inputs, *outputs))
+    return tensors + bytes_of(entry.message) + bytes_of(entry.reply)
+
+
+def _without_secrets(entry: Entry, protocol: Protocol) -> Entry:
+    """Return the entry without any data that could authenticate its client."""
+    message = entry.message
+    carrier = protocol.carrier
+    if isinstance(carrier, StreamForm) and carrier.with_credential is not None:
+        message = carrier.with_credential(message, b"")
+    parameters = [each for each in parse_qsl(message.query, keep_blank_values=True) if each[0] in QUERY]
+    message = replace(message, headers=_read_by_codecs(message.headers), query=urlencode(parameters))
+    return replace(entry, message=message, reply=replace(entry.reply, headers=_read_by_codecs(entry.reply.headers)))
+
+
+def _read_by_codecs(headers: Headers) -> Headers:
+    return Headers([(name, text) for name, text in headers.raw if name in HEADERS])

@@ -1,0 +1,47 @@
+"""Conformance checks: test a model server against the specification of its protocol. For authors of servers.
+
+Each protocol has a file with its checks. Messages are made without the gateway's codecs: a codec that is tested against
+itself agrees with its own mistakes.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from gateway.tools.conformance.check import Suite
+
+MODULES = {
+    "umbridge": "umbridge",
+    "graphpipe": "graphpipe",
+    "mip": "mip",
+    "v1-rest": "v1_rest",
+    "v2-rest": "v2_rest",
+    "v2-grpc": "v2_grpc",
+    "tfs-grpc": "tfs_grpc",
+    "grps-rest": "grps_rest",
+    "grps-grpc": "grps_grpc",
+    "grps-brpc": "grps_brpc",
+}
+"""The module with the checks of each protocol."""
+PACKAGES = ("grpc", "flatbuffers")
+"""The packages of the extra `conformance`."""
+
+
+class MissingPackageError(Exception):
+    """The checks of a protocol need a package of the extra `conformance`."""
+
+
+def suite(protocol: str) -> Suite[Any]:
+    """Return the checks of a protocol.
+
+    Raises:
+        KeyError: the protocol is unknown.
+        MissingPackageError: its checks need a package that is not installed.
+    """
+    try:
+        found: Suite[Any] = import_module(f"gateway.tools.conformance.{MODULES[protocol]}").SUITE
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        needed = f"the checks of {protocol} need the package {error.name!r}"
+        raise MissingPackageError(f"{needed}; install 'modelglot[conformance]'") from None
+    return found

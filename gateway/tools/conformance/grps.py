@@ -1,0 +1,121 @@
+"""Shared parts of the checks of grps' three protocols: models, and tensors as JSON members or protobuf fields."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from gateway.tools.conformance.check import Options, deviate, fail, not_tested, require
+from gateway.tools.conformance.inputs import InputSpec, Sample, Values, as_bytes, sample
+
+UNKNOWN = "no-such-model-1.0.0"
+SUCCESS, FAILURE = 1, 2
+FLAT = {
+    "UINT8": "flat_uint8", "INT8": "flat_int8", "INT16": "flat_int16", "INT32": "flat_int32", "INT64": "flat_int64",
+    "FP16": "flat_float16", "FP32": "flat_float32", "FP64": "flat_float64", "BYTES": "flat_string",
+}  # fmt: skip
+"""The list of each datatype in a GenericTensor."""
+DTYPES = {
+    "UINT8": "DT_UINT8", "INT8": "DT_INT8", "INT16": "DT_INT16", "INT32": "DT_INT32", "INT64": "DT_INT64",
+    "FP16": "DT_FLOAT16", "FP32": "DT_FLOAT32", "FP64": "DT_FLOAT64", "BYTES": "DT_STRING",
+}  # fmt: skip
+NAMES = {name: datatype for datatype, name in DTYPES.items()}
+
+
+def listed(server_metadata: str) -> list[str]:
+    """Return the models in a server's metadata, as `name-version`."""
+    document = yaml.safe_load(server_metadata)
+    models = document.get("models") if isinstance(document, dict) else None
+    found = [each for each in models or [] if isinstance(each, dict) and isinstance(each.get("name"), str)]
+    return [f"{each['name']}-{each['version']}" if each.get("version") else each["name"] for each in found]
+
+
+def first(models: Sequence[str]) -> str:
+    """Return the model to check if --model is not set."""
+    if not models:
+        not_tested("the server's metadata lists no models; name one with --model NAME-VERSION")
+    return models[0]
+
+
+def described(model_metadata: str) -> list[InputSpec]:
+    """Return the inputs in a model's metadata, if it contains them: grps itself has no signatures."""
+    document = yaml.safe_load(model_metadata)
+    inputs = document.get("inputs") if isinstance(document, dict) else None
+    specs = [each for each in inputs or [] if isinstance(each, dict) and {"name", "datatype", "shape"} <= each.keys()]
+    return [InputSpec(each["name"], each["datatype"], tuple(each["shape"])) for each in specs]
+
+
+def tensors(options: Options, told: Sequence[InputSpec]) -> list[Sample]:
+    """Return a tensor for each input."""
+    specs = options.inputs or tuple(told)
+    if not specs:
+        not_tested("grps has no signatures; describe the inputs with --input NAME=DATATYPE[SHAPE]")
+    unknown = [each.datatype for each in specs if each.datatype not in DTYPES]
+    if unknown:
+        not_tested(f"grps has no {unknown[0]}")
+    return [sample(each) for each in specs]
+
+
+def names(server_metadata: str) -> list[str]:
+    """Return the names of the models in a server's metadata, without versions; empty if it has none."""
+    document = yaml.safe_load(server_metadata)
+    models = document.get("models") if isinstance(document, dict) else None
+    return [each["name"] for each in models or [] if isinstance(each, dict) and isinstance(each.get("name"), str)]
+
+
+def bare(model: str, names: Sequence[str]) -> str:
+    """Return the name in `model`, which can be `name-version`. `names` are the names that the server lists; an unlisted
+    name ends before the last dash that a digit follows."""
+    if model in names:
+        return model
+    listed = [each for each in names if model.startswith(f"{each}-")]
+    if listed:
+        return max(listed, key=len)
+    name, _, version = model.rpartition("-")
+    return name if name and version[:1].isdigit() else model
+
+
+def generic(tensor: Sample) -> dict[str, Any]:
+    """Return a GenericTensor as JSON."""
+    return {
+        "name": tensor.name,
+        "dtype": DTYPES[tensor.datatype],
+        "shape": list(tensor.shape),
+        FLAT[tensor.datatype]: tensor.values,
+    }
+
+
+def equal(ours: Values, theirs: Values) -> bool:
+    """Return whether elements are the same; 64-bit integers can be strings, like in protobuf's JSON."""
+    return [_comparable(each) for each in ours] == [_comparable(each) for each in theirs]
+
+
+def judge_status(code: int, flag: int, message: str, what: str) -> None:
+    """Fail unless a Status says success."""
+    if flag == FAILURE:
+        fail(f"{what}: FAILURE {code}, {message[:120]!r}")
+    require(flag == SUCCESS, f"{what}: `status.status` is not SUCCESS")
+    if code != 200:
+        deviate(f"{what}: `status.code` is {code}; expected 200")
+
+
+def judge_failure(
+    code: int, flag: int, message: str, what: str, expected: tuple[int, ...], lenient: bool = False
+) -> None:
+    """Fail unless a Status says failure, with a message without a traceback. `lenient`: the document does not say that
+    servers must refuse this kind of request."""
+    if lenient and flag == SUCCESS:
+        deviate(f"{what}: accepted with SUCCESS")
+    require(flag != SUCCESS, f"{what}: accepted with SUCCESS")
+    require(flag == FAILURE, f"{what}: `status.status` is not FAILURE")
+    require(message, f"{what}: `status.msg` is empty")
+    if "Traceback (most recent call last)" in message:
+        deviate(f"{what}: `status.msg` is a traceback with file names")
+    if code not in expected:
+        deviate(f"{what}: `status.code` is {code}; expected {' or '.join(map(str, expected))}")
+
+
+def _comparable(element: Any) -> Any:
+    if isinstance(element, bytes):
+        return as_bytes(element)
+    return element.encode() if isinstance(element, str) else float(element)

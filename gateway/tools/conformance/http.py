@@ -1,0 +1,138 @@
+"""HTTP for the checks: `http.client` of the standard library, which shares no code with the gateway."""
+
+import json
+from http.client import HTTPConnection, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.core.frozen import frozen
+from gateway.tools.conformance.check import Options, Transcript, fail
+
+MAX_BODY = 64 << 20
+"""Maximum size of a reply's body, in bytes."""
+
+
+@frozen
+class HttpReply:
+    """A reply. Names of `headers` are in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """Return the body as JSON; the check fails if it is not JSON, including NaN and Infinity."""
+        try:
+            return json.loads(self.body, parse_constant=_no_json)
+        except ValueError as error:
+            fail(f"status {self.status}: the body is not JSON: {error}")
+
+    @property
+    def document(self) -> Any:
+        """Return the body as JSON; None if it is not JSON."""
+        try:
+            return json.loads(self.body, parse_constant=_no_json)
+        except ValueError:
+            return None
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """Return the body as a JSON object."""
+        document = self.json
+        if not isinstance(document, dict):
+            fail(f"status {self.status}: the body is not a JSON object")
+        return document
+
+
+class HttpServer:
+    """The client for a server under test, over HTTP/1.1. Each request has its own connection, except in
+    `kept_alive`."""
+
+    def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
+        parts = urlsplit(address if "://" in address else f"http://{address}")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"address {address!r} is not HOST:PORT or a URL as http://HOST:PORT/PATH")
+        self._tls = parts.scheme == "https"
+        self._host, self._port = parts.hostname, parts.port or (443 if self._tls else 80)
+        self._prefix = parts.path.rstrip("/")
+        self.options = options
+        self._transcript = transcript
+
+    def reach(self) -> None:
+        """Connect once, and close. Raises OSError if the server cannot be reached."""
+        connection = self._connection()
+        try:
+            connection.connect()
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        pass
+
+    def get(self, path: str) -> HttpReply:
+        """Return the reply to a GET."""
+        return self.request("GET", path)
+
+    def post(self, path: str, document: Any, **headers: str) -> HttpReply:
+        """Return the reply to a POST of JSON, or of unchanged bytes. Underscores in header names become hyphens."""
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        named = {"Content-Type": "application/json", **{key.replace("_", "-"): each for key, each in headers.items()}}
+        return self.request("POST", path, body, named)
+
+    def request(self, method: str, path: str, body: bytes | None = None, headers: Any = None) -> HttpReply:
+        """Return the reply to one request on a connection of its own."""
+        connection = self._connection()
+        try:
+            return self._exchanged(connection, method, path, body, dict(headers or {}))
+        finally:
+            connection.close()
+
+    def chunked(self, path: str, body: bytes, content_type: str = "application/json") -> HttpReply:
+        """Return the reply to a POST whose body is sent in two chunks, without a Content-Length."""
+        connection, half = self._connection(), len(body) // 2
+        headers = {"Content-Type": content_type, "Transfer-Encoding": "chunked"}
+        try:
+            self._transcript.send(f"POST {self._prefix}{path} (chunked)", body)
+            pieces = iter([piece for piece in (body[:half], body[half:]) if piece])
+            connection.request("POST", self._prefix + path, pieces, headers, encode_chunked=True)
+            return self._received(connection)
+        finally:
+            connection.close()
+
+    def kept_alive(self, method: str, path: str, body: bytes | None = None) -> tuple[HttpReply, HttpReply | None]:
+        """Return the replies to the same request twice on one connection. The second is None if the server announced,
+        with `Connection: close`, that it would close the connection."""
+        connection, headers = self._connection(), {} if body is None else {"Content-Type": "application/json"}
+        try:
+            first = self._exchanged(connection, method, path, body, headers)
+            if connection.sock is None:  # http.client closed it, because the reply said so
+                return first, None
+            connection.auto_open = 0
+            return first, self._exchanged(connection, method, path, body, headers)
+        finally:
+            connection.close()
+
+    def _exchanged(
+        self, connection: HTTPConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> HttpReply:
+        self._transcript.send(f"{method} {self._prefix}{path}", body or b"")
+        connection.request(method, self._prefix + path, body, headers)
+        return self._received(connection)
+
+    def _received(self, connection: HTTPConnection) -> HttpReply:
+        reply = connection.getresponse()
+        body = reply.read(MAX_BODY + 1)
+        if len(body) > MAX_BODY:
+            fail(f"a reply of more than {MAX_BODY} bytes")
+        headers = {name.lower(): value for name, value in reply.getheaders()}
+        self._transcript.receive(str(reply.status), body)
+        return HttpReply(reply.status, headers, body)
+
+    def _connection(self) -> HTTPConnection:
+        kind = HTTPSConnection if self._tls else HTTPConnection
+        return kind(self._host, self._port, timeout=self.options.timeout)
+
+
+def _no_json(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")

@@ -1,0 +1,78 @@
+"""gRPC for the checks: grpcio, which shares no code with the gateway's own HTTP/2."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from gateway.core.frozen import frozen
+from gateway.tools.conformance.check import Options, Transcript
+from gateway.tools.conformance.sockets import connect, target
+
+CHANNEL = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", 64 << 10),
+)
+
+
+@frozen
+class RpcReply:
+    """`code` is a name such as NOT_FOUND. `messages` are the replies, as bytes."""
+
+    code: str
+    details: str
+    messages: tuple[bytes, ...] = ()
+
+
+class RpcServer:
+    """The client for a server under test, over gRPC."""
+
+    def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
+        self._place = target(address, "grpc", "http")
+        self.options = options
+        self._transcript = transcript
+        self._channel = grpc.insecure_channel(self._place, CHANNEL)
+
+    def reach(self) -> None:
+        """Connect once, and close. Raises OSError if the server cannot be reached."""
+        connect(self._place, self.options.timeout).close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def send(self, method: str, request: Any) -> RpcReply:
+        """Return the reply to one message, or to bytes that are not a valid message; `method` is
+        `/package.Service/Method`."""
+        raw = request if isinstance(request, bytes) else request.SerializeToString()
+        self._transcript.send(method, repr(raw[:200]) if isinstance(request, bytes) else str(request))
+        try:
+            reply = self._channel.unary_unary(method)(raw, timeout=self.options.timeout)
+        except grpc.RpcError as error:
+            return self._failed(error)
+        return RpcReply("OK", "", (reply,))
+
+    def stream(self, method: str, requests: Sequence[Any]) -> RpcReply:
+        """Return the replies to messages on one bidirectional stream."""
+        for each in requests:
+            self._transcript.send(method, str(each))
+        messages = []
+        try:
+            raw = iter([each.SerializeToString() for each in requests])
+            for reply in self._channel.stream_stream(method)(raw, timeout=self.options.timeout):
+                messages.append(reply)
+        except grpc.RpcError as error:
+            failed = self._failed(error)
+            return RpcReply(failed.code, failed.details, tuple(messages))
+        return RpcReply("OK", "", tuple(messages))
+
+    def note(self, message: Any) -> None:
+        """Record a decoded reply."""
+        self._transcript.receive("OK", str(message))
+
+    def _failed(self, error: Any) -> RpcReply:
+        reply = RpcReply(error.code().name, error.details() or "")
+        self._transcript.receive(reply.code, reply.details)
+        return reply

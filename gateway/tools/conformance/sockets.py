@@ -1,0 +1,100 @@
+"""Addresses and connections of the checks without HTTP."""
+
+import socket
+
+from gateway.tools.conformance.check import Options, Transcript, readable
+
+
+def target(address: str, *schemes: str) -> str:
+    """Return `host:port`, or `unix:///path`, without one of the `schemes`.
+
+    Raises:
+        ValueError: the address has another format.
+    """
+    scheme, separator, rest = address.rpartition("://")
+    if scheme == "unix" and rest.startswith("/"):
+        return address
+    host, colon, port = rest.rpartition(":")
+    if (separator and scheme not in schemes) or not host or not colon or not port.isdigit() or "/" in rest:
+        prefixes = " or ".join(f"{each}://HOST:PORT" for each in schemes)
+        raise ValueError(f"address {address!r} is not HOST:PORT, {prefixes} or unix:///PATH")
+    return rest
+
+
+def connect(place: str, timeout: float) -> socket.socket:
+    """Return a connection to a `target`."""
+    if place.startswith("unix://"):
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(timeout)
+            connection.connect(place.removeprefix("unix://"))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+    host, _, port = place.rpartition(":")
+    return socket.create_connection((host.strip("[]"), int(port)), timeout)
+
+
+class Bytes:
+    """A connection for raw bytes, whose messages are recorded in the transcript."""
+
+    def __init__(self, place: str, timeout: float, transcript: Transcript) -> None:
+        self._socket = connect(place, timeout)
+        self._transcript = transcript
+        self._received = b""
+
+    def __enter__(self) -> "Bytes":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes, requests: int = 1) -> None:
+        """Send bytes that contain this number of `requests`."""
+        self._transcript.send("", data.hex() if len(data) < 200 else readable(data[:200]))
+        self._transcript.requests += requests - 1
+        self._socket.sendall(data)
+
+    def send_in_pieces(self, data: bytes) -> None:
+        """Send one message in three parts, each in a packet of its own."""
+        if self._socket.family != socket.AF_UNIX:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transcript.send("in three pieces:", data.hex())
+        for piece in (data[:3], data[3:13], data[13:]):
+            self._socket.sendall(piece)
+
+    def read(self, size: int) -> bytes:
+        """Return exactly this many bytes; fewer if the other side closes before."""
+        received = b""
+        while len(received) < size and (piece := self._socket.recv(min(size - len(received), 1 << 20))):
+            received += piece
+        self._transcript.receive("", received.hex() if received else "(closed)")
+        return received
+
+    def finish(self) -> None:
+        """Send nothing more."""
+        self._socket.shutdown(socket.SHUT_WR)
+
+
+class SocketServer:
+    """A server under test with connections for raw bytes."""
+
+    schemes: tuple[str, ...] = ("tcp",)
+    """The accepted schemes of its address."""
+
+    def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
+        self._place = target(address, *self.schemes)
+        self.options = options
+        self._transcript = transcript
+
+    def reach(self) -> None:
+        """Raise OSError if no server answers at the address."""
+        connect(self._place, self.options.timeout).close()
+
+    def close(self) -> None:
+        """Do nothing: no connection is open between two requests."""
+
+    def connection(self) -> Bytes:
+        """Return a new connection."""
+        return Bytes(self._place, self.options.timeout, self._transcript)

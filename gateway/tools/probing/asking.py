@@ -1,0 +1,187 @@
+"""Send the queries of `recognition` to one address: few, small, one after the other on each transport."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from gateway.client.credentials import AUTHORIZATION
+from gateway.client.model_server import connected
+from gateway.client.settings import ClientSettings, ServerArguments, ServerKind, Tls
+from gateway.core.errors import GatewayError, TransportError
+from gateway.core.frozen import frozen, replace
+from gateway.core.protocol import Protocol, Target
+from gateway.core.transport import Connector
+from gateway.core.types import Message
+from gateway.tools.probing.candidates import FormCandidate
+from gateway.tools.probing.form_evidence import EVIDENCE, NOWHERE
+from gateway.tools.probing.recognition import ProbeQuestion, is_silence, judge, questions
+
+if TYPE_CHECKING:
+    from gateway.config.keys import BackendConfig
+
+_OK = 200
+MOST_SILENT = 2
+"""Maximum number of queries without a reply over one transport; after that the probe stops on this transport."""
+
+
+@frozen
+class ServerAccess:
+    """Access to servers in addition to their addresses: headers, credentials, TLS."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    tls: Tls | None = None
+
+    def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
+        """Return the access that the gateway itself would use for servers of `backend` and a client with these headers
+        and this key: the client's headers in `forward_headers`, the backend's own headers, and the backend's TLS
+        settings, if any."""
+        headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
+        headers |= {name: each.get_secret_value() for name, each in backend.headers.items()}
+        key = self.key if AUTHORIZATION.decode() in backend.forward_headers else None
+        if backend.tls is None:
+            return replace(self, headers=headers, key=key)
+        own = backend.tls
+        return ServerAccess(headers, key, Tls(own.ca, own.certificate, own.key, own.server_name, verify=own.verify))
+
+    def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
+        """Return the settings of a client of the candidate. Raises ValueError: a file, a header or the address is
+        wrong."""
+        return self.settings_for(candidate.address, candidate.protocol.name, ServerKind(flavor))
+
+    def settings_for(self, address: str, protocol: str, kind: ServerKind) -> ClientSettings:
+        """Return the settings of a client of the server at `address`; `protocol` is empty if the address names it.
+        Raises ValueError, like `settings`."""
+        return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
+
+
+class ProbeReply(Enum):
+    """The kind of the replies to queries in one protocol."""
+
+    SPOKEN = "spoken"
+    REFUSED = "refused"
+    """The server refuses to answer without (other) credentials."""
+    OTHER = "other"
+    """Replies that do not belong to the protocol, or a broken connection."""
+    SILENT = "silent"
+    """No reply in time."""
+
+
+@frozen
+class FormFinding:
+    """The finding about one protocol, with the reason in words."""
+
+    candidate: FormCandidate
+    heard: ProbeReply
+    text: str = ""
+    address: str = ""
+    """The address for a backend, if the server uses the protocol."""
+
+
+async def ask_transport(
+    candidates: tuple[FormCandidate, ...], access: ServerAccess, seconds: float, model: str, findings: list[FormFinding]
+) -> None:
+    """Query the protocols of one transport one after the other, with at most `seconds` for each reply, and append the
+    results to `findings`. `model` is a model that the server might have."""
+    silent = 0
+    for candidate in candidates:
+        if silent >= MOST_SILENT:
+            findings.append(FormFinding(candidate, ProbeReply.SILENT, "not asked: two questions got no reply"))
+            continue
+        finding, unanswered = await _ask(candidate, access, seconds, model, MOST_SILENT - silent)
+        silent = silent + unanswered if finding.heard is ProbeReply.SILENT else 0
+        findings.append(finding)
+
+
+async def ask_forms(
+    place: FormCandidate, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
+) -> tuple[FormFinding, ...]:
+    """Return the built-in forms of `protocols` that the server at `place` uses over HTTP, according to its replies.
+    Each path is requested once, with at most `seconds` for each; after a request without a reply, the probe stops."""
+    connector = connected(access.settings(place))
+    replies: dict[str, Message] = {}
+
+    async def reply(path: str) -> Message:
+        if path not in replies:
+            async with asyncio.timeout(seconds):
+                replies[path] = await connector.exchange(Message("GET", path))
+        return replies[path]
+
+    found: list[FormFinding] = []
+    try:
+        if (await reply(NOWHERE)).status == _OK:
+            return ()  # a web server that has a page for every path
+        for name in (each for each in EVIDENCE if each in protocols):
+            for each in EVIDENCE[name]:
+                message = await reply(each.path)
+                if message.status != _OK or not each.shows(message):
+                    break
+            else:
+                spoken = FormCandidate(protocols[name], place.address)
+                found.append(FormFinding(spoken, ProbeReply.SPOKEN, address=place.address))
+    except (TimeoutError, TransportError):
+        return tuple(found)
+    finally:
+        with suppress(GatewayError):
+            await connector.close()
+    return tuple(found)
+
+
+async def _ask(
+    candidate: FormCandidate, access: ServerAccess, seconds: float, model: str, patience: int
+) -> tuple[FormFinding, int]:
+    """Return the finding about a candidate, and the number of queries without a reply; `patience` is the maximum of
+    this number."""
+    protocol = candidate.protocol
+    try:
+        settings = access.settings(candidate)
+        connector = connected(settings)
+    except ValueError as error:
+        return FormFinding(candidate, ProbeReply.OTHER, str(error)), 0
+    target = Target("server", address=candidate.address, limits=settings.limits)
+    findings: list[FormFinding] = []
+    silent = 0
+    try:
+        for question in questions(protocol, target, model):
+            findings.append(await _one(candidate, connector, question, target, seconds))
+            silent += findings[-1].heard is ProbeReply.SILENT
+            if findings[-1].heard is ProbeReply.SPOKEN or silent >= patience:
+                break
+    finally:
+        with suppress(GatewayError):
+            await connector.close()
+    if not findings:
+        return FormFinding(candidate, ProbeReply.OTHER, "no question for it shows that it is spoken"), 0
+    found = {each.heard: each for each in reversed(findings)}
+    return next(found[each] for each in ProbeReply if each in found), silent
+
+
+async def _one(
+    candidate: FormCandidate, connector: Connector, question: ProbeQuestion, target: Target, seconds: float
+) -> FormFinding:
+    try:
+        async with asyncio.timeout(seconds):
+            reply = await connector.exchange(question.message)
+    except TimeoutError:
+        return FormFinding(candidate, ProbeReply.SILENT, f"no reply within {seconds:g} s")
+    except TransportError as error:
+        if is_silence(error):
+            return FormFinding(candidate, ProbeReply.SILENT, error.message)
+        return FormFinding(candidate, ProbeReply.OTHER, error.message)
+    evidence = judge(candidate.protocol, question, reply, target)
+    if evidence.speaks:
+        return FormFinding(candidate, ProbeReply.SPOKEN, address=_address(candidate, question))
+    return FormFinding(candidate, ProbeReply.REFUSED if evidence.refused else ProbeReply.OTHER, evidence.text)
+
+
+def _address(candidate: FormCandidate, question: ProbeQuestion) -> str:
+    """Return the address for a backend. A server that answers without a model's name at the root has a single model, if
+    the protocol distinguishes these servers by the path."""
+    one_at = candidate.protocol.traits.models.one_at
+    rooted = f"{candidate.address}/" if "://" in candidate.address else f"http://{candidate.address}/"
+    if one_at is None or question.request.model or one_at(candidate.address) or not one_at(rooted):
+        return candidate.address
+    return rooted

@@ -1,0 +1,66 @@
+"""A commented configuration file, made from listeners and from probed servers."""
+
+from collections.abc import Sequence
+
+from gateway.core.frozen import frozen
+from gateway.tools.probing.stanza import WrittenBackend, quoted, stanza
+
+_HEAD = """\
+# Configuration of Modelglot: listeners accept clients, routes choose a backend, backends are model servers.
+#   gateway check --config FILE           checks it
+#   gateway check --live --config FILE    asks the servers, too
+#   gateway serve --config FILE           serves it; a changed file is read again
+"""
+_AFTER = """\
+# The first route that matches a request is taken. Further keys of a route: rewrite, translate, signature, policies.
+"""
+_OPERATION = """\
+health:                     # /healthz and /readyz for probes, /metrics for Prometheus
+  bind: "127.0.0.1:9091"
+admin:                      # /status and the console; keep it on loopback
+  bind: "127.0.0.1:9090"
+"""
+
+
+@frozen
+class WrittenListener:
+    """A listener of the file."""
+
+    name: str
+    bind: str
+    protocols: tuple[str, ...]
+    model: str = ""
+    """The model for requests without a model name; empty for none."""
+
+
+def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...]:
+    """Return listeners for pairs of a protocol and an address. Protocols at the same address share a listener."""
+    at: dict[str, list[str]] = {}
+    for protocol, bind in pairs:
+        named = at.setdefault(bind, [])
+        if protocol not in named:
+            named.append(protocol)
+    return tuple(WrittenListener(names[0].replace(":", "-") if len(names) == 1 else f"listener-{number}", bind,
+                 tuple(names)) for number, (bind, names) in enumerate(at.items(), 1))  # fmt: skip
+
+
+def head() -> list[str]:
+    """Return the first lines of a file, which describe it."""
+    return _HEAD.splitlines()
+
+
+def listener_lines(listeners: Sequence[WrittenListener]) -> list[str]:
+    """Return the listeners of the file."""
+    lines = ["listeners:                  # where clients connect; several protocols can share an address"]
+    for each in listeners:
+        protocols = ", ".join(quoted(name) if ":" in name else name for name in each.protocols)
+        model = f", model: {quoted(each.model)}" if each.model else ""
+        lines.append(f"  - {{name: {each.name}, bind: {quoted(each.bind)}, protocols: [{protocols}]{model}}}")
+    return lines
+
+
+def configuration(listeners: Sequence[WrittenListener], backends: Sequence[WrittenBackend]) -> str:
+    """Return the text of the file."""
+    lines = listener_lines(listeners)
+    body = stanza(backends).replace("\nroutes:\n", f"\n\n{_AFTER}routes:\n")
+    return f"{_HEAD}\n" + "\n".join(lines) + f"\n{_OPERATION}\n{body}"

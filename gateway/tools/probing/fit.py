@@ -1,0 +1,154 @@
+"""Checks whether a route matches a model as its server describes it. This module sends nothing.
+
+A mismatch is an error if calls cannot work, else a warning.
+"""
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from gateway.bridge.settings import RouteSettings
+from gateway.config.document import Location
+from gateway.core.datatypes import WIDENINGS, Datatype
+from gateway.core.frozen import frozen
+from gateway.core.independent_rows import takes_batches
+from gateway.core.protocol import Protocol, Rows
+from gateway.core.types import Signature, TensorSpec
+from gateway.policies import gather
+from gateway.tools.probing.listing import FoundModel, ServerModels
+
+
+@frozen
+class Misfit:
+    """A mismatch: the location in the route (below the route), and the reason."""
+
+    location: Location
+    text: str
+    is_warning: bool = False
+
+
+def missing_model(name: str, models: ServerModels, found: FoundModel | None, route_has_rewrite: bool) -> Misfit | None:
+    """Return the error for a model that the server does not have; None if the server has it, or might have it."""
+    names = [each.name for each in models.models if each is not found]
+    if found is not None and not found.error:
+        return None
+    if found is not None and (not names or found.name in names):
+        return Misfit(("match", "model"), f"the server has no signature of {name!r}: {found.error}", is_warning=True)
+    if found is None and models.error:
+        return None
+    lowered = {each.lower(): each for each in names}
+    close = lowered.get(name.lower()) or next(iter(get_close_matches(name, names, n=1, cutoff=0.6)), None)
+    hint = f"; it has {close!r}: `rewrite: {{model: {close}}}` asks for that" if close else f"; it has {_some(names)}"
+    return Misfit(
+        ("rewrite", "model") if route_has_rewrite else ("match", "model"), f"the server has no model {name!r}{hint}"
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:5])) or "none"
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
+
+
+def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Misfit | None:
+    """Return the error for a version that the server does not have; None if the server has it or reports no
+    versions."""
+    if not version or not model.versions or version in model.versions:
+        return None
+    text = f"the server has no version {version!r} of {model.name!r}; it has {', '.join(model.versions)}"
+    return Misfit(("rewrite", "version") if is_rewritten else ("match", "version"), text)
+
+
+def of_gather(
+    model: str, signature: Signature | None, most: int | None, settings: gather.Settings, rows: Rows
+) -> Misfit | None:
+    """Return the warning for a model for which a policy `gather` has no effect, or makes smaller batches than
+    configured. `most`: the max_batch_size that the server reports."""
+    if most and settings.rows > most:
+        text = f"the policy gather makes batches of at most {most} rows for {model!r}, the model's max_batch_size"
+        return Misfit(("backend",), f"{text}, and not of {settings.rows} (gather.rows)", is_warning=True)
+    if settings.models or rows is Rows.FIRST or signature is None or not signature.inputs:
+        return None
+    if not takes_batches(signature):
+        why = "not all of its tensors have a batch dimension, a first dimension of -1 before others"
+    elif not most:
+        why = "the server reports no max_batch_size above 0, so its rows might depend on each other"
+    else:
+        return None
+    text = f"the policy gather does nothing for {model!r}: {why}"
+    text = f"{text}; if its rows do not depend on each other, name it in the policy's `models`"
+    return Misfit(("backend",), text, is_warning=True)
+
+
+def misfits(
+    settings: RouteSettings, declared: Signature | None, told: Signature, clients: Sequence[Protocol]
+) -> Iterator[Misfit]:
+    """Yield the mismatches between a route, the signature that its server reports, and the protocols of its clients."""
+    if declared is not None:
+        yield from _against_declared("inputs", declared.inputs, told.inputs)
+        yield from _against_declared("outputs", declared.outputs, told.outputs)
+    yield from _unknown_names(settings, told)
+    signature = declared or told
+    for client in clients:
+        yield from _of_client(client, settings, signature)
+
+
+def _against_declared(what: str, declared: Sequence[TensorSpec], told: Sequence[TensorSpec]) -> Iterator[Misfit]:
+    if not declared or not told:
+        return
+    named = {each.name: each for each in told}
+    for at, spec in enumerate(declared):
+        place: Location = ("signature", what, at)
+        other = named.pop(spec.name, None)
+        if other is None:
+            yield Misfit((*place, "name"), f"the server's model has no {what[:-1]} {spec.name!r}; {_names(told)}")
+            continue
+        if other.datatype is not spec.datatype:
+            text = f"{what[:-1]} {spec.name!r} is declared as {spec.datatype}, the server has {other.datatype}"
+            yield Misfit((*place, "datatype"), text)
+        if not _same_shape(spec.shape, other.shape):
+            text = f"{what[:-1]} {spec.name!r} is declared with shape {list(spec.shape)}, the server has"
+            yield Misfit((*place, "shape"), f"{text} {list(other.shape)}")
+    for name in named:
+        text = f"the server's model has the {what[:-1]} {name!r}, which the declared signature lacks"
+        yield Misfit(("signature", what), text, is_warning=what == "outputs")
+
+
+def _names(specs: Sequence[TensorSpec]) -> str:
+    return f"it has {', '.join(repr(each.name) for each in specs)}"
+
+
+def _same_shape(ours: Sequence[int], theirs: Sequence[int]) -> bool:
+    return len(ours) == len(theirs) and all(a == b or -1 in (a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _unknown_names(settings: RouteSettings, told: Signature) -> Iterator[Misfit]:
+    """Find names in `translate` that the server's model does not have."""
+    inputs, outputs = [each.name for each in told.inputs], [each.name for each in told.outputs]
+    used = (
+        *(("inputs", inputs, ("translate", "rename", "inputs"), each.backend) for each in settings.rename.inputs),
+        *(("outputs", outputs, ("translate", "rename", "outputs"), each.backend) for each in settings.rename.outputs),
+        *(("inputs", inputs, ("translate", "order"), each) for each in settings.order),
+        *(("inputs", inputs, ("translate", "constants"), each.name) for each in settings.constants),
+    )
+    for what, names, place, name in used:
+        if names and name not in names:
+            yield Misfit(place, f"the server's model has no {what[:-1]} {name!r}; it has {', '.join(map(repr, names))}")
+
+
+def _of_client(client: Protocol, settings: RouteSettings, signature: Signature) -> Iterator[Misfit]:
+    """Find tensors that clients of a protocol cannot send or receive."""
+    if settings.images is not None:
+        return
+    carried = client.traits.wire.datatypes
+    for what, specs in (("input", signature.inputs), ("output", signature.outputs)):
+        for spec in specs:
+            if spec.datatype in carried:
+                continue
+            text = f"{client.name} clients have no {spec.datatype}, the datatype of {what} {spec.name!r}"
+            if spec.datatype is Datatype.BYTES or not carried - {Datatype.BYTES, Datatype.BOOL}:
+                yield Misfit((), f"{text}: they cannot call the model", is_warning=True)
+            elif what == "output" and not (WIDENINGS[spec.datatype] & carried) and settings.cast == "refuse":
+                yield Misfit((), f"{text}; `translate: {{cast: round}}` converts it", is_warning=True)
+            elif what == "input" and not client.traits.wire.untyped and settings.cast == "refuse":
+                narrower = any(spec.datatype in WIDENINGS[each] for each in carried)
+                if not narrower:
+                    yield Misfit((), f"{text}; `translate: {{cast: round}}` converts it", is_warning=True)

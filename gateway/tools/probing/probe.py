@@ -1,0 +1,237 @@
+"""`probe`: the protocols and the models of the server at an address."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from itertools import groupby
+from operator import attrgetter
+
+from gateway.assembly.forms import PREFIX
+from gateway.client import AsyncClient, ClientError
+from gateway.client.address import named_protocol
+from gateway.client.settings import DEFAULT_KIND, ServerKind
+from gateway.core.errors import TransportError
+from gateway.core.frozen import frozen
+from gateway.core.protocol import Protocol
+from gateway.core.tasks import spawn
+from gateway.core.types import ServerInfo
+from gateway.tools.probing.asking import FormFinding, ProbeReply, ServerAccess, ask_forms, ask_transport
+from gateway.tools.probing.candidates import Candidates, FormCandidate, candidates
+from gateway.tools.probing.form_evidence import EVIDENCE, SILENT_TOO
+from gateway.tools.probing.listing import ServerModels, list_models
+from gateway.tools.probing.sockets import connect, speaks_tls
+
+SECONDS = 2.0
+"""Default timeout for each reply, in seconds."""
+MOMENT = 0.5
+"""Timeout for the other transports after one of them has answered, in seconds."""
+MOST_SECONDS = 5
+"""Time limit for listing the models, as a multiple of the timeout for one reply."""
+
+
+class ProbeVerdict(Enum):
+    """The verdict of a probe."""
+
+    SPOKEN = "spoken"
+    OTHER = "other"
+    """A server that uses no known protocol."""
+    REFUSED = "refused"
+    """A server that requires credentials."""
+    SILENT = "silent"
+    UNREACHABLE = "unreachable"
+
+
+@frozen
+class Spoken:
+    """A protocol that the server uses: the address in the format of backends, the server type (empty if the protocol
+    has only one), and its models."""
+
+    protocol: str
+    address: str
+    flavor: str
+    models: ServerModels
+
+
+@frozen
+class Probed:
+    """The protocols found at an address. `spoken` begins with the most capable protocol."""
+
+    address: str
+    verdict: ProbeVerdict
+    text: str
+    spoken: tuple[Spoken, ...] = ()
+    findings: tuple[FormFinding, ...] = ()
+    tls: bool = False
+
+
+async def probe(
+    address: str,
+    protocols: Mapping[str, Protocol],
+    access: ServerAccess,
+    *,
+    seconds: float = SECONDS,
+    names: Sequence[str] = (),
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> Probed:
+    """Detect the protocols at `address`, waiting at most `seconds` for each reply. `names` are models to query on
+    servers without a model list. No model runs.
+
+    Raises:
+        ValueError: the address or a setting is wrong.
+    """
+    found = candidates(address, protocols, tls=access.tls is not None)
+    access.settings(found.each[0])
+    try:
+        await connect(found.each[0], seconds)
+    except TransportError as error:
+        return Probed(address, ProbeVerdict.UNREACHABLE, error.message)
+    findings = await _ask(found.each, access, seconds, next(iter(names), ""), on_progress)
+    if found.open and not _spoken(findings) and await speaks_tls(found.each[0], seconds):
+        on_progress("TLS")
+        found = candidates(address, protocols, tls=True)
+        findings = await _ask(found.each, access, seconds, next(iter(names), ""), on_progress)
+    over_http = next((each.candidate for each in findings if _is_other_http(each)), None)
+    if over_http is not None and not _spoken(findings) and (forms := _forms(address, protocols)):
+        on_progress("forms of JSON")
+        recognised = await _recognised(over_http, forms, access, seconds)
+        names_recognised = {each.candidate.protocol.name for each in recognised}
+        findings = (*(each for each in findings if each.candidate.protocol.name not in names_recognised), *recognised)
+    spoken = [await _described(each, access, seconds, names, on_progress) for each in _spoken(findings)]
+    listed = next((each.models.own[0].name for each in spoken if each.models.own), "")
+    others = tuple(each.candidate for each in findings if each.heard is ProbeReply.OTHER)
+    if listed and not names and (further := _that_name_models_in_paths(others)):
+        # A server with many models that does not list them in this protocol has listed them in another one.
+        more = await _ask(further, access, seconds, listed, on_progress)
+        asked = {each.candidate.protocol.name: each for each in more}
+        findings = tuple(asked.get(each.candidate.protocol.name, each) for each in findings)
+        known = [each.name for each in spoken[0].models.own]
+        spoken += [await _described(each, access, seconds, known, on_progress) for each in _spoken(more)]
+    spoken.sort(key=lambda each: _rank(protocols[each.protocol]))
+    verdict, text = _verdict(findings, found, names)
+    return Probed(address, verdict, text, tuple(spoken), findings, found.tls)
+
+
+def _that_name_models_in_paths(some: Sequence[FormCandidate]) -> tuple[FormCandidate, ...]:
+    return tuple(each for each in some if each.protocol.traits.models.one_at is not None)
+
+
+def _forms(address: str, protocols: Mapping[str, Protocol]) -> Mapping[str, Protocol]:
+    """Return the forms to check for at an address: all built-in forms; if the address names a protocol, only that form,
+    if any."""
+    named = named_protocol(address)
+    if named in protocols:
+        return {named: protocols[named]} if named.startswith(PREFIX) else {}
+    return protocols
+
+
+async def _recognised(
+    place: FormCandidate, forms: Mapping[str, Protocol], access: ServerAccess, seconds: float
+) -> tuple[FormFinding, ...]:
+    """Return the forms that the server at `place` uses. A form that the address names, and whose servers cannot be
+    recognized, is assumed if the server is ready."""
+    name = place.protocol.name
+    if not name.startswith(PREFIX) or name in EVIDENCE:
+        found = await ask_forms(place, forms, access, seconds)
+        if found or name not in SILENT_TOO:
+            return found
+    try:
+        async with client(name, place.address, access, seconds) as asked:
+            is_ready = await asked.ready()
+    except ClientError as error:
+        return (FormFinding(place, ProbeReply.OTHER, str(error)),)
+    return (FormFinding(place, ProbeReply.SPOKEN, address=place.address),) if is_ready else ()
+
+
+def _is_other_http(finding: FormFinding) -> bool:
+    """Return whether an HTTP reply came that does not belong to the protocol."""
+    return finding.candidate.transport == "http" and finding.heard is ProbeReply.OTHER
+
+
+def _spoken(findings: Sequence[FormFinding]) -> tuple[FormFinding, ...]:
+    return tuple(each for each in findings if each.heard is ProbeReply.SPOKEN)
+
+
+async def _ask(
+    some: Sequence[FormCandidate], access: ServerAccess, seconds: float, model: str, on_progress: Callable[[str], None]
+) -> tuple[FormFinding, ...]:
+    """Query all candidates, the transports in parallel. When one transport has answered, the others have a little more
+    time: few servers use several transports at an address, and these answer immediately."""
+    ordered = sorted(some, key=attrgetter("transport"))
+    groups = [tuple(group) for _, group in groupby(ordered, key=attrgetter("transport"))]
+    on_progress(", ".join(group[0].transport for group in groups))
+    findings: list[FormFinding] = []
+    asking = {spawn(ask_transport(group, access, seconds, model, findings)) for group in groups}
+    try:
+        while asking:
+            wait = min(MOMENT, seconds) if _spoken(findings) else None
+            done, asking = await asyncio.wait(asking, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+            if not done:
+                break
+    finally:
+        for each in asking:
+            each.cancel()
+        if asking:
+            await asyncio.wait(asking, timeout=seconds)
+    heard = {each.candidate.protocol.name: each for each in findings}
+    given_up = "not waited for: another transport has answered"
+    return tuple(heard.get(each.protocol.name) or FormFinding(each, ProbeReply.SILENT, given_up) for each in some)
+
+
+async def _described(
+    finding: FormFinding, access: ServerAccess, seconds: float, names: Sequence[str], on_progress: Callable[[str], None]
+) -> Spoken:
+    name = finding.candidate.protocol.name
+    on_progress(f"models over {name}")
+    async with client(name, finding.address, access, seconds) as asked:
+        try:
+            async with asyncio.timeout(seconds * MOST_SECONDS):
+                models = await list_models(asked, names)
+        except (ClientError, TimeoutError) as error:
+            models = ServerModels(error=str(error) or f"no list of models within {seconds * MOST_SECONDS:g} s")
+    return Spoken(name, finding.address, flavor_of(finding.candidate.protocol, models.server), models)
+
+
+def client(
+    protocol: str, address: str, access: ServerAccess, seconds: float, kind: ServerKind = DEFAULT_KIND
+) -> AsyncClient:
+    """Return a client of one server. Raises ValueError: a setting is wrong."""
+    return AsyncClient(
+        address, protocol=protocol, timeout=seconds, headers=access.headers, key=access.key, tls=access.tls, kind=kind
+    )  # fmt: skip
+
+
+def flavor_of(protocol: Protocol, server: ServerInfo | None) -> str:
+    """Return the server type that the gateway would detect; empty if the protocol has only one."""
+    flavors = protocol.traits.servers.flavors
+    return flavors.detect(server) if flavors is not None else ""
+
+
+def _rank(protocol: Protocol) -> tuple[bool, ...]:
+    """Return the sort key of protocols: the most capable protocols come first."""
+    wire, models = protocol.traits.wire, protocol.traits.models
+    return (
+        not models.trusted_metadata, wire.untyped, models.versions is None, wire.unnamed, not wire.streams,
+    )  # fmt: skip
+
+
+def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence[str]) -> tuple[ProbeVerdict, str]:
+    heard = {each.heard for each in findings}
+    if ProbeReply.SPOKEN in heard:
+        return ProbeVerdict.SPOKEN, ""
+    if ProbeReply.REFUSED in heard:
+        [first, *_] = [each for each in findings if each.heard is ProbeReply.REFUSED]
+        return ProbeVerdict.REFUSED, f"the server requires credentials: {first.text}"
+    if heard == {ProbeReply.SILENT}:
+        return ProbeVerdict.SILENT, "it accepts connections, and answers nothing in time"
+    certificates = [each.text for each in findings if "certificate" in each.text]
+    if found.tls and certificates:
+        return ProbeVerdict.UNREACHABLE, f"it speaks TLS: {certificates[0]}"
+    tried = ", ".join(each.protocol.name for each in found.each)
+    text = f"something answers there{' over TLS' if found.tls else ''}, but speaks none of {tried}"
+    if any(map(_is_other_http, findings)):
+        if not names:
+            text += "; if it lists no models, as TensorFlow Serving, --model NAME names one that it has"
+        text += "; if it has JSON of its own, `gateway init --example` proposes a form"
+    return ProbeVerdict.OTHER, text

@@ -1,0 +1,142 @@
+"""The findings of a probe as YAML for a configuration file: one backend, and routes to its models."""
+
+from collections.abc import Iterator, Sequence
+
+from gateway.assembly.forms import PREFIX, known
+from gateway.client.settings import Tls
+from gateway.core.frozen import frozen
+from gateway.core.types import Signature, TensorSpec
+from gateway.tools.printed import in_yaml, printable
+from gateway.tools.probing.asking import ServerAccess
+from gateway.tools.probing.listing import FoundModel, ServerModels
+from gateway.tools.probing.probe import Spoken
+
+MOST_ROUTES = 20
+"""Maximum number of models with a route each; servers with more models get one route for all of them."""
+
+
+@frozen
+class WrittenBackend:
+    """A backend of the file: its name and the server."""
+
+    name: str
+    spoken: Spoken
+    access: ServerAccess
+
+
+def backend_name(spoken: Spoken, taken: Sequence[str] = ()) -> str:
+    """Return a name for the server: its server type or protocol, with a number if the name is taken."""
+    base = spoken.flavor if spoken.flavor not in ("", "plain", "binary") else spoken.protocol.removeprefix(PREFIX)
+    names = (base, *(f"{base}-{number}" for number in range(2, len(taken) + 3)))
+    return next(each for each in names if each not in taken)
+
+
+def stanza(backends: Sequence[WrittenBackend]) -> str:
+    """Return `backends:` and `routes:` for these servers. Each model goes to the first server that has it."""
+    lines = ["backends:"]
+    for each in backends:
+        lines += _backend(each)
+    lines.append("routes:")
+    taken: set[str] = set()
+    for each in backends:
+        lines += _routes(each, taken)
+    return "\n".join(lines) + "\n"
+
+
+def _backend(backend: WrittenBackend) -> Iterator[str]:
+    spoken = backend.spoken
+    yield f"  {backend.name}:{_comment(_told(spoken))}"
+    yield f"    protocol: {_protocol(spoken.protocol)}"
+    yield f"    endpoints: [{quoted(spoken.address)}]"
+    if spoken.flavor:
+        yield f"    # flavor: {spoken.flavor}  # found by asking the server; fixing it saves the question"
+    if not known()[spoken.protocol].traits.servers.runs_to_the_end:
+        yield "    policies: [{timeout: {seconds: 60}}]"
+    if backend.access.tls is not None:
+        yield f"    tls: {{{', '.join(_tls(backend.access.tls))}}}"
+
+
+def _tls(tls: Tls) -> list[str]:
+    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.certificate_key}
+    named = {**files, "server_name": tls.server_name}
+    return [f"{key}: {quoted(value)}" for key, value in named.items() if value] + (
+        [] if tls.verify else ["verify: false"]
+    )
+
+
+def _told(spoken: Spoken) -> str:
+    server = spoken.models.server
+    return " ".join(each for each in (server.name, server.version) if each) if server is not None else ""
+
+
+def _routes(backend: WrittenBackend, taken: set[str]) -> Iterator[str]:
+    models, name = backend.spoken.models, backend.name
+    own = [each for each in models.own if each.name not in taken]
+    named = [each for each in own if each.name]
+    if not named or len(own) > MOST_ROUTES:
+        if "*" not in taken:
+            yield from _for_all(models, name, has_routes=not own and bool(models.own))
+        taken.add("*")
+        return
+    for each in named:
+        taken.add(each.name)
+        versions = f"; versions {', '.join(each.versions)}" if len(each.versions) > 1 else ""
+        yield f"  - match: {{model: {quoted(each.name)}}}{_comment(signature_text(each) + versions)}"
+        yield f"    backend: {name}"
+    derived = sorted({each.name for each in models.models} - {each.name for each in models.own})
+    if derived:
+        yield f"  # served with their models: {printable(', '.join(derived))[:160]}"
+
+
+def _for_all(models: ServerModels, name: str, *, has_routes: bool) -> Iterator[str]:
+    """Yield a route for all models. `has_routes`: each model already has a route to another server."""
+    own = models.own
+    if has_routes:
+        shown = printable(", ".join(each.name for each in own[:MOST_ROUTES]))[:160]
+        yield f"  # Routes above take requests for {shown}. If the servers are alike, write their addresses as"
+        yield "  # endpoints of one backend; if their versions differ, match `version` in the routes."
+        yield '  - match: {model: "*"}'
+        yield f"    backend: {name}"
+        return
+    if len(own) > MOST_ROUTES:
+        yield f'  - match: {{model: "*"}}  # {len(own)} models'
+        yield f"    backend: {name}"
+        return
+    yield '  - match: {model: "*"}  # the server does not list its models'
+    yield f"    backend: {name}"
+    if not any(each.signature is not None and each.signature.inputs for each in own):
+        yield "    # The server reports no signature. Clients that need one get this one:"
+        yield "    # signature:"
+        yield "    #   inputs: [{name: x, datatype: FP64, shape: [-1, 3]}]"
+        yield "    #   outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]"
+
+
+def signature_text(model: FoundModel) -> str:
+    """Return the signature as text: `x FP64[-1,3] -> y FP64[-1,1]`; empty if unknown."""
+    signature = model.signature
+    if signature is None or not (signature.inputs or signature.outputs):
+        return ""
+    return f"{tensors(signature.inputs)} -> {tensors(signature.outputs)}"
+
+
+def tensors(specs: Sequence[TensorSpec]) -> str:
+    """Return tensors as text: `x FP64[-1,3], k INT32[1]`."""
+    return ", ".join(map(str, specs))
+
+
+def operations(signature: Signature) -> str:
+    """Return the operations of a model, in words."""
+    return ", ".join(sorted(each.value for each in signature.operations))
+
+
+def _protocol(name: str) -> str:
+    return quoted(name) if ":" in name else name
+
+
+def quoted(text: str) -> str:
+    """Return `text` as YAML that is not a reference to the environment."""
+    return in_yaml(text).replace("${", "$${")
+
+
+def _comment(text: str) -> str:
+    return f"  # {printable(text)[:160]}" if text else ""

@@ -1,0 +1,78 @@
+"""Check a proposed form: read the examples with it, write them, and read the result."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.frozen import replace
+from gateway.core.protocol import ListenerSettings, Protocol, Rows, Target
+from gateway.core.types import Headers, Message, Request, Response, Tensor, Translate
+from gateway.tools.proposing.form import Example, NoProposalError
+
+_JSON = Headers(((b"content-type", b"application/json"),))
+_AS_PYTHON = Translate(nan="literal")
+"""Python servers write and read NaN this way."""
+
+
+def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
+    """Check that the tensors of every example stay the same after reading, writing and reading again.
+
+    Raises:
+        NoProposalError: the text says which example differs, and why.
+    """
+    for number, example in enumerate(examples, 1):
+        try:
+            request = _request(protocol, path, _bytes(example.request))
+            sent = replace(request, inputs=_in_calls(protocol, request.inputs), translate=_AS_PYTHON)
+            written = protocol.encode_request(sent, Target("example"))
+            _compare(request.inputs, _request(protocol, path, written.body).inputs)
+        except (DecodeError, GatewayError, _DifferenceError) as error:
+            raise NoProposalError(f"request {number} cannot be read by the form that it suggests: {error}") from error
+        try:
+            response = _response(protocol, _bytes(example.reply), request)
+            given = replace(response, outputs=_of_calls(protocol, response.outputs))
+            message = protocol.encode_response(given, request, _AS_PYTHON)
+            _compare(response.outputs, _response(protocol, message.body, request).outputs)
+        except (DecodeError, GatewayError, _DifferenceError) as error:
+            raise NoProposalError(f"reply {number} cannot be read by the form that it suggests: {error}") from error
+
+
+class _DifferenceError(Exception):
+    """Tensors that changed by writing and reading them."""
+
+
+def _request(protocol: Protocol, path: str, body: Any) -> Request:
+    pattern = next(each for each in protocol.patterns if each.partition(" ")[2] == path)
+    message = Message("POST", path, _JSON, (bytes(body),), pattern=pattern)
+    return protocol.decode_request(message, ListenerSettings("example"))
+
+
+def _response(protocol: Protocol, body: Any, request: Request) -> Response:
+    message = Message(headers=_JSON, parts=(bytes(body),), status=200)
+    answer = protocol.decode_response(message, request, Target("example"))
+    assert isinstance(answer, Response)
+    return answer
+
+
+def _in_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The inputs of a request as calls of its server have them: without the dimension that counts rows if a call is one
+    row."""
+    is_row = protocol.traits.wire.rows is Rows.ONE
+    return tuple(replace(each, shape=each.shape[1:]) for each in tensors) if is_row else tuple(tensors)
+
+
+def _of_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The outputs of a call as responses to clients have them."""
+    is_row = protocol.traits.wire.rows is Rows.ONE
+    return tuple(replace(each, shape=(1, *each.shape)) for each in tensors) if is_row else tuple(tensors)
+
+
+def _compare(read: Sequence[Tensor], again: Sequence[Tensor]) -> None:
+    for before, after in zip(read, again, strict=True):
+        if before != after:
+            raise _DifferenceError(f"{before.name!r} is another tensor after it was written and read again")
+
+
+def _bytes(value: Any) -> bytes:
+    return json.dumps(value).encode()  # unlike other writers it writes NaN, like the servers of these examples

@@ -1,0 +1,57 @@
+"""The example files, and the URL of the requests."""
+
+import json
+from collections.abc import Sequence
+from mimetypes import guess_type
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from gateway.tools.proposing.form import Example
+from gateway.tools.proposing.text import ProposedServer
+
+DEFAULT_ENDPOINT, DEFAULT_PATH = "http://127.0.0.1:5000", "/predict"
+"""The address and path in Flask's tutorials for serving models."""
+
+
+class ExampleError(ValueError):
+    """A file or a URL that cannot be used; the text says which and why."""
+
+
+def read_examples(paths: Sequence[Path]) -> list[Example]:
+    """Return the examples in pairs of files: the body of a request, and the body of its reply, as JSON.
+
+    Raises:
+        ExampleError: a file cannot be read or is not JSON, or a file has no partner.
+    """
+    if not paths or len(paths) % 2:
+        raise ExampleError(f"expected pairs of files, a request and its reply, got {len(paths)}")
+    bodies = [_read(each) for each in paths]
+    return [Example(bodies[at], bodies[at + 1]) for at in range(0, len(bodies), 2)]
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise ExampleError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        media_type = guess_type(path.name)[0] or "application/octet-stream"
+        raise ExampleError(
+            f"{path} is no JSON but bytes, from which no form is proposed: write one with "
+            f"`request_type: {media_type}` and `request: $x` (docs/forms.md, media types)"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ExampleError(f"{path} is no JSON: {error}") from error
+
+
+def server_at(url: str) -> ProposedServer:
+    """Return the server and the path in the URL of the requests; a guess if it is empty. Raises ExampleError."""
+    if not url:
+        return ProposedServer(DEFAULT_ENDPOINT, DEFAULT_PATH, is_guess=True)
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ExampleError(f"expected a URL such as {DEFAULT_ENDPOINT}{DEFAULT_PATH}, got {url!r}")
+    if parts.query:
+        raise ExampleError(f"the query {parts.query!r} is not a part of the proposal; write it as `query:` of the form")
+    return ProposedServer(f"{parts.scheme}://{parts.netloc}", parts.path or "/")

@@ -1,0 +1,173 @@
+"""The overview as rows: listeners, routes, backends and endpoints, each with its figures, calls and state."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from gateway.core.frozen import frozen
+from gateway.tools.top.window import TrafficWindow, Way, WindowFigures
+
+KINDS = ("listener", "route", "backend", "endpoint")
+OK, DEGRADED, DOWN, UNKNOWN = "ok", "degraded", "down", ""
+_WORST_FIRST = (DOWN, DEGRADED, UNKNOWN, OK)
+
+
+@frozen
+class OverviewRow:
+    """A line of the overview. `about` describes the name further, `facts` does the same as JSON. `in_flight` and
+    `waiting` are None if the gateway does not count them. `level`: OK, DEGRADED, DOWN or UNKNOWN; `state`: the health
+    in a word or two, empty for rows without health."""
+
+    kind: str
+    name: str
+    about: str
+    facts: Mapping[str, Any]
+    figures: WindowFigures
+    in_flight: int | None
+    waiting: int | None
+    level: str
+    state: str
+
+
+@frozen
+class GatewayOverview:
+    """The current activity of a gateway. `seconds`: the period of rates and latencies, 0 before the second reading.
+    `shedding`: same as in `/api/traffic`."""
+
+    version: str
+    ready: bool
+    shedding: int
+    seconds: float
+    all: WindowFigures
+    in_flight: int
+    waiting: int
+    rows: tuple[OverviewRow, ...]
+
+    def of(self, kind: str) -> list[OverviewRow]:
+        """Return the rows of a kind."""
+        return [each for each in self.rows if each.kind == kind]
+
+
+def overview(topology: Mapping[str, Any], traffic: Mapping[str, Any], window: TrafficWindow) -> GatewayOverview:
+    """Return the overview for a reply of `/api/topology` and a reply of `/api/traffic`, with the window that ends with
+    the latter."""
+    return GatewayOverview(
+        version=topology["version"],
+        ready=traffic["ready"],
+        shedding=traffic["shedding"],
+        seconds=window.seconds,
+        all=_by(window, topology, lambda way: "all")("all"),
+        in_flight=sum(each["in_flight"] for each in traffic["listeners"].values()),
+        waiting=sum(each["waiting"] for each in traffic["backends"].values()),
+        rows=(
+            *_listeners(topology, traffic, _by(window, topology, lambda way: way[0])),
+            *_routes(topology, _by(window, topology, lambda way: way[1])),
+            *_backends(topology, traffic, _by(window, topology, lambda way: way[2])),
+            *_endpoints(traffic, _by(window, topology, lambda way: way[2:])),
+        ),
+    )
+
+
+def _by(
+    window: TrafficWindow, topology: Mapping[str, Any], key: Callable[[Way], Any]
+) -> Callable[[Any], WindowFigures]:
+    bounds = topology["latency_bounds"]
+    found = window.figures(key, bounds)
+    nothing = WindowFigures(window.seconds, bounds)
+    return lambda name: found.get(name, nothing)
+
+
+def _listeners(
+    topology: Mapping[str, Any], traffic: Mapping[str, Any], of: Callable[[Any], WindowFigures]
+) -> Iterator[OverviewRow]:
+    for each in topology["listeners"]:
+        figures, now = of(each["name"]), traffic["listeners"].get(each["name"])
+        facts = {key: each[key] for key in ("address", "protocols")}
+        about = f"{each['address']} {', '.join(each['protocols'])}"
+        in_flight = None if now is None else now["in_flight"]
+        yield OverviewRow("listener", each["name"], about, facts, figures, in_flight, None, _level(figures), "")
+
+
+def _routes(topology: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -> Iterator[OverviewRow]:
+    routes = [(each["place"], each["name"], {"graph": each["name"]}) for each in topology["graphs"]]
+    routes += [(each["name"], _conditions(each["match"]), {"match": each["match"]}) for each in topology["routes"]]
+    for name, text, facts in routes:
+        figures, about = of(name), "" if text == name else text
+        yield OverviewRow("route", name, about, facts, figures, None, None, _level(figures), "")
+
+
+def _conditions(match: Mapping[str, Any]) -> str:
+    """Return the conditions of a route in one line, the model first."""
+    model = [str(match["model"])] if "model" in match else []
+    others = [f"{name} {_value(value)}" for name, value in match.items() if name != "model"]
+    return ", ".join([*model, *others]) or "every request"
+
+
+def _value(value: Any) -> str:
+    return " ".join(f"{name}={each}" for name, each in value.items()) if isinstance(value, dict) else str(value)
+
+
+def _backends(
+    topology: Mapping[str, Any], traffic: Mapping[str, Any], of: Callable[[Any], WindowFigures]
+) -> Iterator[OverviewRow]:
+    for each in topology["backends"]:
+        now = traffic["backends"].get(each["name"], {"waiting": None, "endpoints": []})
+        states = [endpoint["state"] for endpoint in now["endpoints"]]
+        serving = sum(endpoint["state"] != DOWN and "drain" not in endpoint for endpoint in now["endpoints"])
+        facts = {"protocol": each["protocol"], "serving": serving, "of": len(states)}
+        yield OverviewRow(
+            "backend", each["name"], each["protocol"], facts, of(each["name"]),
+            sum(endpoint["in_flight"] for endpoint in now["endpoints"]), now["waiting"],
+            _level_of_endpoints(states), f"{serving}/{len(states)} up",
+        )  # fmt: skip
+
+
+def _endpoints(traffic: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -> Iterator[OverviewRow]:
+    for backend, now in traffic["backends"].items():
+        for each in now["endpoints"]:
+            error = "" if each["state"] == "up" else each.get("last_error") or ""
+            facts = {"backend": backend, "last_error": error or None}
+            about = f"{backend}: {error}" if error else backend
+            yield OverviewRow(
+                "endpoint", each["address"], about, facts, of((backend, each["address"])), each["in_flight"], None,
+                _level_of_endpoint(each), each.get("drain") or each["state"],
+            )  # fmt: skip
+
+
+def _level(figures: WindowFigures) -> str:
+    """Return the level of a listener or a route, which has no health of its own: based on the errors in the window."""
+    if not figures.requests:
+        return UNKNOWN
+    return OK if not figures.errors else DOWN if figures.errors == figures.requests else DEGRADED
+
+
+def _level_of_endpoint(endpoint: Mapping[str, Any]) -> str:
+    levels = {"up": OK, "unknown": UNKNOWN, "down": DOWN}
+    level = levels.get(endpoint["state"], DEGRADED)
+    return DEGRADED if "drain" in endpoint and level != DOWN else level
+
+
+def _level_of_endpoints(states: Sequence[str]) -> str:
+    if all(each == DOWN for each in states):
+        return DOWN
+    if any(each in (DOWN, DEGRADED) for each in states):
+        return DEGRADED
+    return UNKNOWN if all(each == "unknown" for each in states) else OK
+
+
+SORTS: dict[str, Callable[[OverviewRow], Any]] = {
+    "rate": lambda row: -(row.figures.rate or 0.0),
+    "failed": lambda row: -(row.figures.failed or 0.0),
+    "rejected": lambda row: -(row.figures.rejected_share or 0.0),
+    "median": lambda row: -(row.figures.quantile(0.5) or 0.0),
+    "slowest": lambda row: -(row.figures.quantile(0.99) or 0.0),
+    "in-flight": lambda row: -(row.in_flight or 0),
+    "waiting": lambda row: -(row.waiting or 0),
+    "state": lambda row: _WORST_FIRST.index(row.level),
+    "name": lambda row: row.name,
+}
+"""The sort keys of rows, the largest or worst first. Equal rows keep the order of the configuration."""
+
+
+def ordered(rows: Sequence[OverviewRow], key: str, *, is_reversed: bool = False) -> list[OverviewRow]:
+    """Return the rows, sorted by a key of SORTS."""
+    return sorted(rows, key=SORTS[key], reverse=is_reversed)

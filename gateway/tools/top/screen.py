@@ -1,0 +1,140 @@
+"""The overview on a terminal: the contents for a given number of columns and lines, and the keys."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gateway.core.frozen import frozen, replace
+from gateway.tools.printed import printable
+from gateway.tools.top.cells import HEAD, SORTED, cells, condition, sums
+from gateway.tools.top.rows import DEGRADED, DOWN, KINDS, OK, SORTS, GatewayOverview, OverviewRow, ordered
+from gateway.tools.top.watching import Seen
+
+STYLES = {OK: "green", DEGRADED: "yellow", DOWN: "red"}
+SORTED_STYLE = "not dim bold underline"
+NAME_WIDTH = 14
+"""Minimum width of a name, in columns: on narrow terminals the figures are cut before the name."""
+WIDE = 100
+"""Minimum width for a separate column with client errors; the text above the table has them in any case."""
+
+
+@frozen
+class View:
+    """The selection of rows: `kind` is one of KINDS or empty for all; `sort` is a key of SORTS."""
+
+    kind: str = ""
+    sort: str = "rate"
+    is_reversed: bool = False
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The visible kinds."""
+        return (self.kind,) if self.kind else KINDS
+
+
+def after_key(view: View, key: str) -> View | None:
+    """Return the view after a key was pressed; None if the key ends the program. Other keys change nothing."""
+    if key == "q":
+        return None
+    if key == "s":
+        return replace(view, sort=_next(view.sort, list(SORTS)))
+    if key == "r":
+        return replace(view, is_reversed=not view.is_reversed)
+    if key == "\t":
+        return replace(view, kind=_next(view.kind, ["", *KINDS]))
+    return view
+
+
+def _next(now: str, all: Sequence[str]) -> str:
+    return all[(all.index(now) + 1) % len(all)]
+
+
+def drawn(url: str, seen: Seen, view: View, width: int, height: int) -> RenderableType:
+    """Return the whole screen of `width` columns and `height` lines."""
+    above = [_title(url, seen), _sums(seen.overview), *_notes(seen)]
+    tables = {kind: ordered(seen.overview.of(kind), view.sort, is_reversed=view.is_reversed) for kind in view.kinds}
+    free = height - len(above) - 1 - len(tables) - 1  # the column heads, the titles of kinds, the keys
+    shown = _allotted([len(rows) for rows in tables.values()], free)
+    table = _table(view, width)
+    for (kind, rows), lines in zip(tables.items(), shown, strict=True):
+        of = f" {lines} of {len(rows)}" if lines < len(rows) else ""
+        table.add_row(Text(f"{kind.upper()}S{of}", "bold"))
+        for row in rows[:lines]:
+            table.add_row(_name(row), *_cells(row, width))
+    gap = max(0, free - sum(shown))
+    return Group(*above, table, *[Text("")] * gap, _keys(view, seen.overview.seconds))
+
+
+def _keys(view: View, seconds: float) -> Text:
+    order, shown = "reversed" if view.is_reversed else "reverse", view.kind or "all"
+    return _cut(f"q quit  s sort: {view.sort}  r {order}  tab: {shown}  of the last {seconds:.0f} s", "reverse")
+
+
+def _allotted(lengths: Sequence[int], lines: int) -> list[int]:
+    """Return how many of the `lines` each table gets, where each table needs as many lines as its length: distributed
+    as equally as possible."""
+    got = [0] * len(lengths)
+    while lines > 0 and any(has < length for has, length in zip(got, lengths, strict=True)):
+        at = min((at for at, length in enumerate(lengths) if got[at] < length), key=got.__getitem__)
+        got[at] += 1
+        lines -= 1
+    return got
+
+
+def _title(url: str, seen: Seen) -> Text:
+    text = _cut(f"modelglot {seen.overview.version}  {url}  {seen.at:%H:%M:%S}  ", "bold")
+    state = condition(seen.overview)
+    return text.append(state, STYLES[OK] if state == "ready" else STYLES[DOWN])
+
+
+def _sums(overview: GatewayOverview) -> Text:
+    text = _cut("")
+    for name, value in sums(overview).items():
+        text.append(f"{name} ", "dim").append(f"{value}  ")
+    return text
+
+
+def _notes(seen: Seen) -> list[Text]:
+    notes = []
+    if seen.restarted is not None:
+        notes.append(_cut(f"the gateway has restarted: counted anew since {seen.restarted:%H:%M:%S}", STYLES[DEGRADED]))
+    if seen.trouble:
+        reason = printable(seen.trouble)
+        notes.append(_cut(f"no answer, shown is {seen.at:%H:%M:%S}, asking again: {reason}", STYLES[DOWN]))
+    return notes
+
+
+def _table(view: View, width: int) -> Table:
+    """Return an empty table; the head of the sorted column is underlined."""
+    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, width=width, header_style="dim")
+    by = SORTED.get(view.sort, "name")
+    head = Text("name", SORTED_STYLE if by == "name" else "")
+    table.add_column(head, ratio=1, min_width=NAME_WIDTH, no_wrap=True, overflow="ellipsis")
+    for each in _heads(width):
+        head = Text(each, SORTED_STYLE if by == each else "")
+        table.add_column(head, justify="right", min_width=max(7, len(each)), no_wrap=True, overflow="ellipsis")
+    return table
+
+
+def _name(row: OverviewRow) -> Text:
+    return _cut(f" {printable(row.name)} ").append(printable(row.about), "dim")
+
+
+def _heads(width: int) -> Sequence[str]:
+    return [each for each in HEAD if each != "rejected" or width >= WIDE]
+
+
+def _cells(row: OverviewRow, width: int) -> list[Text]:
+    of = dict(zip(HEAD, cells(row), strict=True))
+    texts = [_cut(of[each]) for each in _heads(width)]
+    texts[-1].stylize(STYLES.get(row.level, ""))
+    if row.figures.errors:
+        texts[1].stylize(STYLES[DEGRADED])
+    return texts
+
+
+def _cut(text: str, style: str = "") -> Text:
+    """Return a text of one line, which is cut where the terminal ends. It is not parsed as markup."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")

@@ -1,0 +1,153 @@
+"""The gateway's own servers pass every check of their protocol, and so does a gateway in front of another protocol."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gateway.assembly.reference import serve_reference
+from gateway.cli.options import catalog
+from gateway.config import loads, reference_config
+from gateway.runtime.app import Gateway
+from gateway.tools.conformance import MODULES, suite
+from gateway.tools.conformance.check import Options, Outcome, Transcript, Verdict, run
+from gateway.tools.conformance.grps import DTYPES
+from gateway.tools.conformance.inputs import DATATYPES, parse_input
+from tests.limits import GENEROUS
+
+FINE = (Verdict.PASS, Verdict.NOT_APPLICABLE)
+MOST = 100
+"""Of the requests that the checks of one protocol send, as docs/conformance.md says."""
+NONE = {
+    "graphpipe": {"BOOL"},
+    "v2-rest": {"FP16"},  # not in JSON
+    "grps": {"BOOL", "UINT16", "UINT32", "UINT64"},
+}
+"""The datatypes that a protocol does not have."""
+
+
+async def checked(protocol: str, address: str, options: Options) -> tuple[list[Outcome], int]:
+    """The outcomes of all checks, and how many requests they sent."""
+    transcript, chosen = Transcript(), suite(protocol)
+    outcomes = await asyncio.to_thread(lambda: list(run(chosen, address, options, chosen.checks, transcript)))
+    return outcomes, transcript.requests
+
+
+async def of_reference(protocol: str, model: str, options: Options) -> tuple[list[Outcome], int]:
+    """The checks of a reference server."""
+    bind = f"{'tcp://' if protocol in ('mip', 'grps-brpc') else ''}127.0.0.1:0"
+    config = reference_config(protocol, bind, [model], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    try:
+        return await checked(protocol, str(listener.address), options)
+    finally:
+        await listener.drain(0)
+
+
+def unusual(outcomes: Sequence[Outcome]) -> list[Any]:
+    return [(each.id, each.verdict, each.reason) for each in outcomes if each.verdict not in FINE]
+
+
+GIVEN = {
+    "posterior": ["theta=FP64[2]"],
+    "double": ["x=FP64[3]"],
+    "add_sub": ["INPUT0=INT32[]", "INPUT1=INT32[]"],
+    "upper": ["text=BYTES[]"],
+    "classify": ["scores=FP32[3]"],
+}
+"""The inputs of one example, for MIP, which tells no signature."""
+UNLISTED = ("tfs-grpc",)
+"""The protocols whose servers do not list their models."""
+VECTORS = ("posterior", "double")
+"""The models that UM-Bridge can have: their inputs and outputs are vectors of FP64."""
+
+
+def options(protocol: str, model: str) -> Options:
+    named = model if protocol in UNLISTED else ""
+    return Options(named, tuple(map(parse_input, GIVEN[model] if protocol == "mip" else ())))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "model"),
+    [(protocol, model) for protocol in MODULES for model in GIVEN if protocol != "umbridge" or model in VECTORS],
+)
+async def test_a_reference_server_passes(protocol: str, model: str) -> None:
+    outcomes, requests = await of_reference(protocol, model, options(protocol, model))
+    assert unusual(outcomes) == []
+    assert requests <= MOST
+    assert sum(each.verdict == Verdict.PASS for each in outcomes) >= len(outcomes) / 2
+
+
+@pytest.mark.parametrize("protocol", [name for name in MODULES if name not in ("umbridge", "mip")])
+async def test_each_datatype_is_sent(protocol: str) -> None:
+    without = NONE.get(protocol, NONE.get(protocol.partition("-")[0], set()))
+    datatypes = [each for each in DATATYPES if each not in without]
+    inputs = tuple(parse_input(f"{each.lower()}={each}[2]") for each in datatypes)
+    named = "identity" if protocol in UNLISTED else ""
+    outcomes, _ = await of_reference(protocol, "identity", Options(named, inputs=inputs))
+    passed = {each.id.rpartition(".")[2] for each in outcomes if each.verdict == Verdict.PASS}
+    names = {**dict(zip(DATATYPES, DATATYPES, strict=True)), **(DTYPES if protocol.startswith("grps") else {})}
+    assert {names[each] for each in datatypes} <= passed
+
+
+async def test_fp16_is_sent_as_bytes() -> None:
+    outcomes, _ = await of_reference("v2-rest", "identity", Options(inputs=(parse_input("x=FP16[2]"),)))
+    found = {each.id: each.verdict for each in outcomes}
+    assert found["v2-rest.infer.datatype.FP16"] == Verdict.PASS
+    assert found["v2-rest.infer.json"] == Verdict.NOT_TESTED
+
+
+GATEWAY = """
+listeners:
+  - {name: http, bind: "127.0.0.1:0", protocols: [umbridge, v1-rest, v2-rest, grps-rest], model: posterior}
+  - {name: graphpipe, bind: "127.0.0.1:0", protocols: [graphpipe], model: posterior}
+  - {name: grpc, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc, tfs-grpc]}
+  - {name: brpc, bind: "tcp://127.0.0.1:0", protocols: [grps-brpc]}
+  - {name: mip, bind: "tcp://127.0.0.1:0", protocols: [mip], model: posterior}
+backends: {lab: {protocol: BACK, endpoints: [ADDRESS]}}
+routes: [{match: {model: posterior}, backend: lab}]
+"""
+LISTENERS = {"graphpipe": "graphpipe", "mip": "mip", "v2-grpc": "grpc", "grps-grpc": "grpc", "grps-brpc": "brpc"} | {
+    "tfs-grpc": "grpc"
+}
+
+
+async def of_two_models(path: str, model: str) -> tuple[list[Outcome], int]:
+    """The checks of GraphPipe's server with the models `posterior` and `double`, at a path and for a model."""
+    config = reference_config("graphpipe", "127.0.0.1:0", ["posterior", "double"], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    try:
+        return await checked("graphpipe", f"http://{listener.address}{path}", Options(model, timeout=GENEROUS))
+    finally:
+        await listener.drain(0)
+
+
+@pytest.mark.parametrize(("path", "model"), [("/graphpipe/double", ""), ("", "double"), ("/", "double")])
+async def test_one_of_several_graphpipe_models_is_checked(path: str, model: str) -> None:
+    outcomes, _ = await of_two_models(path, model)
+    assert unusual(outcomes) == []
+
+
+async def test_a_graphpipe_url_with_a_path_is_one_models() -> None:
+    with pytest.raises(ValueError, match="leave out --model"):
+        await of_two_models("/graphpipe/double", "posterior")
+
+
+@pytest.mark.parametrize("back", ["umbridge", "v2-grpc"])
+async def test_a_gateway_in_front_of_another_protocol_passes(back: str) -> None:
+    config = reference_config(back, "127.0.0.1:0", ["posterior"], catalog())
+    listener = await serve_reference(config, asyncio.get_running_loop().time)
+    address = f"{'http://' if back == 'umbridge' else ''}{listener.address}"
+    gateway = Gateway(loads(GATEWAY.replace("BACK", back).replace("ADDRESS", address), "test.yaml", catalog(), {}))
+    await gateway.start()
+    found = {}
+    try:
+        for protocol in MODULES:
+            place = str(gateway.listeners[LISTENERS.get(protocol, "http")].address)
+            outcomes, _ = await checked(protocol, place, options(protocol, "posterior"))
+            found[protocol] = unusual(outcomes)
+    finally:
+        await gateway.drain(0)
+        await listener.drain(0)
+    assert found == {name: [] for name in MODULES}

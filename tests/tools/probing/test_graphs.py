@@ -1,0 +1,76 @@
+"""`gateway check --live` asks whether the models of steps fit together."""
+
+import pytest
+
+from gateway.assembly.registry import protocols
+from gateway.cli.options import catalog
+from gateway.config import loads
+from gateway.tools.probing.live import ERROR, OK, WARNING, Live, check_live
+from tests.tls.running import reference
+
+TEXT = """listeners: [{{name: a, bind: "127.0.0.1:8080", protocols: [v2-rest]}}]
+backends: {{b: {{protocol: {protocol}, endpoints: ['{bound}']}}}}
+routes: [{{match: {{}}, backend: b}}]
+models:
+  posterior:
+    inputs: {{theta: "FP64 [-1, 2]"}}
+    steps:
+      forward: {{model: heat, inputs: {{{heat}: $theta}}}}
+      likelihood: {{model: misfit, inputs: {{observed: [0.1, 0.2], predicted: {predicted}}}}}
+    outputs: {{logdensity: $likelihood.log}}
+"""
+
+
+async def live(predicted: str, heat: str = "x", misfit: str = "misfit") -> Live:
+    async with reference("v2-grpc", "tests.graph_models:heat", "tests.graph_models:misfit") as bound:
+        text = TEXT.format(protocol="v2-grpc", bound=bound, predicted=predicted, heat=heat)
+        text = text.replace("model: misfit", f"model: {misfit}")
+        return await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+
+
+async def test_a_graph_that_fits() -> None:
+    found = await live("$forward.temperature")
+    assert (found.errors, found.warnings) == ((), ())
+    assert [(each.route, each.result) for each in found.rows] == [("any", OK), ("models.posterior", OK)]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "heat", "location", "text"),
+    [
+        (
+            "{slice: $forward, axis: 1, to: 1}", "x", ("steps", "likelihood", "inputs", "predicted"),
+            "step 'likelihood': slice($forward; axis 1, to 1) is FP64 [-1, 1], and the input is predicted FP64[-1,2]",
+        ),
+        (
+            "$forward.heat", "x", ("steps", "likelihood", "inputs", "predicted"),
+            "step 'likelihood': model 'heat' of step 'forward' has no output 'heat', but temperature",
+        ),
+        ("$forward", "z", ("steps", "forward", "inputs", "z"), "step 'forward': model 'heat' has no input 'z', but x"),
+    ],
+)  # fmt: skip
+async def test_a_mismatch_has_the_place_of_its_tensor(
+    predicted: str, heat: str, location: tuple[str, ...], text: str
+) -> None:
+    found = await live(predicted, heat)
+    assert [(each.location, each.message) for each in found.errors] == [(("models", "posterior", *location), text)]
+    assert found.rows[-1].result == ERROR
+    assert found.rows[-1].text == text
+
+
+async def test_a_model_that_the_server_does_not_have() -> None:
+    found = await live("$forward", misfit="mosfit")
+    [error] = found.errors
+    assert error.location == ("models", "posterior")
+    assert "step 'likelihood' (model 'mosfit'): " in error.message
+
+
+async def test_a_model_without_metadata_is_a_warning() -> None:
+    async with reference("graphpipe", "tests.graph_models:heat") as bound:
+        text = TEXT.format(protocol="graphpipe", bound=bound, predicted="$forward", heat="x")
+        text = text.replace("      likelihood:", "      #").replace("$likelihood.log", "$forward.temperature")
+        found = await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+    assert found.errors == ()
+    [warning] = found.warnings
+    assert warning.location == ("models", "posterior", "outputs", "logdensity")
+    assert warning.message.startswith("the inputs and outputs of model 'heat' of step 'forward' are unknown")
+    assert found.rows[-1].result == WARNING

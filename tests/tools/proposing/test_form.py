@@ -1,0 +1,242 @@
+"""The forms that examples suggest, for bodies as tutorials and well-known servers have them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.assembly.forms import form
+from gateway.tools.proposing.checking import check
+from gateway.tools.proposing.files import ExampleError, read_examples
+from gateway.tools.proposing.form import Example, NoProposalError, propose
+
+FLASK = (
+    {"features": [[5.1, 3.5, 1.4, 0.2], [6.2, 3.4, 5.4, 2.3]]},
+    {"prediction": [0, 2]},
+    {"features": "$features"},
+    {"prediction": "$prediction"},
+    {"features": "FP64 [-1, 4]", "prediction": "INT64 [-1]"},
+)
+BODIES = {
+    "flask, one row in a flat list": (
+        {"features": [1, 2]},
+        {"prediction": 3.0},
+        {"features": "$features"},
+        {"prediction": "$prediction|scalar"},
+        {"features": "INT64 [-1, 2]", "prediction": "FP64 [-1]"},
+    ),
+    "flask, rows": FLASK,
+    "flask, with an id and a time": (
+        {"features": [[1.5, 2]], "request_id": "a-1"},
+        {"prediction": [3.5], "took_ms": 12, "status": "ok"},
+        {"features": "$features", "request_id?": "$id"},
+        {"prediction": "$prediction", "took_ms?": "$_", "status?": "$_"},
+        {"features": "FP64 [-1, 2]", "prediction": "FP64 [-1]"},
+    ),
+    "fastapi, a model of pydantic": (
+        {"sepal_length": 5.1, "sepal_width": 3.5, "wild": True, "place": "Gaspe"},
+        {"species": "setosa", "probability": 0.97},
+        {
+            "sepal_length": "$sepal_length|scalar",
+            "sepal_width": "$sepal_width|scalar",
+            "wild": "$wild|scalar",
+            "place": "$place|text",
+        },
+        {"species": "$species|text", "probability": "$probability|scalar"},
+        {
+            "sepal_length": "FP64 [-1]",
+            "sepal_width": "FP64 [-1]",
+            "wild": "BOOL [-1]",
+            "place": "BYTES [-1]",
+            "species": "BYTES [-1]",
+            "probability": "FP64 [-1]",
+        },
+    ),
+    "fastapi, a list of models": (
+        [{"age": 22, "sex": "male"}, {"age": 38, "sex": "female"}],
+        [{"survived": 0, "p": 0.1}, {"survived": 1, "p": 0.9}],
+        [{"age": "$age", "sex": "$sex"}, "..."],
+        [{"survived": "$survived", "p": "$p"}, "..."],
+        {"age": "INT64 [-1]", "sex": "BYTES [-1]", "survived": "INT64 [-1]", "p": "FP64 [-1]"},
+    ),
+    "fastapi, a text with a parameter": (
+        {"text": "I love it", "max_length": 5},
+        {"label": "POSITIVE", "score": 0.99},
+        {"text": "$text|text", "max_length?": "$param.max_length"},
+        {"label": "$label|text", "score": "$score|scalar"},
+        {"text": "BYTES [-1]", "label": "BYTES [-1]", "score": "FP64 [-1]"},
+    ),
+    "seldon, ndarray": (
+        {"data": {"names": ["a", "b"], "ndarray": [[1, 2], [3, 4]]}},
+        {"data": {"names": ["p", "q"], "ndarray": [[1, 2], [3, 4]]}, "meta": {}},
+        {"data": {"names": ["a", "b"], "ndarray": "$ndarray"}},
+        {"data": {"names": ["p", "q"], "ndarray": "$ndarray_out"}, "meta?": "$_"},
+        {"ndarray": "INT64 [-1, 2]", "ndarray_out": "INT64 [-1, 2]"},
+    ),
+    "seldon, tensor": (
+        {"data": {"tensor": {"shape": [2, 2], "values": [1, 2, 3, 4]}}},
+        {"data": {"tensor": {"shape": [2, 1], "values": [0.5, 4]}}, "meta": {"tags": {"k": 1}}},
+        {"data": {"tensor": {"shape": "$tensor|shape", "values": "$tensor|flat"}}},
+        {"data": {"tensor": {"shape": "$tensor_out|shape", "values": "$tensor_out|flat"}}, "meta?": "$_"},
+        {"tensor": "INT64 [-1, 2]", "tensor_out": "FP64 [-1, 1]"},
+    ),
+    "openai, embeddings": (
+        {"model": "m", "input": ["hello", "you"], "encoding_format": "float"},
+        {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": 0, "embedding": [0.5, 0.25]},
+                {"object": "embedding", "index": 1, "embedding": [1, -2]},
+            ],
+            "model": "m",
+            "usage": {"prompt_tokens": 2, "total_tokens": 2},
+        },
+        {"model": "$model", "input": "$input", "encoding_format?": "$param.encoding_format"},
+        {
+            "object?": "$_",
+            "data": [{"object": "embedding", "index": "$index", "embedding": "$embedding"}, "..."],
+            "model": "$model",
+            "usage?": "$_",
+        },
+        {"input": "BYTES [-1]", "embedding": "FP64 [-1, 2]"},
+    ),
+    "hugging face, classification": (
+        {"inputs": "good", "parameters": {"top_k": 2}},
+        [[{"label": "POS", "score": 0.9}, {"label": "NEG", "score": 0.1}]],
+        {"inputs": "$inputs|text", "parameters?": "$params"},
+        [[{"label": "$label", "score": "$score"}, "..."], "..."],
+        {"inputs": "BYTES [1]", "label": "BYTES [-1, -1]", "score": "FP64 [-1, -1]"},
+    ),
+    "tensorflow's rows": (
+        {"signature_name": "serving_default", "instances": [{"a": [1, 2], "b": "x"}, {"a": [3, 4], "b": "y"}]},
+        {"predictions": [[0.5], [1.5]]},
+        {"signature_name?": "$param.signature_name", "instances": [{"a": "$a", "b": "$b"}, "..."]},
+        {"predictions": "$predictions"},
+        {"a": "INT64 [-1, 2]", "b": "BYTES [-1]", "predictions": "FP64 [-1, 1]"},
+    ),
+    "a table of columns with types of their own": (
+        {"columns": ["name", "age"], "data": [["a", 1], ["b", 2]]},
+        [0.5, 0.75],
+        {"columns": ["name", "age"], "data": [["$data_0", "$data_1"], "..."]},
+        "$y",
+        {"data_0": "BYTES [-1]", "data_1": "INT64 [-1]", "y": "FP64 [-1]"},
+    ),
+    "bare arrays": ([[1, 2], [3, 4]], [1, 2], "$x", "$y", {"x": "INT64 [-1, 2]", "y": "INT64 [-1]"}),
+    "an image in a list of pixels": (
+        {"image": [[[0, 255, 0]], [[1, 2, 3]]]},
+        {"scores": [0.5, 0.25, 0.25]},
+        {"image": "$image"},
+        {"scores": "$scores"},
+        {"image": "INT64 [2, 1, 3]", "scores": "FP64 [3]"},
+    ),
+    "cog": (
+        {"id": "abc", "input": {"x": [1, 2]}},
+        {"id": "abc", "logs": "", "metrics": {"predict_time": 0.03}, "output": [2.0, 4.0], "status": "succeeded"},
+        {"id?": "$id", "input": {"x": "$x"}},
+        {"id?": "$id", "logs?": "$_", "metrics?": "$_", "output": "$output", "status?": "$_"},
+        {"x": "INT64 [-1]", "output": "FP64 [-1]"},
+    ),
+    "words that mean something in templates": (
+        {"$price": [1, 2], "unit": {"params": "$"}},
+        {"any": [1, 2]},
+        {"$$price": "$_price", "unit": {"params?": "$param.params"}},
+        {"any": "$any_"},
+        {"_price": "INT64 [-1]", "any_": "INT64 [-1]"},
+    ),
+}
+
+
+def suggested(*examples: Example) -> tuple[Any, Any, dict[str, str]]:
+    """The templates and the tensors that are proposed; the examples were read back."""
+    found = propose(examples)
+    tensors = {name: f"{datatype.value} {list(shape)}" for name, (datatype, shape) in found.tensors.items()}
+    document: dict[str, Any] = {
+        "infer": {"path": "/predict", "request": found.request, "response": found.response},
+        "tensors": tensors,
+    }
+    if found.takes_one_row:
+        document["batch"] = "each"
+    check(form("proposed", document), "/predict", examples)
+    return found.request, found.response, tensors
+
+
+@pytest.mark.parametrize(("request_", "reply", "asked", "answered", "tensors"), BODIES.values(), ids=BODIES)
+def test_one_example_suggests_a_form(
+    request_: Any, reply: Any, asked: Any, answered: Any, tensors: dict[str, str]
+) -> None:
+    assert suggested(Example(request_, reply)) == (asked, answered, tensors)
+
+
+def test_several_examples_tell_what_varies() -> None:
+    first = Example(
+        {"x": [[1, 2]], "unit": "m", "mode": "fast", "seed": 1}, {"y": [1.5], "status": "ok", "version": "1", "t": 3}
+    )
+    second = Example(
+        {"x": [[1, 2], [3, 4]], "unit": "m", "mode": "slow"}, {"y": [2, 3], "status": "ok", "version": "2"}
+    )
+    assert suggested(first, second) == (
+        {"x": "$x", "unit": "m", "mode?": "$param.mode", "seed?": "$param.seed"},
+        {"y": "$y", "status": "ok", "version": "$version", "t?": "$_"},
+        {"x": "INT64 [-1, 2]", "y": "FP64 [-1]"},
+    )
+
+
+def test_a_dimension_that_varies_is_free_although_no_output_has_it() -> None:
+    examples = [Example({"x": [[1, 2]] * rows}, {"y": 1.5}) for rows in (1, 3)]
+    assert suggested(*examples)[2] == {"x": "INT64 [-1, 2]", "y": "FP64 [1]"}
+
+
+def test_whole_numbers_in_one_example_and_others_in_another_are_floats() -> None:
+    assert suggested(Example({"x": [1]}, {"y": [1]}), Example({"x": [1.5]}, {"y": [1]}))[2]["x"] == "FP64 [-1]"
+
+
+ONE_ROW = {
+    "values": ({"length": 5.1, "width": 3.5}, {"species": "setosa"}, True),
+    "a text": ({"text": "a"}, {"embedding": [0.5, 0.25]}, True),
+    "a flat list": ({"features": [5.1, 3.5]}, {"prediction": 0}, True),
+    "lists on both sides": ({"x": [1, 2]}, {"y": [1.5, 2.5]}, False),
+    "rows": ({"features": [[5.1, 3.5]]}, {"prediction": [0]}, False),
+    "rows of objects": ([{"length": 5.1}], {"prediction": 0}, False),
+}
+
+
+@pytest.mark.parametrize(("request_", "reply", "expected"), ONE_ROW.values(), ids=ONE_ROW)
+def test_a_server_of_one_row_is_called_for_each(request_: Any, reply: Any, expected: bool) -> None:
+    assert propose([Example(request_, reply)]).takes_one_row is expected
+
+
+def test_a_text_or_a_list_of_texts_are_items() -> None:
+    examples = [Example({"input": "a"}, [[1.5]]), Example({"input": ["a", "b"]}, [[1.5], [2.5]])]
+    assert suggested(*examples)[::2] == ({"input": "$input|items"}, {"input": "BYTES [-1]", "y": "FP64 [-1, 1]"})
+
+
+NONE = {
+    "ragged": ({"x": [[1], [2, 3]]}, {"y": 1}, "request.x: a ragged array, whose rows have different lengths"),
+    "null": ({"x": [1, None]}, {"y": 1}, "request.x: null beside numbers in one array"),
+    "mixed": ({"x": 1}, {"y": [1, "a"]}, "response.y: numbers beside texts in one array"),
+    "empty": ({"x": []}, {"y": 1}, "request.x: the list is empty in all examples; give one that has elements"),
+    "no tensor": ({"x": None}, {"y": 1}, "request: nothing in it is a tensor: no array, no number and no text"),
+}
+
+
+@pytest.mark.parametrize(("request_", "reply", "expected"), NONE.values(), ids=NONE)
+def test_bodies_that_suggest_no_form_are_refused_with_their_place(request_: Any, reply: Any, expected: str) -> None:
+    with pytest.raises(NoProposalError) as caught:
+        propose([Example(request_, reply)])
+    assert str(caught.value) == expected
+
+
+def test_examples_that_differ_in_kind_are_refused_with_their_place() -> None:
+    with pytest.raises(NoProposalError, match=r"request\.x: the examples have arrays of 1 and 2 dimensions"):
+        propose([Example({"x": [1]}, {"y": 1}), Example({"x": [[1]]}, {"y": 1})])
+    with pytest.raises(NoProposalError, match=r"request\.x: the examples have values of different kinds here"):
+        propose([Example({"x": [1]}, {"y": 1}), Example({"x": {"a": 1}}, {"y": 1})])
+
+
+@pytest.mark.parametrize(("name", "media_type"), [("r.png", "image/png"), ("r", "application/octet-stream")])
+def test_a_file_of_bytes_is_told_what_to_write_for_it(tmp_path: Path, name: str, media_type: str) -> None:
+    request, reply = tmp_path / name, tmp_path / "reply.json"
+    request.write_bytes(b"\x89PNG\r\n\x1a\n\0")
+    reply.write_text('{"label": "cat"}')
+    with pytest.raises(ExampleError, match=f"{name} is no JSON but bytes.*`request_type: {media_type}`"):
+        read_examples([request, reply])
