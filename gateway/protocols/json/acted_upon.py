@@ -121,7 +121,7 @@ def _is_acted_upon(node: Node) -> bool:
 
 
 def _is_kept_in_objects(node: Node) -> bool:
-    """Return True if the gateway acts only upon values in objects, not in lists, and replaces none of them."""
+    """Return True if the gateway acts only upon values in objects (never in lists) and leaves all of them unchanged."""
     if isinstance(node, Object):
         return all(_is_kept_in_objects(each.node) for each in node.members if not _is_dropped(each))
     if isinstance(node, Anything):
@@ -148,7 +148,7 @@ def _kept(node: Node) -> Node | None:
 
 
 def _places(node: Node, at: Place = ()) -> Iterator[tuple[Place, Word | None]]:
-    """Yield the places of the values that the gateway acts upon, each with its word."""
+    """Yield the place of each value that the gateway acts upon, with its word."""
     if isinstance(node, Object):
         for each in node.members:
             yield from _places(each.node, (*at, each.key))

@@ -104,7 +104,7 @@ class JsonBody(MessageBody):
     write."""
 
     nan = ""
-    """The spelling of NaN and infinities if neither the route nor the form sets one. Empty: refuse them."""
+    """The spelling of NaN and infinities, unless the route or the form sets one. Empty: refuse them."""
     spelling = "JSON"
     """The name of the bodies in errors."""
 
@@ -193,7 +193,7 @@ class JsonLines(JsonBody):
 
 
 class CsvBody(JsonBody):
-    """CSV: one row for each element of the list. Unlike JSON, CSV can spell NaN and infinities."""
+    """CSV: one row for each element of the list. CSV can spell NaN and infinities, which JSON cannot."""
 
     nan = "literal"
 

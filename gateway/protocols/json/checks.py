@@ -235,7 +235,7 @@ def _key(member: Member) -> str:
 
 
 def _check_rows(node: Node, place: Place) -> None:
-    """Check that each list of rows contains a tensor, which determines the number of rows."""
+    """Check that each list contains a tensor in its rows, which determines the number of rows."""
     for each in walk(node):
         if isinstance(each, RowList):
             inner = list(walk(each.row))

@@ -192,7 +192,7 @@ class FormClient:
 
 
 def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
-    """Return the error message in such a body; empty for every other response."""
+    """Return the error message in this type of body; empty for every other response."""
     try:
         found = error.read(reply.body, reply.headers, limits)
     except (DecodeError, GatewayError):

@@ -1,4 +1,4 @@
-"""Compares two templates: does one accept every body that the other accepts? It compares keys, constants and spellings."""
+"""Compares two templates: does one accept all bodies of the other? It compares keys, constants and spellings."""
 
 from gateway.protocols.json.templates import (
     Anything,

@@ -101,9 +101,8 @@ class Probe:
 
 @frozen
 class ModelListing:
-    """A GET request for the list of models, in which `$model` is the place of a name. Any of `paths` is accepted; the
-    first is written. `one_paths` contain `{model}`: a GET request there returns `one`, which describes that model
-    only."""
+    """A GET request for the model list, in which `$model` is the place of a name. Any of `paths` is accepted; the first
+    is written. `one_paths` contain `{model}`: a GET request there returns `one`, which describes that model only."""
 
     paths: tuple[str, ...]
     response: Template

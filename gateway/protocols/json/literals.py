@@ -1,5 +1,5 @@
-"""NaN, Infinity and -Infinity as Python servers write them. They are not JSON, and msgspec refuses them, but tensors
-can contain them.
+"""NaN, Infinity and -Infinity as Python servers write them. JSON does not have these literals, and msgspec refuses
+them, but the gateway accepts them in tensors.
 
 Before msgspec reads the text again, each literal becomes a string with a prefix, the mark. The texts of tensors get
 their literals back; all other literals are refused.
@@ -15,8 +15,8 @@ _MARKED = re.compile(rb'"\x7f(-?(?:NaN|Infinity))"')
 
 
 def mark(text: bytes) -> bytes | None:
-    """Return `text` with a marked string for each literal. Return None if the text contains no literal, or already
-    contains such a string."""
+    """Return `text` with each literal replaced by a marked string. Return None if the text has no literal, or already
+    contains the mark."""
     if (b"NaN" not in text and b"Infinity" not in text) or is_marked(text):
         return None
     return _LITERAL.sub(_marked, text)

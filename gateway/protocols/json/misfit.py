@@ -29,8 +29,8 @@ class MisfitError(DecodeError):
 
 
 def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
-    """Return one error for a body that matches none of several `what`. This is the first error that is not a
-    MisfitError. If all are, it lists the errors of the templates that match to the greatest depth."""
+    """Return one error for a body that matches none of several `what`: the first error of any other type than
+    MisfitError, or else an error that lists the deepest differences."""
     inside = next((error for error in errors if not isinstance(error, MisfitError)), None)
     if inside is not None:
         return inside

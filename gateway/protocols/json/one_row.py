@@ -1,6 +1,6 @@
-"""Forms of servers that take one row a call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
+"""Forms of servers that take one row per call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
 
-Bodies hold the tensors of a row, without the dimension that counts rows. The bridge calls such a server once for each
+Bodies contain the tensors of a row, without the dimension that counts rows. The bridge calls the server once for each
 row of a batch. A client of the form sends one row; for all other protocols it is a batch of one row.
 """
 

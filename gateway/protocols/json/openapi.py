@@ -145,7 +145,7 @@ class _Schemas:
         self._is_open = form.form.ignore_unknown
 
     def of(self, node: Node, rows: int = 0) -> Schema:
-        """Return the schema of the values at a node within `rows` lists of rows."""
+        """Return the schema of the values at a node within `rows` row lists."""
         match node:
             case Constant(value):
                 return {"const": value}

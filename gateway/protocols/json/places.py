@@ -147,8 +147,8 @@ def _add_tensor(form: TensorForm, text: bytes, reading: BodyReading) -> None:
 
 
 def _joined(given: Any, what: str) -> bytes | None:
-    """Return the JSON text of a list of the values in all rows, or None if no row has a value. Raises DecodeError if
-    only some rows have a value."""
+    """Return the JSON text of a list of the values in all rows, or None if every row lacks the value. Raises
+    DecodeError if only some rows have it."""
     if given is UNSET:
         return None
     if type(given) is Raw:

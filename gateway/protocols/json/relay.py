@@ -32,9 +32,9 @@ _LONGEST_REMEMBERED = 256
 class _Way:
     """Describes how requests with one Content-Type pass at one path.
 
-    - `exchanges`: the exchanges that a request can belong to. They have the same headers and query.
+    - `exchanges`: the exchanges that a request can belong to. All of them have the same headers and query.
     - `content_type`: the Content-Type header, if requests have a body.
-    - `path`: the path with its variables; empty if only clients use it.
+    - `path`: the path with its variables. Empty if only clients use it.
     - `acted_upon`: finds words in a body.
     - `replies`: chooses the exchange of a response, from all exchanges at this path.
     """

@@ -200,8 +200,8 @@ def walk_all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def rows_of_tensor(node: Node) -> tuple[TensorPlace, int] | None:
-    """Return the tensor in `node` if it is only within lists of rows, and their number: `[[$x, ...], ...]` has two. The
-    text is then the nested list of the tensor itself. Return None for every other node."""
+    """Return the tensor in `node` if only row lists surround it, and the number of these lists: `[[$x, ...], ...]` has
+    two. The text is then the nested list of the tensor itself. Return None for every other node."""
     rows = 0
     while isinstance(node, RowList):
         node, rows = node.row, rows + 1
@@ -255,7 +255,7 @@ class _Parser:
         self._nodes = 0
 
     def parse(self, template: Template, place: Place, level: int = 1, rows: int = 0) -> Node:
-        """Return the node of `template`, which is within `rows` lists of rows."""
+        """Return the node of `template`, which is within `rows` row lists."""
         self._nodes += 1
         if self._nodes > MOST_NODES or level > DEEPEST:
             raise FormError(place, f"a template may have {MOST_NODES} nodes and nest {DEEPEST} deep; this has more")

@@ -11,10 +11,10 @@ from gateway.protocols.json.templates import TensorPlace
 class TensorForm:
     """A tensor of a template.
 
-    - `name`: the name that a decoded tensor gets; empty if the form declares no tensors.
+    - `name`: the name that a decoded tensor gets. Empty if the form declares no tensors.
     - `label`: its name in errors, such as `input 'x'`.
     - `spec`: its datatype and shape, if the form declares them.
-    - `rows`: the number of lists of rows around it.
+    - `rows`: the number of row lists around it.
     - `has_shape`: the template also has a place for its shape (`|shape`).
     """
 

@@ -88,8 +88,8 @@ def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
 
 
 def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read a list that is nested like the tensor's shape. Outside of rows, a single element of shape [] is allowed,
-    too."""
+    """Read a list that is nested like the tensor's shape. A tensor outside of rows can also be a single element of
+    shape []."""
     if len(text) * _MOST_BYTES // 2 > limits.message:
         _check_count(text, limits)
     if text[0] == _OPENING and len(text) <= _WHOLE and b'"' not in text:
@@ -166,7 +166,7 @@ def _read_flat(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_row(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read a flat list, which is one row."""
+    """Read the flat list of one row."""
     if text[0] != _OPENING or text.rfind(b"[") != 0 or b'"' in text:
         raise MisfitError("expected a flat list of numbers")
     tensor = _read_nested(form, text, limits)

@@ -224,8 +224,8 @@ def _elements(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 _PIECE = 2**20 // 3 * 3
-"""Number of bytes that one call into C encodes as base64, during which no other thread runs. It is a multiple of 3, so
-only the last piece is padded."""
+"""Number of bytes that one call into C encodes as base64, during which no other thread runs. Pieces have a multiple of
+3 bytes, so only the last piece is padded."""
 
 
 def _base64(contents: Buffer) -> bytes:
@@ -281,7 +281,7 @@ def _nested(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]
 
 
 def _in_rows(text: bytes, columns: int) -> bytes:
-    """Convert a flat JSON list of numbers to a list of rows."""
+    """Split a flat JSON list of numbers into a list of rows."""
     numbers = text[1:-1].split(b",")
     rows = [b",".join(numbers[at : at + columns]) for at in range(0, len(numbers), columns)]
     return b"[[%b]]" % b"],[".join(rows)

@@ -41,7 +41,7 @@ EVERY_MEMBER = Every(EverySpelling.MEMBERS)
 
 @frozen
 class Leaf:
-    """One place in a body. `rows`: the number of lists of rows around it."""
+    """One place in a body. `rows`: the number of row lists around it."""
 
     node: Node
     get: Get
@@ -152,7 +152,8 @@ class _Compiler:
 
 
 def _has_no_tensor(node: Node) -> bool:
-    """Return True if null means that an optional member is missing: clients and servers write null for omitted members."""
+    """Return True if null means that an optional member is missing, because many clients and servers write null for
+    that."""
     if isinstance(node, Object):
         return not node.every and all(_has_no_tensor(each.node) for each in node.members)
     return isinstance(node, Slot | ParameterPlace | ParametersPlace | Constant | Anything)

@@ -121,7 +121,7 @@ class _Compiler:
         self._own = own
 
     def compile(self, node: Node, rows: int) -> _Writer:
-        """Return the writer of a node within `rows` lists of rows."""
+        """Return the writer of a node within `rows` row lists."""
         match node:
             case Constant(value):
                 return _constant(json.write(value))
@@ -438,7 +438,7 @@ def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, l
 
 
 def _count_of_all(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
-    """Return the number of rows whose member names are the names of the tensors: without rows, the names would be lost."""
+    """Return the number of rows that have the tensors' names as members. Without rows, the names would be lost."""
     count = _count(names, role, contents, lead)
     if not count:
         raise invalid_input(f"the {role}s have no rows, in which their names would be written")

@@ -127,7 +127,7 @@ def _check_columns(width: int, columns: int) -> None:
 
 
 def _joined(pieces: Iterator[bytes], limit: int) -> bytes:
-    """Return the JSON text of a list of the rows in `pieces`."""
+    """Return the JSON text of a list with the rows in `pieces`."""
     found, size = [], 2
     for piece in pieces:
         found.append(piece)
@@ -294,8 +294,8 @@ def _looks(batch: CsvBatch, at: int) -> _Convert | None:
 def write(text: bytes, *, header: bool) -> bytes:
     """Return the CSV of the table in the compact JSON `text`. Without rows it is empty.
 
-    The table is a list of lists, or a list of single values (each is a row). With a header it is a list of objects that
-    have the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A text is quoted if
+    The table is a list of lists, or a list of single values (each is a row). With a header, it is a list of objects
+    with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A text is quoted if
     it would otherwise be read as another type.
 
     Raises:

@@ -162,8 +162,8 @@ def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
 
 
 _Cut: TypeAlias = tuple[bytes, bytes, "np.ndarray[Any, np.dtype[np.intp]]", bool]
-"""Cells separated by _SEPARATOR; the characters that ended them, and their positions; and True if the last cell, which
-has no end yet, continues within quotes."""
+"""Cells separated by _SEPARATOR, with the characters that ended them and their positions. The last item is True if the
+last cell, which has no end yet, continues within quotes."""
 
 
 def _bare(piece: bytes) -> _Cut | None:
@@ -231,7 +231,7 @@ def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tup
 
 
 def _bare_row(text: bytes, line: int) -> list[Cell]:
-    """Return the cells of a line without quotes. It ends with a line feed, optionally after a carriage return."""
+    """Return the cells of a line without quotes. The line ends with a line feed, optionally after a carriage return."""
     bare = text[:-2] if text.endswith(b"\r\n") else text[:-1]
     if b"\r" in bare:
         raise DecodeError(f"line {line}: a carriage return without a line feed in a cell that is not quoted")

@@ -1,7 +1,7 @@
 """The parts of form data, or the fields of a web form, to the JSON text of an object with a member for each, and back.
 
-The form determines the kind of each part: a file, whose bytes are base64 in the JSON; a text; or a JSON document, as in
-BentoML.
+The form determines the kind of each part: a text, a JSON document like in BentoML, or a file, whose bytes are base64 in
+the JSON.
 """
 
 import json

@@ -83,7 +83,7 @@ def preferred(accept: str, offered: Sequence[MediaType]) -> int | None:
 
 
 def _weight(offered: MediaType, ranges: list[tuple[MediaType, float]]) -> float:
-    """Return the weight of the most specific range that includes `offered`, or 0 without such a range."""
+    """Return the weight of the range that matches `offered` most specifically, or 0 if no range matches."""
     fitting = [(_specificity(each), weight) for each, weight in ranges if each.matches(offered)]
     return max(fitting)[1] if fitting else 0.0
 

@@ -1,8 +1,8 @@
 """Form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts, each a text or a file.
 
 The reader is strict: it refuses bytes before the first part or after the last one, parts without a name, duplicate
-names, and transfer encodings. In names, quotes and line ends are spelled `%22`, `%0D` and `%0A`. This is the spelling
-of WHATWG's HTML standard ("multipart/form-data encoding algorithm"), browsers, curl and Python clients.
+names, and transfer encodings. In names, quotes and line ends are spelled `%22`, `%0D` and `%0A`, as in WHATWG's HTML
+standard ("multipart/form-data encoding algorithm"), browsers, curl and Python clients.
 """
 
 import re
