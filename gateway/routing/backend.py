@@ -3,9 +3,10 @@
 A Backend has two parts. Its Slots choose the endpoint of a request, and the time to send it; `slots` has the variants.
 Its Sender sends one attempt. Calls and streams go through the same steps:
 
-1. The Slots choose an endpoint, immediately or when it is the request's turn. 2. The Sender sends one attempt there,
-within the limits that policies set for it (`Tries`). 3. The backend reports the end of the attempt to the Slots. 4. If
-the attempt failed, the Slots decide whether to use another endpoint, or to repeat the request. They know whether
+1. The Slots choose an endpoint, immediately or when it is the request's turn.
+2. The Sender sends one attempt there, within the limits that policies set for it (`Tries`).
+3. The backend reports the end of the attempt to the Slots.
+4. If the attempt failed, the Slots decide whether to use another endpoint, or to repeat the request. They know whether
    another endpoint exists, and whether a server is gone or lacks the model. If another server has taken over the
    address and has refused the request, the backend repeats it once, in the form that this server expects.
 """
