@@ -6,13 +6,13 @@ gateway sends them as one batch when the calls in flight have ended, when the fi
 seconds, or when the waiting requests have `rows` rows, whichever comes first. A lone client therefore never waits.
 
 Requests are similar if everything that the backend gets is equal, except the rows (`joining.key_of`). The policy
-combines only inferences of models that take batches. The policy does not combine streams, requests of sequences,
+combines only inferences, for models that take batches. It does not combine streams, requests that belong to a sequence,
 repeated attempts, and requests for models that are still unknown.
 
 If a batch fails, the gateway sends its halves, then their halves, until it has found the failing requests, which get
 their own errors. The gateway does this only if the calls can be repeated, and a row could have caused the error. A
-Budget limits these calls. After that, the requests of the clients with failed requests are batched separately for
-SECONDS_APART.
+Budget limits these calls. For SECONDS_APART, the gateway then batches the requests from the affected clients
+separately.
 
 A server's error text for a batch can quote any of its rows, so principals that share a batch do not see it.
 """
@@ -54,10 +54,10 @@ allowed."""
 SECONDS_KNOWN = 60.0
 """Seconds for which the gateway stores whether a model takes batches, and its maximum batch size."""
 SECONDS_APART = 60.0
-"""Seconds for which the requests of a client are batched separately after one of its requests made a batch fail."""
+"""Seconds for which the gateway batches a client's requests separately after one of them made a batch fail."""
 SECONDS_PAUSED = 10.0
-"""Seconds for which the requests for a model are sent one by one after a failed batch that cannot be repeated in parts,
-or after its server did not respond to a query about the model."""
+"""Seconds for which the gateway sends the requests for a model one by one after a failed batch that cannot be repeated
+in parts, or after its server did not respond to a query about the model."""
 SECONDS_ASKED = 10.0
 """Time limit for the server's responses about a model, in seconds."""
 MOST_KNOWN = 1000
@@ -67,7 +67,7 @@ MOST_QUESTIONS = 16
 MOST_BYTES = 2**20
 """Maximum size of a batch's tensors, in bytes. Copying more takes longer than the cost of a call."""
 _TEXT_BYTES = 8
-"""Maximum ratio of a message's size to the size of its tensors, if they are written as text."""
+"""Maximum ratio of the text form of a message to the size of its tensors."""
 
 METRICS = (
     StateMetric(
@@ -127,13 +127,13 @@ class Settings(Documented):
     """Maximum time that a request waits for others, in seconds. A request waits only while others of its kind are in
     flight."""
     by: Literal["auto", "none", "client", "principal"] = "auto"
-    """Clients whose requests are combined. `auto`: requests of the same principal, and of all clients without a
-    principal. `none`: requests of all clients. `client`: requests from the same IP address. `principal`: requests of
-    the same principal; clients without a principal count by their IP address."""
+    """Clients whose requests are combined. `auto`: requests from the same principal, and from all clients without a
+    principal. `none`: requests from all clients. `client`: requests from the same IP address. `principal`: requests
+    from the same principal; clients without a principal count by their IP address."""
     models: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Models whose requests are combined: their names in the backend, or globs. List only models whose tensors all have
     the rows in the first dimension, and whose rows are independent. Without `models`, the gateway combines only
-    requests whose number of rows is known: the protocol is MIP, or the server reports a `max_batch_size` above 0 and a
+    requests with a known number of rows: the protocol is MIP, or the server reports a `max_batch_size` above 0 and a
     first dimension of -1 for each tensor."""
 
 
@@ -239,7 +239,7 @@ class _Failure:
 
 
 class _Member:
-    """A request that waits to be sent with others, or was sent."""
+    """A request that waits for its batch, or that the gateway has sent."""
 
     __slots__ = ("began", "bytes", "reply", "request", "rows", "task", "was_sent")
 
@@ -250,9 +250,9 @@ class _Member:
         self.began = loop.time()
         self.reply: asyncio.Future[Answer | _Failure] = loop.create_future()
         self.task: asyncio.Task[Any] | None = None
-        """What sends it by itself, after its batch has failed."""
+        """The task that sends it separately, after its batch has failed."""
         self.was_sent = False
-        """Whether its batch has left, which then may wait for a slot."""
+        """True if its batch has been sent. The batch can still be waiting for a slot."""
 
     def answer(self, reply: Answer | _Failure) -> None:
         """Give the request its response, unless its client has left."""
@@ -261,7 +261,7 @@ class _Member:
 
 
 class _Batch:
-    """Members that were sent together. `waits`: of the calls that this takes."""
+    """Members that are sent together. `waits`: the queue waits of the calls for them."""
 
     __slots__ = ("members", "task", "waits")
 
@@ -272,7 +272,7 @@ class _Batch:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """True if no client still waits for the batch."""
         return all(each.reply.done() for each in self.members)
 
     def left(self, member: _Member) -> None:
@@ -321,7 +321,7 @@ class Gathering:
     # Selection of requests
 
     async def answer(self, request: Request) -> Answer:
-        """Return the response to the request, which is sent alone or in a batch."""
+        """Return the response to the request. The gateway sends it alone or in a batch."""
         rows = joining.rows_of(request)
         if rows is None:
             return await self._handler(request)
@@ -424,7 +424,7 @@ class Gathering:
         return max_batch_size(config) if isinstance(config, Mapping) else None
 
     async def _signature(self, model: str, version: str) -> tuple[Signature, float]:
-        """Return the signature, without tensors if the server reports none, and the seconds for which to store it."""
+        """Return the signature (without tensors if it is unavailable) and the seconds for which to store it."""
         try:
             return await self._context.models.signature(model, version), SECONDS_KNOWN
         except GatewayError:
@@ -516,7 +516,8 @@ class Gathering:
                 member.reply.cancel()
 
     async def _compute(self, kind: _Kind, members: Sequence[_Member], waits: PartWaits) -> bool:
-        """Answer the members, as one batch if possible. Returns whether none of them failed. `waits`: as `_Batch`."""
+        """Answer the members, as one batch if possible. Return True if all of them succeeded. `waits`: like in
+        `_Batch`."""
         members = [each for each in members if not each.reply.done()]
         if not members:
             return True
@@ -561,7 +562,7 @@ class Gathering:
         return True
 
     async def _failed(self, kind: _Kind, members: Sequence[_Member], error: GatewayError, waits: PartWaits) -> bool:
-        """Answer the members of a batch that failed. Returns whether none of them failed by itself."""
+        """Answer the members of a batch that failed. Return True if all of them succeeded in smaller parts."""
         request = members[0].request
         of_rows = error.status in _OF_ROWS or error.reason is Reason.TOO_LARGE
         is_unsent = isinstance(error, TransportError) and not error.sent
@@ -588,7 +589,7 @@ class Gathering:
         return all(ended)
 
     def _for_all(self, error: GatewayError, members: Sequence[_Member]) -> GatewayError:
-        """Return the error of a batch in the form that all its clients are allowed to see."""
+        """Return the error in a form that all clients of the batch are allowed to see."""
         principals = {None if each.request.principal is None else each.request.principal.name for each in members}
         if len(principals) == 1 or not _may_quote_rows(error):
             return error
@@ -631,7 +632,7 @@ def _halves(members: Sequence[_Member]) -> list[Sequence[_Member]]:
 
 
 async def _all(parts: Iterable[Coroutine[Any, Any, bool]], waits: PartWaits) -> list[bool]:
-    """The results of all. One that was cancelled because its client has left is no failure."""
+    """Return the results of all parts. A part that was cancelled because its client has left counts as a success."""
     tasks = [waits.spawn(part) for part in parts]
     try:
         await asyncio.wait(tasks)
@@ -651,7 +652,7 @@ def _too_late(member: _Member) -> GatewayError:
 
 def _may_quote_rows(error: GatewayError) -> bool:
     """Return True if the text might come from a server: from a response, or from its output. The gateway itself writes
-    the text if a server was not called, is unreachable or did not respond in time."""
+    the text if it did not call a server, or if the server is unreachable or did not respond in time."""
     if not error.endpoint:
         return isinstance(error, DetailedError)
     own = isinstance(error, TransportError) and error.reason in (Reason.UNREACHABLE, Reason.TIMEOUT)
@@ -659,7 +660,7 @@ def _may_quote_rows(error: GatewayError) -> bool:
 
 
 def _of_batch(error: GatewayError, requests: int, of_rows: bool) -> GatewayError:
-    """Return the error of a batch for one of its requests."""
+    """Return the batch's error for one of its requests."""
     hint = "; `safe: true` on the backend allows to find those that fail" if of_rows else ""
     own = error.__class__.__new__(error.__class__)
     own.__dict__.update(error.__dict__)
@@ -690,7 +691,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
     """Return `handler` with requests combined into batches.
 
     The Handler raises:
-        GatewayError: the error of the request itself, or of its batch if that cannot be repeated in parts;
+        GatewayError: the request's own error, or the error of its batch if the batch cannot be repeated in parts;
             DEADLINE_EXCEEDED, the request's deadline has passed; INTERNAL (invalid-output), the response to a batch
             cannot be split.
     """

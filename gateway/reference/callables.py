@@ -21,12 +21,12 @@ from gateway.reference.results import expected_outputs, tensors
 def from_callable(name: str, function: Callable[..., Any]) -> Model:
     """Return a Model of `function`, with the Signature that its `@signature` declares.
 
-    A coroutine function is awaited on the event loop. Other functions run in threads, at most `workers` at a time, so a
-    slow function does not block the event loop. The arrays are copies that the callable can change. A generator
-    function, `async` or not, streams: each value that it yields is one response.
+    The event loop awaits a coroutine function. Other functions run in threads, at most `workers` at a time, so a slow
+    function does not block the event loop. The arrays are copies that the callable can change. A generator function,
+    `async` or not, streams: each value that it yields is one response.
 
     Raises:
-        ValueError: it cannot be called with the number of arrays that it declares.
+        ValueError: its parameters do not match the number of arrays that it declares.
     """
     declared = declaration(function)
     computed = {Operation.INFER: function, **dict(declared.derivatives)}

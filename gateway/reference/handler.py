@@ -27,8 +27,8 @@ def check(models: Sequence[Model], protocol: Protocol) -> None:
     """Check that one server can serve `models` over `protocol`.
 
     Raises:
-        ValueError: two models have the same name; there are several models, but clients of the protocol do not name a
-            model; or a one-point protocol needs fixed sizes that a model does not declare.
+        ValueError: two models have the same name, there are several models although the protocol's clients do not name
+            one, or a one-point protocol needs fixed sizes that a model does not declare.
     """
     names = [model.name for model in models]
     if len(names) > 1 and not protocol.names_models:
@@ -49,16 +49,15 @@ def _obstacle(model: Model) -> str:
 
 
 def handler(models: Sequence[Model], *, points: bool = False, path: str = "") -> Handler:
-    """Return a Handler that answers `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` for
-    `models`.
+    """Return a Handler for `infer`, the derivatives, `metadata`, `model-ready`, `config` and `models` on `models`.
 
     With `points`, models have the signatures for one-point protocols; `check` makes sure that all models have one.
     `path` is the path that names a model (`/graphpipe/{model}`), for the error text of a request without a name.
 
     The Handler raises:
-        GatewayError: NOT_FOUND for an unknown model or version; UNIMPLEMENTED for an operation that the model does not
-            offer; INVALID_ARGUMENT for wrong tensors, outputs or parameters; INTERNAL (model-error) for an exception of
-            the model, (invalid-output) for results that differ from the model's declaration.
+        GatewayError: NOT_FOUND for an unknown model or version. UNIMPLEMENTED for an operation that the model does not
+            offer. INVALID_ARGUMENT for wrong tensors, outputs or parameters. INTERNAL (model-error) for an exception of
+            the model. INTERNAL (invalid-output) for results that differ from the model's declaration.
     """
     served = by_name(models, points=points)
     entries = tuple(ModelEntry(name, VERSION, "READY") for name in served)
@@ -81,7 +80,7 @@ def handler(models: Sequence[Model], *, points: bool = False, path: str = "") ->
 
 
 def by_name(models: Sequence[Model], *, points: bool) -> Mapping[str, Model]:
-    """Return the models by name; with `points`, each has its signature for one-point protocols."""
+    """Return the models by name; with `points`, with their signatures for one-point protocols."""
     return {model.name: _with_points(model) if points else model for model in models}
 
 

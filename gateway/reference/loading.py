@@ -29,12 +29,12 @@ def find(name: str) -> Model:
 
 
 def load(path: str) -> Model:
-    """Return the callable at `module:attribute`, as a Model named by the attribute's last part. Modules are also
-    searched in the working directory.
+    """Return the callable at `module:attribute`, as a Model with the name of the attribute's last part. The search for
+    modules includes the working directory.
 
     Raises:
         ValueError: the module or attribute does not exist, importing the module fails, the object is not callable, or
-            it cannot be called with the inputs that it declares.
+            its parameters do not match the inputs that it declares.
     """
     module, colon, attribute = path.partition(":")
     if not (module and colon and attribute):

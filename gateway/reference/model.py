@@ -38,10 +38,11 @@ DERIVATIVE_OUTPUTS = (TensorSpec(COMPANION_OUTPUT, Datatype.FP64, (-1, -1)),)
 class Model:
     """A model.
 
-    `signature`: for tensor protocols; empty inputs mean that any tensors are accepted. `points`: for one-point
-    protocols (UM-Bridge), with every size fixed; None if the model cannot be served over these. `configurable`: whether
-    it accepts the request parameter `config`. `stream`: yields any number of responses; the function for `infer` then
-    refuses.
+    - `signature`: for tensor protocols. Empty inputs mean that the model accepts any tensors.
+    - `points`: for one-point protocols (UM-Bridge), with every size fixed. None if these protocols cannot serve the
+      model.
+    - `configurable`: the model accepts the request parameter `config`.
+    - `stream`: yields any number of responses. The function for `infer` then refuses.
     """
 
     name: str
@@ -62,8 +63,8 @@ def build(
     configurable: bool = False,
     stream: Stream | None = None,
 ) -> Model:
-    """Return a Model whose Signature lists the operations in `functions`; with `stream`, it lists `stream`, and `infer`
-    is refused.
+    """Return a Model whose Signature lists the operations in `functions`. With `stream`, it lists `stream`, and the
+    model refuses `infer`.
 
     `points` has the inputs and outputs for one-point protocols. It is optional if every size in `inputs` and `outputs`
     is fixed.

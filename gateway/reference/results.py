@@ -16,11 +16,11 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 def tensors(results: object, expected: Specs, model: str) -> Outputs:
-    """Return the Tensors of `results`: one array-like value, or a tuple of them. They are copied, because a model can
-    reuse its arrays. Without `expected` they are named `output0`, `output1`, ... and keep their own datatypes and
-    shapes.
+    """Return the Tensors of `results`: one array-like value, or a tuple of them. The data is copied, because a model
+    can reuse its arrays. Without `expected`, the tensors get the names `output0`, `output1`, ... and keep their own
+    datatypes and shapes.
 
-    An array is accepted if the expected datatype can represent every value of the array's datatype; Python numbers are
+    An array is accepted if the expected datatype can represent every value of the array's datatype. Python numbers are
     accepted if the expected datatype can represent these numbers.
 
     Raises:
@@ -52,7 +52,7 @@ def expected_outputs(operation: Operation, arguments: Arguments, signature: Sign
 
 
 def _rows(arguments: Arguments, signature: Signature) -> int:
-    """Return the number of rows of the batched inputs; -1 if no input is batched."""
+    """Return the number of rows of the batched inputs, or -1 without batched inputs."""
     pairs = zip(arguments, signature.inputs, strict=False)  # the arguments of a derivative follow the inputs
     return next((item.shape[0] for item, spec in pairs if isinstance(item, Tensor) and is_batch(spec.shape)), -1)
 
@@ -110,7 +110,7 @@ def _check_datatype(array: Array, spec: TensorSpec, model: str) -> None:
 
 
 def _from_python(array: Array, spec: TensorSpec, model: str) -> Array:
-    """Convert Python numbers to the expected datatype. They have no datatype, so each value is checked."""
+    """Convert Python numbers to the expected datatype. Python numbers have no datatype, so each value is checked."""
     if array.dtype.name in ("int64", "uint64", "float64"):
         try:
             return cast(array, spec.datatype, f"output {spec.name!r} of model {model!r}")

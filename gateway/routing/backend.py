@@ -1,14 +1,14 @@
-"""A named backend: a Handler that sends each request to one of its endpoints, and sends it again where that can help.
+"""A named backend: a Handler that sends each request to one of its endpoints, and repeats it if that can help.
 
-A Backend has two parts. Its Slots choose the endpoint of a request, and the time when it is sent; `slots` has the
-variants. Its Sender sends one attempt. Calls and streams go through the same steps:
+A Backend has two parts. Its Slots choose the endpoint of a request, and the time to send it; `slots` has the variants.
+Its Sender sends one attempt. Calls and streams go through the same steps:
 
 1. The Slots choose an endpoint, immediately or when it is the request's turn.
 2. The Sender sends one attempt there, within the limits that policies set for it (`Tries`).
 3. The backend reports the end of the attempt to the Slots.
-4. If it failed, the Slots decide whether to use another endpoint, or to send the request again. They know whether
+4. If the attempt failed, the Slots decide whether to use another endpoint, or to repeat the request. They know whether
    another endpoint exists, and whether a server is gone or lacks the model. If another server has taken over the
-   address and has refused the request, the backend sends it once more, in the form that this server expects.
+   address and has refused the request, the backend repeats it once, in the form that this server expects.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ from gateway.routing.stopwatch import Stopwatch
 class Done:
     """The failed attempts of a request so far.
 
-    - `tried`: the endpoints to which nothing could be sent.
-    - `rounds`: how often the request was sent again.
-    - `is_repeated`: it was sent once more because another server has the address.
+    - `tried`: the endpoints to which the gateway could send nothing.
+    - `rounds`: the number of repetitions.
+    - `is_repeated`: the request was repeated because another server has the address.
     """
 
     tried: tuple[Endpoint, ...] = ()
@@ -115,7 +115,7 @@ class Backend:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls, including the queues of the backends that it replaced. While there are no
+        """The number of waiting calls, including the queues of the backends that it replaced. While the backend has no
         endpoints, this includes calls that wait for the response to another call."""
         waiting = self.local.waiting + sum(len(each.queue) for each in self._replaced)
         return waiting if self.serving else waiting + sum(each.local.joined for each in self._replaced)
@@ -192,8 +192,8 @@ class Backend:
         """Return the response of one endpoint; for CONTROL_OPERATIONS the combined response of all endpoints.
 
         Raises:
-            GatewayError: like `exchange.ask`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if there is
-                no endpoint.
+            GatewayError: like `exchange.ask`. RESOURCE_EXHAUSTED if too many calls are waiting. UNAVAILABLE without an
+                endpoint.
         """
         slots, sender, record, operation = self.slots, self._sender, request.record, request.operation
         if operation in self._answers and (answer := await self._answers[operation](request)) is not None:
@@ -239,8 +239,8 @@ class Backend:
         """Yield the responses of one endpoint. With `passthrough`, messages are in the protocol's passthrough form.
 
         Raises:
-            GatewayError: like `streaming.ask_stream`; RESOURCE_EXHAUSTED if too many calls are waiting; UNAVAILABLE if
-                there is no endpoint.
+            GatewayError: like `streaming.ask_stream`. RESOURCE_EXHAUSTED if too many calls are waiting. UNAVAILABLE
+                without an endpoint.
         """
         slots, sender, record, clock = self.slots, self._sender, request.record, self.local.clock
         done, is_begun = _NOTHING, False
@@ -294,11 +294,11 @@ class Backend:
     async def _again(
         self, request: Request, error: GatewayError, endpoint: Endpoint, changes: int, done: "Done"
     ) -> "tuple[Request, Done]":
-        """Return the request to send after an attempt at `endpoint` failed, and the updated `done`. `changes` is the
-        change counter of the sender's Targets before the attempt.
+        """Return the request for the next attempt after an attempt at `endpoint` failed, and the updated `done`.
+        `changes` is the change counter of the sender's Targets before the attempt.
 
         Raises:
-            GatewayError: the request is not sent again.
+            GatewayError: the gateway does not repeat the request.
         """
         if not done.is_repeated and await self._sender.targets.has_changed(endpoint, request, error, changes):
             request.record.retried()

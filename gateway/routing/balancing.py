@@ -236,14 +236,14 @@ class PowerOfTwo:
 
 
 class _Turns:
-    """Smooth weighted round robin, with the credits of the endpoints so far."""
+    """Smooth weighted round robin, with the current credits of the endpoints."""
 
     def __init__(self) -> None:
         self._credits: dict[Candidate, float] = {}
 
     def next(self, shares: Iterable[tuple[T, float]], endpoints: Sequence[T]) -> T | None:
-        """Return the endpoint whose turn it is among `shares`, pairs of endpoint and weight; None if `shares` is empty.
-        `endpoints` is the full list: credits of other endpoints are dropped."""
+        """Return the endpoint whose turn it is among `shares`, pairs of endpoint and weight, or None if `shares` is
+        empty. `endpoints` is the full list. Credits of other endpoints are removed."""
         credits = self._credits
         best, most, total = None, -float("inf"), 0.0
         for each, weight in shares:

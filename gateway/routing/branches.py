@@ -8,10 +8,10 @@ order, when that backend cannot respond.
 | load, unload, trace and log settings | only the first backend of the split |
 | anything else (metadata, configuration, ...) | the first backend of the split, then the fallbacks |
 
-The next backend is used only after an error which means that the call did not run: nothing could be sent, the queue is
-full, or the server is not ready or does not have the model. After any other failure to respond in time, the call might
-have run, so it is repeated only if the backend is `safe`. Errors of the request or of the model end the chain. A call
-of a sequence has no fallback, because the state is in one backend.
+The gateway continues with the next backend only after an error which means that the call did not run: the gateway could
+not send anything, the queue is full, or the server is not ready or does not have the model. After any other failure to
+respond in time, the call might have run. In this case the gateway repeats it only if the backend is `safe`. Errors of
+the request or of the model end the chain. A call of a sequence has no fallback, because the state is in one backend.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from gateway.routing.split import Split
 _lines = LogLimit(logging.getLogger(__name__))
 
 NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN})
-"""With these reasons, a call was refused before it ran."""
+"""These reasons mean that a call was refused before it ran."""
 _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 
 
@@ -40,7 +40,7 @@ _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 class Branch:
     """One backend of a route, for the clients of one protocol.
 
-    `safe`: its calls can be repeated even if they were sent.
+    `safe`: the gateway can repeat its calls even if it had sent them.
     """
 
     backend: str
@@ -67,8 +67,8 @@ class Branches:
         """Return the response of the first backend that can give one.
 
         Raises:
-            GatewayError, DecodeError: the error of the last backend; or the error of an earlier backend that could not
-                be reached, if the last one does not have the model.
+            GatewayError, DecodeError: the error of the last backend. If the last backend does not have the model, and
+            an earlier backend was unreachable, the error of the earlier backend.
         """
         operation = request.operation
         if operation in CONTROL_OPERATIONS:
@@ -164,12 +164,12 @@ async def _answer_or_error(branch: Branch, request: Request) -> Answer | Gateway
 
 def _told(error: GatewayError, unreached: GatewayError | None) -> GatewayError:
     """Return the error for the client: the error of the last backend. If that backend does not have the model and an
-    earlier one could not be reached, it is unknown whether the model exists, so the client gets the earlier error."""
+    earlier backend was unreachable, it is unknown whether the model exists, so the client gets the earlier error."""
     return unreached if unreached is not None and error.status is Status.NOT_FOUND else error
 
 
 def _unreached(error: GatewayError, before: GatewayError | None) -> GatewayError | None:
-    """Return the last error so far of a backend that could not be reached."""
+    """Return the last error of an unreachable backend."""
     if error.status is Status.NOT_FOUND:
         return before
     drop_tracebacks(error)  # they would keep the request in memory as long as the error

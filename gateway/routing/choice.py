@@ -43,7 +43,7 @@ class EndpointChoice:
 
     def choose(self, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
         """Return the strategy's endpoint among the endpoints outside `tried` with fewer than `limit` calls in flight
-        (0: no limit); another one if that endpoint is down; None if all are busy or tried.
+        (0: no limit). If that endpoint is down, return another one. Return None if all are busy or tried.
 
         Raises:
             TransportError: UNAVAILABLE (unreachable) if every endpoint is left out.
@@ -63,8 +63,8 @@ class EndpointChoice:
         return out[: self._most_left_out]
 
     def none_there(self, waited: float | None = None) -> TransportError:
-        """Return the error of a call while there are no endpoints. `waited` is how long it waited for one, in
-        seconds."""
+        """Return the error of a call for which the backend has no endpoint. `waited`: the time that it waited for one,
+        in seconds."""
         text = f"backend {self.name!r} has no endpoint at the moment"
         if self.drained:
             text = (
@@ -75,9 +75,9 @@ class EndpointChoice:
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     def _instead_of(self, chosen: Endpoint, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:
-        """Return the endpoint to use if `chosen` is down: `chosen` itself if it is not left out, else another endpoint.
-        None if the endpoints that are not left out are all busy, since a slot will become free. If all others are
-        tried, return the endpoint that failed least recently."""
+        """Return the endpoint to use if `chosen` is down: `chosen` itself if it is not left out, or else another
+        endpoint. Return None if the endpoints that are not left out are all busy, because a slot will become free. If
+        the call has tried all others, return the endpoint that failed least recently."""
         left_out = self.left_out()
         if len(left_out) == len(self.endpoints):
             raise self._all_down()

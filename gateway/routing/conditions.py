@@ -33,10 +33,10 @@ class InputCondition:
     shape: Shape | None = None
 
     def holds(self, request: Request) -> bool:
-        """Return whether one input has all the given properties. True where there is nothing to check: for operations
-        that do not run the model, and for an invalid request (its own error explains what is wrong). False for a
-        schemaless request, whose inputs are not known yet. A route can accept a request with null among its numbers, or
-        with unequal rows, so their inputs are compared."""
+        """Return True if one input has all the given properties, or if no check is possible: for operations that do not
+        run the model, and for an invalid request (its own error explains what is wrong). Return False for a schemaless
+        request, whose inputs are not known yet. A route can accept a request with null among its numbers, or with
+        unequal rows, so their inputs are compared."""
         if request.operation not in CALLS:
             return True
         if isinstance(request.flaw, UnequalRows):

@@ -37,9 +37,9 @@ class Drain:
         self.state = DrainState.DRAINING
         """The code that waits for the end of the calls sets DRAINED."""
         self.is_moving = is_moving
-        """Whether its models are being loaded on other endpoints."""
+        """True while its models are being loaded on other endpoints."""
         self.failed_moves: tuple[str, ...] = ()
-        """The models that could not be loaded on other endpoints, with the reasons."""
+        """The models that other endpoints could not load, with the reasons."""
         self._ends = asyncio.get_running_loop().time() + seconds
 
     @property

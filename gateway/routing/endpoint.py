@@ -96,9 +96,10 @@ class Endpoint:
     ) -> None:
         """Register a backend's callbacks. Omit `on_free` if its calls never wait for a slot.
 
-        `on_free` is called when a slot is free, and returns whether it used the slot. `on_recovery` is called when the
-        address was down and responds again, and when its models have changed. `on_drain` is called when `drain` has
-        changed. `on_outage` is called when a connection could not be made, or was lost.
+        - `on_free` is called when a slot is free, and returns whether it used the slot.
+        - `on_recovery` is called when the address was down and responds again, and when its models have changed.
+        - `on_drain` is called when `drain` has changed.
+        - `on_outage` is called when a connection attempt fails, or a connection breaks.
         """
         if on_free is not None:
             self._on_free.append(on_free)
@@ -159,11 +160,11 @@ class Endpoint:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is in flight, including requests without a slot."""
+        """True if no request is in flight, including requests without a slot."""
         return not self.in_flight and not self._others
 
     async def idle(self) -> None:
-        """Wait until no request is in flight. More can begin later while a backend has the endpoint."""
+        """Wait until all requests have ended. More can begin later while a backend has the endpoint."""
         is_idle = asyncio.Event()
 
         def check(endpoint: Endpoint) -> bool:
@@ -254,7 +255,7 @@ class Endpoint:
                 watcher()
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
-        """Record a failed call. `unreachable`: a connection could not be made, or was lost."""
+        """Record a failed call. `unreachable`: the connection attempt failed, or the connection broke."""
         if unreachable:
             for watcher in self._on_outage:
                 with log_and_continue(f"telling a backend that {self.address} is away"):
@@ -328,9 +329,9 @@ class Attempt:
 
         The call counts as a failure of the endpoint if all of these conditions hold:
 
-        - The time was over; the client did not disconnect before.
+        - The time was over, and the client had not disconnected before.
         - The call spent a fair share of its time at the endpoint, not in a queue: half of its policy's `timeout`, or
-          CLIENT_SECONDS if only the client's deadline limits it; half of that if no connection was made.
+          CLIENT_SECONDS if only the client's deadline limits it. Half of that is enough if the call had no connection.
         - No other call got a response from the endpoint during this time. Otherwise the endpoint is slow or busy, not
           dead.
 
@@ -373,8 +374,8 @@ class PassthroughConnector:
 
 
 def adopt_drains(endpoints: Iterable[Endpoint], previous: Iterable[Endpoint]) -> None:
-    """Apply the drain of a previous endpoint to the one in `endpoints` with the same address, if it is reached in a new
-    way, for example over TLS."""
+    """Apply the drain of a previous endpoint to the endpoint in `endpoints` with the same address, if the gateway now
+    reaches it in another way, for example over TLS."""
     drains = {each.address: each.drain for each in previous if each.drain is not None}
     for each in endpoints:
         if each.drain is None and each.address in drains:

@@ -93,11 +93,11 @@ class AllStatistics:
         self._routes = tuple(routes)
 
     async def __call__(self, request: Request) -> Statistics:
-        """Return every version of every model that a route matches and the client is allowed to see. Backends that fail
-        are left out, unless all fail.
+        """Return every version of every model that a route matches and the client is allowed to see. The result omits
+        backends that fail, unless all fail.
 
         Raises:
-            GatewayError: UNIMPLEMENTED if no backend has statistics, else the first other error of a backend.
+            GatewayError: UNIMPLEMENTED if every backend lacks statistics, or else the first other error from a backend.
         """
         of_statistics = (None, Operation.MODEL_STATISTICS)
         routes = [

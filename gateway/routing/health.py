@@ -142,9 +142,9 @@ class EndpointHealth:
         self.failed_at = 0.0
         self.last: Failure | None = None
         self.backends: list[str] = []
-        """The names of the backends that use it."""
+        """The names of the backends with this endpoint."""
         self.is_probed_down = False
-        """Whether so many probes have failed in a row that only probes can bring it up again."""
+        """True if only probes can bring it up again, because enough probes have failed in a row."""
         self.is_refused = False
         """Whether the server responded to the last failed probe, by reporting that it is not ready."""
         self.on_answer: Callable[[], None] | None = None
@@ -169,7 +169,7 @@ class EndpointHealth:
         """Whether a probe has failed, and not enough probes have passed since."""
 
     def used_by(self, backend: str) -> None:
-        """Record the name of a backend that uses this endpoint, for log lines."""
+        """Record the name of a backend with this endpoint, for log lines."""
         if backend not in self.backends:
             self.backends.append(backend)
 
@@ -189,13 +189,13 @@ class EndpointHealth:
 
     @property
     def is_left_out(self) -> bool:
-        """Whether it is down and no trial is due yet."""
+        """True if it is down and its next trial is not due yet."""
         return not self.is_up and (self.is_probed_down or self._clock() < self._until)
 
     @property
     def ejected_until(self) -> datetime | None:
-        """The time when the next trial is, or was, due; None if it is not ejected, or if only probes can bring it
-        back."""
+        """The time when the next trial is, or was, due. None if it is not ejected, or if only probes can
+        bring it back."""
         if self.is_up or self.is_probed_down:
             return None
         return datetime.now(UTC) + timedelta(seconds=self._until - self._clock())
@@ -215,8 +215,8 @@ class EndpointHealth:
         return self._recover("it answered a call", by_probe=False)
 
     def failed(self, why: str, *, unreachable: bool) -> bool:
-        """Record a failed call. `unreachable`: a connection could not be made, or was lost. Return whether this ejected
-        the endpoint."""
+        """Record a failed call, and return True if this ejected the endpoint. `unreachable`: the connection attempt
+        failed, or the connection broke."""
         before = self.state
         self._note_failure(why)
         self._failures += 1
@@ -230,8 +230,8 @@ class EndpointHealth:
         return is_due
 
     def try_again(self) -> None:
-        """Record that a call is sent to it although it is down: its ejection is over (this call is a trial), or too
-        many endpoints are down."""
+        """Record that the gateway sends a call to it although it is down: its ejection is over (this call is a trial),
+        or too many endpoints are down."""
         if not self.is_left_out:
             self._is_on_trial = True
             self._until = self._clock() + max(self._seconds, self._ejection.seconds)

@@ -1,8 +1,8 @@
 """The list of models that a client can request.
 
 First come the models that routes name exactly, in the order of the routes. Then, for routes with globs, come the models
-that their backends list, under the names that clients use. A model is listed once, under a name for which requests
-really take the listed route. For clients of tensor protocols, each model is followed by its derivative models
+that their backends list, under the names that clients use. The list has each model once, under a name for which
+requests really take the listed route. For clients of tensor protocols, each model is followed by its derivative models
 (`M.gradient`), if it supports the derivative.
 
 Backends' lists are cached for a minute. A listing waits at most SECONDS_WAITED for a backend and otherwise uses the
@@ -37,8 +37,8 @@ Known = TypeVar("Known")
 
 
 class Remembered(Generic[Known]):
-    """A cached response of a backend to one operation on its server. The response is kept for SECONDS_KEPT, and longer
-    while the backend is down. `nothing` is the value before the first response."""
+    """A cached response of a backend to one operation on its server. The cache keeps the response for SECONDS_KEPT, and
+    longer while the backend is down. `nothing`: the value before the first response."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Remembered(Generic[Known]):
 
 
 class BackendModels(Remembered[tuple[ModelEntry, ...]]):
-    """A backend's own list of models."""
+    """A backend's own model list."""
 
     def __init__(
         self,
@@ -131,13 +131,13 @@ class BackendModels(Remembered[tuple[ModelEntry, ...]]):
 
 @frozen
 class Listed:
-    """The data of one route that listings need.
+    """The data of one route for listings.
 
     - `protocols`: the client protocols that it serves.
     - `models`: its backend's list.
     - `rewritten`: the model's name in the backend.
-    - `claims`: returns the derivatives that a model of the backend supports as operations; None if models of this
-      backend cannot have any.
+    - `claims`: returns the derivatives that a backend model supports as operations; None if models in this backend
+      cannot have any.
     """
 
     conditions: Conditions
@@ -151,12 +151,12 @@ class Listed:
         return self.models is other.models and self.backend_name(name) == other.backend_name(name)
 
     def backend_name(self, name: str) -> str:
-        """Return the backend's name of the model that clients call `name`."""
+        """Return the backend's name for the model that clients call `name`."""
         return backend_name(self.rewritten, name)
 
     def with_client_name(self, entry: ModelEntry) -> ModelEntry | None:
-        """Return a model of the backend's list under the name that clients use; None if the route does not match that
-        name."""
+        """Return a model in the backend's list under the name that clients use, or None if the route does not match
+        that name."""
         name = client_name(self.rewritten, entry.name)
         wanted = self.conditions.model
         if name is None or (wanted and not fnmatchcase(name, wanted)):
@@ -197,7 +197,7 @@ class Listing:
 
 
 async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bool) -> list[tuple[Listed, ModelEntry]]:
-    """Return the models of backends behind globs, with their routes. `has_others`: the list has other models, too."""
+    """Return the backend models behind globs, with their routes. `has_others`: the list has other models, too."""
     globs = [route for route in routes if not route.conditions.exact and not isinstance(route.rewritten, str)]
     backends = list(dict.fromkeys(route.models for route in globs))
     await _ask(backends, starting, has_others=has_others)
@@ -210,8 +210,8 @@ async def _expanded(routes: Sequence[Listed], starting: float, *, has_others: bo
 
 
 async def _ask(backends: Sequence[BackendModels], starting: float, *, has_others: bool) -> None:
-    """Query all backends in parallel, so several slow ones cost one wait. Once a model is known, backends that have not
-    responded after `starting` seconds are left out. Their queries continue, for later lists."""
+    """Query all backends in parallel, so several slow ones cost one wait. Once a model is known, the result omits
+    backends that have not responded after `starting` seconds. Their queries continue, for later lists."""
     loop = asyncio.get_running_loop()
     left_out_at = loop.time() + starting
     pending = {spawn(each.get()) for each in backends}

@@ -1,5 +1,4 @@
-"""The slots of servers that start when calls wait for them. While there are no endpoints, calls wait for the first
-one."""
+"""The slots of servers that start when calls wait for them. Without endpoints, calls wait for the first one."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from gateway.routing.sequences import sequence_of
 from gateway.routing.slots import Ended, LocalSlots, Slots, may_try_another
 
 TRIES = 3
-"""The maximum number of attempts of a call that no server has seen."""
+"""The maximum number of attempts of a call that has not reached any server."""
 
 
 @frozen
@@ -30,7 +29,7 @@ class ServerFailure:
 
 
 class Starter(Protocol):
-    """The interface to start the servers of a backend."""
+    """The interface that starts the servers of a backend."""
 
     @property
     def starts(self) -> int:
@@ -89,15 +88,15 @@ class CountedEndpoint(Endpoint):
 
 
 class StartedSlots:
-    """The slots of servers that a Starter starts when calls wait for them; the Starter adds and removes the endpoints.
-    While there are no endpoints, calls that take a slot wait in the queue. Other requests, such as metadata requests,
-    wait outside the queue."""
+    """The slots of servers that a Starter starts when calls wait for them. The Starter adds and removes the endpoints.
+    Without endpoints, calls that take a slot wait in the queue. Other requests, such as metadata requests, wait outside
+    the queue."""
 
     def __init__(self, local: LocalSlots) -> None:
         self.local = local
         self.answers = local.answers
         self.starter: Starter | None = None
-        """The Starter of the servers. Without one, calls fail while there are no endpoints."""
+        """The Starter of the servers. None: calls fail if the backend has no endpoints."""
         self._first: set[asyncio.Future[None]] = set()
         """Calls outside the queue that wait for an endpoint."""
         self.closed = asyncio.Event()
@@ -120,7 +119,7 @@ class StartedSlots:
         return self.local.free(request, tried) if self.local.endpoints else None
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
-        """See `Slots.wait`. While there are no endpoints, wait until a server is ready."""
+        """See `Slots.wait`. Without endpoints, wait until a server is ready."""
         local = self.local
         while True:
             if self.starter is None and not local.endpoints:
@@ -139,7 +138,7 @@ class StartedSlots:
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
         """See `Slots.again`. The error of a call that fails with its server explains why the server is gone. If the
-        server cannot have seen the call, the call is sent to another server."""
+        server cannot have seen the call, another server gets the call."""
         if may_try_another(error, tried, self.local.serving):
             return None
         failed = await self._explained(error)
@@ -150,7 +149,7 @@ class StartedSlots:
         return request
 
     async def is_ready(self) -> bool | None:
-        """See `Slots.is_ready`. While there are no endpoints, return whether a server would be started."""
+        """See `Slots.is_ready`. Without endpoints, return True if the Starter would start a server."""
         if self.local.endpoints:
             return None
         return self.starter is not None and self.starter.can_serve
@@ -200,7 +199,7 @@ class StartedSlots:
         return DetailedError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, failure.detail, sent=sent)
 
     def _is_queued(self, request: Request) -> bool:
-        """Return whether the request waits in the queue while there are no endpoints."""
+        """Return True if the request waits in the queue when the backend has no endpoints."""
         local = self.local
         return bool(local.max_in_flight) and request.operation in local.with_slot and sequence_of(request) is None
 
@@ -209,7 +208,7 @@ class StartedSlots:
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if too many calls wait, or after `queue.timeout`; UNAVAILABLE
-                if no server could be started.
+                if the Starter cannot start a server.
         """
         local, waiting = self.local, self.local.calls.number
         if waiting >= local.queue_settings.length:

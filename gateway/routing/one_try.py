@@ -20,8 +20,9 @@ Send: TypeAlias = Callable[[Request, Endpoint], Awaitable[Answer]]
 
 
 def begun(request: Request, endpoint: Endpoint) -> Request:
-    """Return one attempt of `request`, which has `tries`, beginning now at `endpoint`: a copy with the deadline and the
-    time limit of the attempt, or `request` itself if the call ends sooner or its attempts have no limit."""
+    """Return one attempt of `request`, which has `tries`, beginning now at `endpoint`. The result is a copy with the
+    deadline and the time limit of the attempt, or `request` itself if the call ends sooner or its attempts have no
+    limit."""
     tries = request.tries
     assert tries is not None
     tries.began(endpoint.address)
@@ -76,7 +77,8 @@ def span_of_try(request: Request, backend: str, endpoint: Endpoint, protocol: Pr
 
 
 async def ask_all(request: Request, backend: str, endpoints: Sequence[Endpoint], send: Send) -> Answer:
-    """Return the common response of all endpoints, which are called in parallel to keep their servers identical.
+    """Return the common response of all endpoints. The gateway calls all of them in parallel to keep their servers
+    identical.
 
     Raises:
         GatewayError: the error of the first endpoint that failed, with its address if there are several;

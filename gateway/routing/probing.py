@@ -130,6 +130,6 @@ class Prober:
 
 
 def _text(error: GatewayError) -> str:
-    """Return the error text without the name of the backend, which the log and `/status` add."""
+    """Return the error text without the backend's name, which the log and `/status` add."""
     cause = error.__cause__
     return str(cause if isinstance(cause, TransportError | DecodeError) else error)

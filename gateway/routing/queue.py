@@ -44,7 +44,7 @@ NEWEST_SHARE = 0.1
 @frozen
 class QueueSettings:
     """`length`: the maximum number of waiting calls. `timeout`: the maximum wait of a call, in seconds; None: no limit.
-    `wait_for_endpoints`: the maximum wait while there are no endpoints, in seconds; None: calls do not wait."""
+    `wait_for_endpoints`: the maximum wait for the first endpoint, in seconds; None: calls do not wait."""
 
     length: int = 1000
     timeout: float | None = None
@@ -59,7 +59,7 @@ class SlotTimes:
 
     def __init__(self) -> None:
         self.mean: float | None = None
-        """In seconds; None if no call has ended yet."""
+        """In seconds; None before the first call has ended."""
 
     def add(self, seconds: float) -> None:
         """Add the time for which a call held its slot."""
@@ -132,7 +132,7 @@ class FairQueue(Generic[T]):
         return waiter
 
     def place(self, client: str, line: Hashable) -> int:
-        """Return the place that a new call would have if no others came: 1 if it would be the next to get a slot.
+        """Return the place of a new call if no others came: 1 if it would be the next to get a slot.
 
         The n-th call of a client waits for the first n - 1 calls of all other clients, and for the n-th call of the
         clients whose turn is sooner. The same holds for the lines of a client.
@@ -161,8 +161,8 @@ class FairQueue(Generic[T]):
         self._removed(client, entry, line, waiters)
 
     def next(self, fits: Fits | None = None) -> Waiter[T] | None:
-        """Remove and return the waiter whose turn it is, among the lines that `fits` accepts (None: all lines); None if
-        there is no such waiter."""
+        """Remove and return the waiter whose turn it is, among the lines that `fits` accepts (None: all lines). Return
+        None without such a waiter."""
         while (found := self._first(fits)) is not None:
             client, line = found
             entry = self._clients[client]
@@ -189,7 +189,7 @@ class FairQueue(Generic[T]):
             waiter.set_exception(error())
 
     def _removed(self, client: str, entry: _Client[T], line: Hashable, waiters: Waiters[T]) -> None:
-        """Update the counts after one of `waiters` was removed."""
+        """Update the counts after the removal of one of `waiters`."""
         self._waiting -= 1
         entry.waiting -= 1
         if not waiters:
@@ -205,8 +205,8 @@ def overloaded(text: str, seconds: float | None) -> GatewayError:
 
 
 def _sooner(waiting: dict[K, int], own: K, turn: int) -> int:
-    """Return how many waiters of others are served before waiter number `turn` (0: the first) of `own`. `waiting` has
-    the number of waiters of each, in the order of their turns; `own` comes last if it is missing there."""
+    """Return the number of waiters of others that come before waiter number `turn` (0: the first) of `own`. `waiting`
+    has the number of waiters of each, in the order of their turns; `own` comes last if it is missing there."""
     count, is_before = 0, True
     for name, number in waiting.items():
         if name == own:

@@ -1,4 +1,4 @@
-"""Whether a listener reports itself ready.
+"""The readiness that a listener reports.
 
 A listener is ready while the gateway accepts requests, no client has taken the listener offline, and the required
 backends are ready.
@@ -98,8 +98,8 @@ def _is_no_answer(error: GatewayError) -> bool:
 class BackendReadiness:
     """The readiness of backends.
 
-    `questions` has a query function for each backend. The functions are called on demand, all in parallel, and at most
-    once a second for any number of callers. A backend that does not respond within `wait` seconds is not ready.
+    `questions` has a query function for each backend. The gateway calls these functions on demand, all in parallel, and
+    at most once a second for any number of callers. A backend that does not respond within `wait` seconds is not ready.
     """
 
     def __init__(
@@ -152,10 +152,11 @@ class BackendReadiness:
 class Readiness:
     """The readiness of listeners. A listener is online or offline, for all its protocols together, and starts online.
 
-    - `ready`: whether the gateway accepts requests.
+    - `ready`: True while the gateway accepts requests.
     - `switchable`: the listeners whose clients can take them offline and online. An offline listener still serves
       requests, like a real grps server.
-    - `backends`: returns why the required backends are not ready, or empty; None: no backend is required.
+    - `backends`: returns why the required backends are not ready, or an empty text. None: the listener requires no
+      backend.
     """
 
     def __init__(

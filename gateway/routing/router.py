@@ -44,9 +44,9 @@ MOST_CACHED = 4096
 """Maximum number of entries of each cache; clients choose the names in its keys."""
 
 LONGEST_NAME = 1024
-"""The maximum length of a model's name or version, in characters. Names are kept in caches and queues and written to
-paths and errors, and a request's body could contain a name of megabytes. Real servers have shorter names: file names
-end at 255 bytes."""
+"""The maximum length of a model's name or version, in characters. The gateway puts names into caches, queues, paths and
+errors, and a request's body could contain a name of megabytes. Real servers have shorter names: file names end at 255
+bytes."""
 
 
 def _check_length(name: str, what: str) -> None:
@@ -76,7 +76,7 @@ class Route:
 
 @frozen
 class Reading:
-    """One way to read the names of a request: as `model`, or as its derivative model that computes `derivative`. `key`
+    """One way to read the names in a request: as `model`, or as its derivative model that computes `derivative`. `key`
     has the names in this reading: with the version split off, if the name has one."""
 
     key: RoutingKey
@@ -97,7 +97,7 @@ class Router:
     - `server`: the Destinations of SERVER_OPERATIONS, which take no route.
     - `joined`: the protocols whose clients write a model and its version as one name.
     - `controlling`: the listeners whose clients can use CONTROL_OPERATIONS.
-    - `relays`: the protocols for which at least one route passes calls unread.
+    - `relays`: the protocols for which at least one route passes calls undecoded.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ def _suggesting(destination: Destination, name: str) -> Destination:
 
 
 def _keep(cache: dict[_Asked, T], asked: _Asked, found: T) -> None:
-    """Add an entry. The oldest entry is removed if the cache is full."""
+    """Add an entry, and remove the oldest one if the cache is full."""
     if len(cache) >= MOST_CACHED:
         del cache[next(iter(cache))]
     cache[asked] = found
@@ -240,7 +240,8 @@ def _read(route: Route, reading: Reading) -> Destination | None:
 def _candidates_of(
     found: Iterable[tuple[Route, Destination | None]],
 ) -> tuple[Candidate, ...]:
-    """Return the Destinations up to the first route whose conditions depend only on names: requests go no further."""
+    """Return the Destinations up to the first route whose conditions depend only on names. Later routes get no
+    requests."""
     candidates: list[Candidate] = []
     for route, destination in found:
         if destination is not None and route.conditions.per_request:

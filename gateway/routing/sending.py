@@ -25,8 +25,8 @@ Began: TypeAlias = Callable[[Request, Endpoint], Callable[[bool], None]]
 
 
 class Sender:
-    """Sends attempts to the endpoints of one backend, whose Targets are known or are determined first. A Sender does
-    not manage slots.
+    """Sends attempts to the endpoints of one backend, whose Targets it knows or determines first. A Sender does not
+    manage slots.
 
     `has_tls`: all endpoints use TLS, independent of the schemes of their addresses.
     """

@@ -75,11 +75,11 @@ class Sequences:
         tried: Sequence[Endpoint],
     ) -> Endpoint | None:
         """Return the endpoint that has the sequence's state, or an endpoint from `choice` for a new sequence, with a
-        slot taken; None if the request waits for the first endpoint.
+        slot taken. Return None if the request waits for the first endpoint.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if that endpoint has no free slot; UNAVAILABLE if there are no
-                endpoints; like `place`.
+            GatewayError: like `place`. RESOURCE_EXHAUSTED (overloaded) if that endpoint has no free slot. UNAVAILABLE
+                without endpoints.
         """
         endpoint = self.place(request, key, choice.name)
         if endpoint is None or endpoint in tried:

@@ -43,12 +43,11 @@ from gateway.routing.sequences import Sequences, sequence_of
 from gateway.routing.waiting import WaitingCalls
 
 Ended: TypeAlias = Callable[[bool], None]
-"""Callback at the end of a request, called once with whether it was answered. It returns the slot, if the request has
-one."""
+"""Callback at the end of a request, called once with True if the request got an answer. It returns the slot, if the
+request has one."""
 
 OwnAnswer: TypeAlias = Callable[[Request], Awaitable[Answer | None]]
-"""Returns the response to a request that is not simply sent to one endpoint; None if it should be sent to one endpoint
-after all."""
+"""Returns the response to a request that does not simply go to one endpoint, or None if it does."""
 
 
 class Slots(Protocol):
@@ -64,33 +63,33 @@ class Slots(Protocol):
         all endpoints."""
 
     def free(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint | None:
-        """Return the endpoint for this request, not in `tried`; None if it must wait. If the request takes a slot, the
-        slot is already taken. An endpoint that `request.tries` avoids is only chosen if there is no other.
+        """Return the endpoint for this request, not in `tried`, or None if it must wait. If the request takes a slot,
+        the slot is already taken. An endpoint that `request.tries` avoids is chosen only if it is the only one.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the endpoint of its sequence is full, or `tries` allows no
-                other endpoint; UNAVAILABLE if there are no endpoints, or all are down.
+                other endpoint; UNAVAILABLE without endpoints, or if all are down.
         """
 
     def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Awaitable[Endpoint]:
         """Like `free`, when it is the request's turn.
 
         Raises:
-            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
-                there are no endpoints.
+            GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE
+                without endpoints.
         """
 
     def began(self, request: Request, endpoint: Endpoint) -> Ended:
-        """Record that the request is about to be sent to its endpoint. Return the callback for its end."""
+        """Record that the gateway is about to send the request to its endpoint. Return the callback for its end."""
 
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """Handle a request that failed with `error` at the last endpoint in `tried`. None: try another endpoint. A
-        request: send this one, to any endpoint; `rounds` is how often that happened before.
+        """Handle a request that failed with `error` at the last endpoint in `tried`. Return None to use another
+        endpoint, or a request to send to any endpoint. `rounds`: the number of earlier requests of this kind.
 
         Raises:
-            GatewayError: `error`, or an error with more detail: the request is not sent again.
+            GatewayError: `error`, or an error with more detail: the gateway does not repeat the request.
         """
 
     async def is_ready(self) -> bool | None:
@@ -136,14 +135,14 @@ class LocalSlots:
         """The number of calls that wait for the response to another call, such as a call for the metadata of their
         model."""
         self.keeps_waiting = False
-        """Whether calls wait while there are no endpoints, because one is started for them."""
+        """True if calls wait without endpoints, because one is started for them."""
         self._on_recovery: Callable[[], None] = _nobody
         self._on_outage: Callable[[Endpoint], None] = _nobody
         self._on_other_models: Callable[[], None] = _nobody
         self.on_join: list[Callable[[Endpoint], None]] = []
         """Callbacks for an endpoint that is about to be added."""
         self.on_leave: list[Callable[[Endpoint], None]] = []
-        """Callbacks for an endpoint that was removed."""
+        """Callbacks for the removal of an endpoint."""
         self.on_drain: list[Callable[[Endpoint], None]] = []
         """Callbacks for an endpoint that is about to get no more calls, or calls again."""
         on_free = self.hand_over if max_in_flight else None
@@ -165,9 +164,12 @@ class LocalSlots:
         on_outage: Callable[[Endpoint], None],
         on_other_models: Callable[[], None],
     ) -> None:
-        """Register the callbacks of the Backend: `on_recovery` is called when an endpoint that was down responds again,
-        and when its models have changed; `on_outage` when a connection to an endpoint could not be made or was lost;
-        `on_other_models` when the response to MODELS might have changed for another reason."""
+        """Register the callbacks of the Backend.
+
+        - `on_recovery` is called when an endpoint that was down responds again, and when its models have changed.
+        - `on_outage` is called when a connection attempt to an endpoint fails, or a connection breaks.
+        - `on_other_models` is called when the response to MODELS might have changed for another reason.
+        """
         self._on_recovery, self._on_outage, self._on_other_models = on_recovery, on_outage, on_other_models
 
     def lists_others(self) -> None:
@@ -181,8 +183,8 @@ class LocalSlots:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls. While there are no endpoints, this includes calls that wait for the response to
-        another call."""
+        """The number of waiting calls. Without endpoints, this includes calls that wait for the response to another
+        call."""
         return self.calls.number if self.serving else self.calls.number + self.joined
 
     def count_joined(self, change: int) -> None:
@@ -237,7 +239,7 @@ class LocalSlots:
         return self.free(plain, tried, choice)
 
     def no_other_is_free(self) -> GatewayError:
-        """Return the error of a request that can only be sent to endpoints that it has not tried."""
+        """Return the error of a request that must go to an endpoint that it has not tried."""
         return refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free")
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
@@ -273,7 +275,7 @@ class LocalSlots:
     async def again(
         self, request: Request, error: GatewayError, tried: Sequence[Endpoint], rounds: int
     ) -> Request | None:
-        """See `Slots.again`: another endpoint is tried if nothing was sent to this one."""
+        """See `Slots.again`: use another endpoint if this one got nothing."""
         if may_try_another(error, tried, self.serving):
             return None
         raise error
@@ -367,8 +369,8 @@ class LocalSlots:
 
 
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:
-    """Return whether a request that failed with `error` can be sent to another one of the endpoints that are `able` to
-    serve it: nothing was sent, and one of them is not in `tried`."""
+    """Return True if a request that failed with `error` can go to another one of the endpoints that are `able` to serve
+    it: the failed endpoint got nothing, and one of them is not in `tried`."""
     return isinstance(error, TransportError) and not error.sent and not all(each in tried for each in able)
 
 

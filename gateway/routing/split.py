@@ -1,9 +1,9 @@
 """`split` and `sticky` of a route: the choice of one of several backends for a call.
 
 By default, the choice is random, by the weights. Calls of one sequence, and calls with the same value of the `sticky`
-header, always get the same backend, in every process and replica, by rendezvous hashing: each backend gets a score from
-a hash of the value and the backend's name, and the highest score wins. So a changed weight moves only as many values as
-necessary.
+header, always get the same backend, in every process and replica. This choice uses rendezvous hashing: each backend
+gets a score from a hash of the value and the backend's name, and the highest score wins. So a changed weight moves only
+as many values as necessary.
 """
 
 from bisect import bisect_right
@@ -23,8 +23,8 @@ RANDOM = Random()
 class Split:
     """Chooses one of several backends for each call, by their weights.
 
-    - `weights`: the name of each backend and its share of the calls; at least one weight is above 0.
-    - `header`: the header, in lower case, whose value decides; "" for no header.
+    - `weights`: the name of each backend and its share of the calls. At least one weight is above 0.
+    - `header`: the header, in lower case, whose value decides. Empty: no header.
     - `random`: returns numbers from 0 (inclusive) to 1 (exclusive).
     """
 

@@ -1,4 +1,4 @@
-"""The Target of each endpoint of a backend: the data about it that codecs need, including the type of its server.
+"""The Target of each endpoint in a backend: the data about it that codecs need, including its server type.
 
 If the protocol has several server types and the configuration sets none, the gateway queries the server for its
 metadata before the first call. Another server can take over the address, for example a new version of a deployment. So
@@ -23,9 +23,9 @@ from gateway.routing.endpoint import Endpoint
 SECONDS_WAITED = 10.0
 """How long a server can take to respond to that query, in seconds."""
 SECONDS_CONFIRMED = 1.0
-"""Minimum time between two queries of a server because of refused calls, whatever it responds, and the maximum time
-that a refused call waits for the response, in seconds: clients that send invalid requests must not double the server's
-work."""
+"""Minimum time between two queries of a server because of refused calls, and the maximum time that a refused call waits
+for the response, in seconds. The minimum applies to all responses, because clients that send invalid requests must not
+double the server's work."""
 
 _METADATA_REQUEST = Request(Operation.SERVER_METADATA)
 _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.CANCELLED})
@@ -33,8 +33,8 @@ _TEMPORARY = frozenset({Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DE
 later."""
 
 _NOTHING_TOLD = frozenset({Status.UNAUTHENTICATED, Status.PERMISSION_DENIED, Status.INTERNAL, Status.UNKNOWN})
-"""Errors that are no answer to the question what server it is. The first two are of a server, or of a proxy in front of
-it, that wants credentials: clients may have them, this question has none."""
+"""Errors that do not show the server type. The first two come from a server, or from a proxy in front of it, that
+requires credentials. Clients might have credentials, but this query has none."""
 
 _REFUSED = frozenset({Status.INVALID_ARGUMENT, Status.NOT_FOUND, Status.UNIMPLEMENTED})
 """Errors in response to a message for another server type, from the server or from its own codec. Nothing was
@@ -69,7 +69,7 @@ class Targets:
         self._unflavored: dict[Endpoint, Target] = {}
         self._asking: dict[Endpoint, asyncio.Task[Target]] = {}
         self.known: dict[Endpoint, Target] = {}
-        """The Targets whose server type is known, or that need none."""
+        """The Targets whose server type is known or not needed."""
         self._last: dict[Endpoint, Target] = {}
         """The last Target of each server, also after `forget`."""
         self._asked_at: dict[Endpoint, float] = {}
@@ -130,12 +130,11 @@ class Targets:
         return self.known.get(endpoint) or self._without_flavor(endpoint)
 
     async def find(self, endpoint: Endpoint, deadline: float | None = None) -> Target:
-        """Return the Target of an endpoint that is not in `known`. Its server is queried once for any number of waiting
-        calls. Half of the time until `deadline` is reserved for another endpoint.
+        """Return the Target of an endpoint that is not in `known`. The gateway queries its server once for any number
+        of waiting calls. It reserves half of the time until `deadline` for another endpoint.
 
         Raises:
-            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED, with the name of the backend. Nothing else was sent to the
-                server.
+            GatewayError: UNAVAILABLE or DEADLINE_EXCEEDED, with the backend's name. The server got no other request.
         """
         if self._flavors is None:
             return self.of(endpoint)
@@ -184,8 +183,8 @@ class Targets:
         return found
 
     async def _ask(self, endpoint: Endpoint, target: Target) -> ServerInfo | None:
-        """The server's metadata; None if it has none. Raises GatewayError, UNAVAILABLE or DEADLINE_EXCEEDED; and
-        _NothingToldError."""
+        """Return the server's metadata, or None if it has none. Raises GatewayError, UNAVAILABLE or DEADLINE_EXCEEDED;
+        and _NothingToldError."""
         try:
             async with asyncio.timeout(self._seconds):
                 info = await ask(_METADATA_REQUEST, self._protocol, endpoint, target)

@@ -1,9 +1,9 @@
 """Errors for unknown models, with suggestions. If no route matches the model: a similar name, or the existing versions.
 If the servers behind a glob do not have the model: a similar name that another route matches.
 
-Only models that routes name exactly are suggested: for this listener and protocol, without conditions on path, headers
-or input. The models behind globs are not known in this module. Clients choose the names, so an error costs a limited
-number of lookups: names are compared by looking up their `variants` in a table.
+The suggestions are models that routes name exactly: for this listener and protocol, without conditions on path, headers
+or input. This module does not know the models behind globs. Clients choose the names, so an error costs a limited
+number of lookups: the module compares names by looking up their `variants` in a table.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from gateway.routing.version_names import split_version
 
 MOST_NAMES = 500
 LONGEST_SUGGESTED = 64
-"""Maximum length of a suggested name, in characters. At most MOST_NAMES names are kept."""
+"""Maximum length of a suggested name, in characters. The table has at most MOST_NAMES names."""
 _SHORTEST_SUGGESTED = 3
 _MOST_VERSIONS = 5
 _MOST_INPUTS = 5
@@ -63,8 +63,8 @@ class UnknownModels:
     def near(
         self, listener: str, protocol: str, model: str, operation: Operation, principal: Principal | None
     ) -> str | None:
-        """Return another model that the client might mean by `model` and that the principal is allowed to use; None if
-        routes name `model` itself, or have no similar name."""
+        """Return another model that the client might mean by `model` and that the principal is allowed to use. Return
+        None if routes name `model` itself, or have no similar name."""
         visible = self._visible(listener, protocol)
         if model in visible.versions:
             return None

@@ -46,8 +46,8 @@ def renamed(destination: Destination, model: str, version: str) -> Destination:
 
 
 def whole_or_version(whole: Destination, split: Destination) -> Destination:
-    """Return a Destination that uses `whole`, and then `split` if the backend has no such model. If it has neither, the
-    error is about the whole name, which the client used."""
+    """Return a Destination that uses `whole`, and then `split` if the backend does not have this model. If it has
+    neither, the error is about the whole name, which the client used."""
 
     async def handler(request: Request) -> Answer:
         assert whole.handler is not None
@@ -85,7 +85,7 @@ def whole_or_version(whole: Destination, split: Destination) -> Destination:
 
 @contextmanager
 def _second_attempt(unknown: GatewayError) -> Iterator[None]:
-    """Run the second attempt: re-raise `unknown`, the first not-found error, if its model is not found either."""
+    """Run the second attempt. If it does not find its model either, raise `unknown`, the first not-found error."""
     try:
         yield
     except GatewayError as error:

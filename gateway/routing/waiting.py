@@ -29,9 +29,9 @@ def _free_endpoint(request: Request) -> str:
 class Lines:
     """The lines in which the calls of a client wait.
 
-    - `of`: returns the line of a request, which it shares with similar requests.
-    - `fit`: returns whether the calls of a line can use a slot of an endpoint.
-    - `awaited`: returns the sentence for a request that has waited too long, with what has not happened.
+    - `of`: returns the line of a request, which similar requests share.
+    - `fit`: returns True if the calls in a line can use a slot of an endpoint.
+    - `awaited`: returns the sentence for a request that has waited too long, with the event that did not happen.
     """
 
     of: Callable[[Request], Hashable] = _model
@@ -50,7 +50,7 @@ class WaitingCalls:
         self._clock = clock
         self._timeout = settings.timeout
         self.patience = settings.wait_for_endpoints
-        """How long a call waits while there are no endpoints, in seconds; None: it fails immediately."""
+        """Maximum time that a call waits for the first endpoint, in seconds; None: it fails immediately."""
         self.queue: FairQueue[Endpoint] = FairQueue(self._name, settings.length, self.seconds_until)
         self.times = SlotTimes()
         self.lines = Lines()
@@ -66,7 +66,7 @@ class WaitingCalls:
         return len(self.queue) + self.without_place
 
     def emptied_or_filled(self) -> None:
-        """Record that the last endpoint was removed, or the first one added."""
+        """Record the removal of the last endpoint, or the first new endpoint."""
         self._emptied_or_filled = self._clock()
 
     def seconds_until(self, place: int) -> float | None:
@@ -75,7 +75,7 @@ class WaitingCalls:
         return self.times.until(place, self.slots * len(self._choice.endpoints))
 
     def waits_for_endpoint(self, request: Request) -> bool:
-        """Return whether the request waits while there are no endpoints. Readiness queries do not, because they would
+        """Return True if the request waits for the first endpoint. Readiness queries do not wait, because they would
         start servers."""
         return self.patience is not None and request.operation in WAKING
 
@@ -109,7 +109,7 @@ class WaitingCalls:
         return True
 
     async def wait(self, request: Request) -> Endpoint:
-        """Return the endpoint whose slot the request gets when it is its turn; the slot is taken.
+        """Return the endpoint whose slot the request gets when it is its turn. The slot is taken.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if the queue is full, or after `queue.timeout`; UNAVAILABLE if
@@ -146,8 +146,8 @@ class WaitingCalls:
             note_waiting(request, self._name, place, self._clock() - joined, retry_after)
 
     async def _wait_patiently(self, waiter: Waiter[Endpoint], seconds: float) -> None:
-        """Wait until `waiter` is done: up to `seconds` while there are no endpoints, and up to `queue.timeout` while
-        there are some.
+        """Wait until `waiter` is done: up to `seconds` for the first endpoint, and up to `queue.timeout` with
+        endpoints.
 
         Raises:
             TimeoutError: after one of these times.

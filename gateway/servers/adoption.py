@@ -38,8 +38,7 @@ class OrphanedJob:
 def decide(
     saved: Collection[SavedJob], reports: Mapping[str, JobReport], settings: ServersSettings, fits: str, most: int
 ) -> list[OrphanedJob]:
-    """Decide about these jobs by the engine's reports. At most `most` jobs are used, and only jobs that were started
-    with the settings in `fits`."""
+    """Decide about these jobs by the engine's reports. Select at most `most` jobs, all with the settings in `fits`."""
     left: list[OrphanedJob] = []
     for each in saved:
         report = reports.get(each.id, LOST) if each.id else LOST
@@ -54,8 +53,7 @@ def decide(
 
 
 def is_here(job: SavedJob, settings: ServersSettings) -> bool:
-    """Return whether the job is at the engine of these settings. A job that is known only by its folder counts as
-    such."""
+    """Return True if the job is at the engine in these settings. A job that is known only by its folder counts, too."""
     return job.engine in ("", settings.engine)
 
 

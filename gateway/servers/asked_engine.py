@@ -42,7 +42,7 @@ class AskedEngine:
         """Open the engine, unless it is open.
 
         Raises:
-            EngineError: it does not exist, or cannot be used.
+            EngineError: it does not exist, or is not usable.
         """
         if self._opened is None:
             self._opened, self.poll = await asyncio.to_thread(self._open_engine, self._settings)

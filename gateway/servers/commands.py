@@ -18,9 +18,9 @@ class CommandError(EngineError):
 
 
 async def run(engine: str, *words: str, seconds: float, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command and return its output. If it fails, hangs, or the caller is cancelled, the process is killed.
+    """Run a command and return its output. Kill its process if it fails, hangs, or the caller is cancelled.
 
-    Raises CommandError with its last message, and EngineError if it cannot be started or takes longer than `seconds`.
+    Raises CommandError with its last message, and EngineError if it does not start, or takes longer than `seconds`.
     """
     name = words[0]
     try:

@@ -12,11 +12,11 @@ class Use(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in flight, including metadata requests."""
+        """True if no request is in flight, including metadata requests."""
 
     @property
     def calls(self) -> int:
-        """The number of calls that it was given."""
+        """The number of its calls."""
 
     @property
     def last_used(self) -> float:

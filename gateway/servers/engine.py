@@ -74,7 +74,7 @@ class JobReport:
 
     state: JobState
     reason: str = ""
-    """The reason, in the engine's words (`Resources`, `NODE_FAIL`, `exit code 3`); empty if the engine gives none."""
+    """The reason, in the engine's words (`Resources`, `NODE_FAIL`, `exit code 3`), or empty without a reason."""
     host: str | None = None
     """The machine that it runs on; None if unknown."""
     ends: float | None = None

@@ -1,4 +1,4 @@
-"""Servers that could not be started: the time of the next start, and the errors of calls that have waited too long."""
+"""Failed starts of servers: the time of the next start, and the errors of calls that have waited too long."""
 
 from collections.abc import Callable
 
@@ -19,11 +19,11 @@ class FailedStarts:
         self.next_at = -1e9
         """The time of the next permitted start, on the fleet's clock."""
         self._unserved_since: float | None = None
-        """Since when calls wait while no server is ready."""
+        """The time since which calls wait without a ready server."""
 
     def add(self, failure: JobFailure) -> None:
-        """Record a failed start. Several that fail before the next permitted start count as one: they were started
-        together, and usually fail for the same reason."""
+        """Record a failed start. Several failures before the next permitted start count as one, because these servers
+        started together, and usually fail for the same reason."""
         self.last = failure
         if self._clock() >= self.next_at:
             self.in_a_row += 1
@@ -34,8 +34,8 @@ class FailedStarts:
         self.in_a_row = 0
 
     def waits_in_vain(self, *, is_starting: bool, limit: float, reason: Callable[[], str]) -> JobFailure | None:
-        """Return the error for calls that wait while no server is ready; None if they should continue to wait. `reason`
-        returns why no server is ready, and is called when they have waited `limit` seconds."""
+        """Return the error for calls that wait without a ready server, or None if they should continue to wait.
+        `reason`: the function that returns why no server is ready; called when they have waited `limit` seconds."""
         now = self._clock()
         if self._unserved_since is None:
             self._unserved_since = now

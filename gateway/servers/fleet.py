@@ -30,8 +30,8 @@ FAST, SLOW = 0.1, 1.0
 
 
 class StartedServers:
-    """The model servers that the gateway has started for one backend. Their jobs are used only by this fleet. Call
-    `start`, then `attach` it to each backend that takes over, then `close`."""
+    """The model servers that the gateway has started for one backend. Only this fleet uses their jobs. Call `start`,
+    then `attach` it to each backend that takes over, then `close`."""
 
     def __init__(self, jobs: Jobs, clock: Callable[[], float]) -> None:
         self._jobs = jobs
@@ -51,7 +51,7 @@ class StartedServers:
 
     @property
     def settings(self) -> ServersSettings:
-        """The current settings of the servers."""
+        """The current server settings."""
         return self._jobs.settings
 
     # For the gateway
@@ -83,7 +83,7 @@ class StartedServers:
         await self._jobs.all_over()
 
     async def close(self) -> None:
-        """Stop all jobs, or leave them if they are kept. Return when they have ended; if that takes too long, the next
+        """Stop all jobs, or leave them if they are kept. Return when they have ended. If that takes too long, the next
         gateway stops the remaining ones."""
         if self._task is not None:
             self._task.cancel()
@@ -231,7 +231,7 @@ class StartedServers:
 
     @property
     def _is_replaced(self) -> bool:
-        """Whether it was retired, and no earlier request is left."""
+        """True if the fleet is retired, and all its earlier requests have ended."""
         return self._is_retired and (self._consumer is None or self._consumer.is_closed)
 
     async def _look_for(self, server: StartedServer) -> None:
@@ -358,7 +358,7 @@ class StartedServers:
             consumer.fail_waiting(failure.text, failure.detail)
 
     def _why_waiting(self) -> str:
-        """Return why no server is ready."""
+        """Return why the servers are not ready."""
         if self._jobs.engine.error:
             return self._jobs.engine.error
         if self._failed.last is not None:
@@ -369,8 +369,8 @@ class StartedServers:
 
 
 def fitting(settings: ServersSettings, parts: Iterable[object]) -> str:
-    """Return a fingerprint of the settings that jobs are started with: a text that is equal for jobs that can replace
-    each other. `parts` are the other things that the jobs depend on."""
+    """Return a fingerprint of the settings of jobs: a text that is equal for jobs that can replace each other. `parts`:
+    the other things that the jobs depend on."""
     return json.dumps(
         [
             settings.engine, settings.command, settings.is_script, str(settings.directory), settings.keep,

@@ -25,7 +25,7 @@ from hyperqueue import Client, Job
 from hyperqueue.ffi.protocol import ResourceRequest
 
 SECONDS = 60
-"""The time in one call after which the process ends, in seconds, even if no gateway is left to stop it."""
+"""The time in one call after which the process ends, in seconds, also without a gateway that could stop it."""
 
 
 class _ToldError(Exception):
@@ -33,7 +33,7 @@ class _ToldError(Exception):
 
 
 class _Connection:
-    """Calls to one server. A connection that failed is not used again, because the server might have restarted."""
+    """Calls to one server. A connection that failed is not reused, because the server might have restarted."""
 
     def __init__(self, directory: str | None) -> None:
         self._directory = directory

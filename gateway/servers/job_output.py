@@ -34,7 +34,7 @@ class JobOutput:
         return "".join(each if each.isprintable() or each in "\n\t" else " " for each in text)
 
     def new_lines(self) -> Iterator[str]:
-        """Yield the complete lines that were written since the last call."""
+        """Yield the complete new lines since the last call."""
         try:
             size = self.path.stat().st_size
             start = self._read if self._read <= size else 0  # a full file is started again

@@ -94,7 +94,7 @@ class Jobs:
         """Open the state file and the engine, unless they are open.
 
         Raises:
-            EngineError: the file or the engine cannot be used.
+            EngineError: the file or the engine is not usable.
         """
         if not self.engine.is_open:
             await asyncio.to_thread(self._state.open)
@@ -290,7 +290,7 @@ class Jobs:
             await asyncio.wait(self._elsewhere)
 
     async def close(self, *, keep: bool) -> None:
-        """Stop all jobs, or leave them if they are kept. Return when they have ended; if that takes too long, the next
+        """Stop all jobs, or leave them if they are kept. Return when they have ended. If that takes too long, the next
         gateway stops the remaining ones."""
         if not keep:
             try:

@@ -25,8 +25,8 @@ def stop(
     call_seconds: float | None,
     is_replaced: bool,
 ) -> Stop | None:
-    """Return why the server should not continue in its phase; None if it should. `now` is on the fleet's clock; `wall`
-    is the same time in seconds since 1970. `is_replaced`: the fleet is no longer needed."""
+    """Return why the server should not continue in its phase, or None if it should. `now` is on the fleet's clock;
+    `wall` is the same time in seconds since 1970. `is_replaced`: the fleet is no longer needed."""
     if server.phase not in (ServerPhase.STARTING, ServerPhase.SERVING):
         return None
     if is_replaced:

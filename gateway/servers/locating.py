@@ -62,7 +62,7 @@ def free_port() -> int:
 
 
 async def refuses(address: str) -> bool:
-    """Return whether connections to HOST:PORT are refused."""
+    """Return True if HOST:PORT refuses connections."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(1.0):

@@ -1,4 +1,4 @@
-"""The log lines about the servers of backends. Their number is limited, because calls cause them."""
+"""The log lines about started servers. Their number is limited, because calls cause them."""
 
 import logging
 

@@ -90,12 +90,12 @@ class StartedServer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in flight."""
+        """True if no request is in flight."""
         return self.use is None or self.use.is_idle
 
     @property
     def calls(self) -> int:
-        """The number of calls that it was given."""
+        """The number of its calls."""
         return 0 if self.use is None else self.use.calls
 
     @property

@@ -1,7 +1,7 @@
 """The jobs that a gateway has submitted, in a file for the next gateway, in case this one is killed.
 
-If the file is damaged or incomplete, no job is lost: each job has a folder with its name. A job that is known only by
-its folder has no known id, and is stopped.
+Even if the file is damaged or incomplete, every job remains known, because it has a folder with its name. A job with
+only a folder has no known id, and the gateway stops it.
 
 A separate thread writes the file and removes folders, one after the other, because that can take long: the folder must
 be visible to the nodes of a cluster.
@@ -93,7 +93,7 @@ class StateFile:
         repeatedly.
 
         Raises:
-            EngineError: another gateway uses the folder, or it cannot be read or written.
+            EngineError: another gateway uses the folder, or the folder is not readable or writable.
         """
         with self._opening:
             if self._lock is None:
@@ -164,25 +164,25 @@ class StateFile:
 
     def take(self, jobs: Iterable[SavedJob]) -> list[SavedJob]:
         """Hand over these jobs of an earlier gateway to the caller, except jobs that another caller has. They stay in
-        the file until they are removed."""
+        the file until `remove`."""
         return [each for each in jobs if self._earlier.pop(each.name, None) is not None]
 
     async def add(self, job: SavedJob) -> None:
-        """Save a job that is about to be submitted, and create its folder.
+        """Save a job before the engine gets it, and create its folder.
 
         Raises:
-            OSError: it cannot be written. The job must not be submitted in that case.
+            OSError: the file or the folder is not writable. Do not submit the job in that case.
         """
         self._jobs = {**self._jobs, job.name: job}
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write_with_folder, job.name)
 
     def change(self, job: SavedJob) -> None:
-        """Save new data of a job. The data is written soon; after an error, the write is repeated later."""
+        """Save new data of a job. The thread writes the data soon, and repeats the write later after an error."""
         self._jobs = {**self._jobs, job.name: job}
         self._writing = self._thread.submit(self._try_to_write)
 
     def remove(self, name: str) -> None:
-        """Remove an ended job and its folder. The file is written like in `change`."""
+        """Remove an ended job and its folder. The thread writes the file like in `change`."""
         self._jobs = {each: job for each, job in self._jobs.items() if each != name}
         self._writing = self._thread.submit(self._try_to_write)
         self._thread.submit(shutil.rmtree, self.job_folder(name), ignore_errors=True)
@@ -222,7 +222,7 @@ class StateFile:
         self._written, self._is_failing = jobs, False
 
     def close(self) -> None:
-        """Wait until everything is written, and release the folder. This blocks."""
+        """Wait for all writes, and release the folder. This blocks."""
         if self._lock is not None:
             self.write_again()
         self._thread.shutdown()

@@ -12,7 +12,7 @@ from gateway.servers.watcher import ExitReason
 GRACE = 5.0
 """Time for a job's processes to end before they are killed, in seconds."""
 OUTPUT_BYTES = 2**20
-"""The size at which the file with a job's output is started again, in bytes."""
+"""The size at which the watcher starts a job's output file again, in bytes."""
 
 
 def write_job(folder: Path, job: Job, lease: str, **more: Any) -> None:

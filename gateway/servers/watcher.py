@@ -100,7 +100,8 @@ def write_state(folder: Path, **state: Any) -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat (proc(5)) from the third one on, the state; empty if the process is gone."""
+    """Return the fields of /proc/PID/stat, from the third one (the state) on, or an empty result if the process is
+    gone. proc(5) describes them."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
@@ -108,7 +109,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def start_time(pid: int) -> str:
-    """Return when the process was started, in ticks since boot, to detect a reused process id; empty if the process is
+    """Return the start time of the process, in ticks since boot, to detect a reused process id; empty if the process is
     gone."""
     fields = _stat(pid)
     return fields[19] if fields and fields[0] not in "ZX" else ""
@@ -141,7 +142,7 @@ def signal_all(number: int) -> bool:
 
 
 class BoundedOutput:
-    """A file that is started again when it is full; its previous content goes to FILE.1."""
+    """A file that starts again when it is full. Its previous content goes to FILE.1."""
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path, self._limit = path, limit
@@ -163,7 +164,7 @@ class WatchedRun:
     """One run of a command, from its start until all its processes have ended."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        """Raises OSError or SubprocessError if it cannot be started."""
+        """Raises OSError or SubprocessError if the process does not start."""
         self._memory = job["memory"]
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -179,7 +180,7 @@ class WatchedRun:
         assert self._process.stdout is not None
         self.pid = self._process.pid
         self.pipe: int | None = self._process.stdout.fileno()
-        """The job's output; None when no process can write to it."""
+        """The job's output; None after the last process that could write to it has ended."""
         os.set_blocking(self.pipe, False)
 
     def _limit(self) -> None:

@@ -12,7 +12,7 @@ from gateway.transports.tls import accepting
 
 
 class BaseListener:
-    """A Listener without its protocol. Requests use none of this."""
+    """A Listener without its protocol. It takes no part in requests."""
 
     address: str
     """`host:port`, once started."""

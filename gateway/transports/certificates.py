@@ -36,7 +36,7 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
     """Return the TLS context for a listener's handshakes.
 
     Raises:
-        CertificateError: a file cannot be read or used.
+        CertificateError: a file is not readable or not usable.
     """
     context = _context(ssl.PROTOCOL_TLS_SERVER, alpn)
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE  # like in the profile: clients know their fastest cipher
@@ -51,11 +51,11 @@ def server_context(files: TlsFiles, client: ClientCertificates = "none", alpn: S
 
 
 def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Sequence[str] = ()) -> ssl.SSLContext:
-    """Return the TLS context for the handshakes of a backend's connections. Without authorities, the system's are
-    trusted.
+    """Return the TLS context for the handshakes of a backend's connections. Without authorities, it trusts the
+    system's.
 
     Raises:
-        CertificateError: a file cannot be read or used.
+        CertificateError: a file is not readable or not usable.
     """
     context = _context(ssl.PROTOCOL_TLS_CLIENT, alpn)
     if not verify:
@@ -71,7 +71,7 @@ def client_context(files: TlsFiles = NO_FILES, *, verify: bool = True, alpn: Seq
 
 
 def faults(files: TlsFiles, authorities: FileKey) -> list[CertificateError]:
-    """Return why files cannot be used, one error for each file. `authorities` is the key of the file with the CAs."""
+    """Return one error for each unusable file, with the reason. `authorities`: the key of the file with the CAs."""
     context, found = _context(ssl.PROTOCOL_TLS_SERVER, ()), []
     try:
         if files.certificate:
@@ -136,7 +136,7 @@ def _load_authorities(context: ssl.SSLContext, path: str, key: FileKey) -> None:
 
 def _check_end(text: str, key: FileKey) -> None:
     """Check that a file does not end inside a certificate: OpenSSL ignores an incomplete one, for example in a file
-    that is still being written or on a full disk."""
+    that another program is still writing, or on a full disk."""
     if text.count("-----BEGIN ") != text.count("-----END "):
         raise CertificateError(key, "it ends within a certificate")
 

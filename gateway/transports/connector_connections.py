@@ -10,7 +10,7 @@ from gateway.transports.tls import Secured, connect
 
 
 class Abortable(Protocol):
-    """A connection that can be closed immediately."""
+    """A connection that the connector can close immediately."""
 
     def abort(self) -> None:
         """Close without sending the remaining data."""
@@ -59,7 +59,7 @@ class ConnectorConnections(Generic[C]):
             connection.abort()
 
     def lost(self, connection: C) -> None:
-        """Remove a connection whose socket is closed. Does nothing if it is not in the set."""
+        """Remove a connection whose socket is closed. Do nothing if it is not in the set."""
         self._open.discard(connection)
         if self.is_closed and not self._open:
             self._emptied.set()

@@ -1,4 +1,4 @@
-"""The errors of endpoints that are unreachable, or do not respond in time, with the same texts in every transport."""
+"""The errors for endpoints that are unreachable, or do not respond in time, with the same texts in every transport."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from gateway.transports.certificates import refusal_text
 
 
 def unreachable(text: str, *, sent: bool = False) -> TransportError:
-    """Return the error for a connection that cannot be made, or has ended."""
+    """Return the error for a connection that failed to open, or has ended."""
     return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=sent)
 
 
@@ -20,7 +20,7 @@ def connector_closed(*, sent: bool = False) -> TransportError:
 
 
 def deadline_passed(*, sent: bool = False) -> TransportError:
-    """Return the error after the deadline has passed, before the reply arrived or before the request was sent."""
+    """Return the error for a deadline that passed before the reply arrived, or before the request left."""
     text = "no reply before the deadline" if sent else "the deadline passed before the request was sent"
     return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=sent)
 

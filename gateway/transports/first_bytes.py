@@ -40,11 +40,11 @@ class Opening:
 
 
 def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
-    """Return the index of the opening at the beginning of `data`, which is everything that the client has sent; None if
-    more bytes are needed.
+    """Return the index of the opening at the beginning of `data`, which is everything that the client has sent. Return
+    None if more bytes are needed.
 
     Raises:
-        DecodeError: it is none of them.
+        DecodeError: `data` begins with another opening.
     """
     for at, opening in enumerate(openings):
         if opening.magic and data.startswith(opening.magic):
@@ -73,7 +73,7 @@ class SharedContext(ConnectionContext):
     serve: Sequence[Callable[[], Served]]
     """For each opening, the function that creates the connection to take over."""
     names: str
-    """The protocols that are served, for error texts: `v2-rest, v2-grpc`."""
+    """The protocols on this address, for error texts: `v2-rest, v2-grpc`."""
     scratch: memoryview
 
 
@@ -171,7 +171,8 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         self._reject(refusal(Reason.INVALID_INPUT, f"this port speaks {self._context.names}"))
 
     def _reject_connection(self, error: GatewayError) -> None:
-        """The protocol of the error is not known yet. The gateway does not wait long for a silent client."""
+        """Shorten the time limits of the connection. The protocol for the error is still unknown, and the gateway does
+        not wait long for a silent client."""
         self._idle_seconds = self._head_seconds = self._context.timeouts.grace
         self._alarm.set(self._idle_seconds)
 

@@ -110,7 +110,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._read: asyncio.Future[None] | None = None
         """The future that `_until_read` waits for."""
         self._counted = 0
-        """The number of bytes of unread replies that are counted in `memory`."""
+        """The number of bytes in unread replies that `memory` counts."""
         self._is_yielding = False
         """Whether other connections have their turn before this one receives more."""
 
@@ -129,8 +129,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
 
     @abstractmethod
     def _reject(self, error: GatewayError) -> None:
-        """Refuse the message that is arriving, because its end cannot be found or is not worth waiting for: write an
-        error reply, then linger."""
+        """Refuse the message that is arriving, because its end is unknown or not worth waiting for: write an error
+        reply, then linger."""
 
     @abstractmethod
     def _proceed(self) -> None:
@@ -147,7 +147,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     # Called by the listener.
 
     def drain(self) -> None:
-        """Close after the last reply; an idle connection is closed after `Timeouts.grace`."""
+        """Close after the last reply. Close an idle connection after `Timeouts.grace`."""
         self._idle_seconds = self._context.timeouts.grace
         if self._phase is Phase.IDLE:
             self._alarm.set(self._idle_seconds)
@@ -189,7 +189,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self.connection_memory.clear()
 
     def pause_writing(self) -> None:
-        """Pause writing, because the client reads more slowly than replies are written."""
+        """Pause writing, because the client reads more slowly than the gateway writes."""
         self._writable = False
         self._count_unread()
         self._loop.call_soon(self._count_unread)  # more of the reply can be written in this turn of the loop
@@ -325,8 +325,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
             self._close()
 
     def _close_idle(self) -> None:
-        """Close, unless the next message has arrived and is not read yet: a busy loop runs its timers before it
-        reads."""
+        """Close, unless the next message has arrived and is still unread: a busy loop runs its timers before
+        it reads."""
         if has_unread(self._transport.get_extra_info("socket")):
             self._alarm.set(self._idle_seconds)
         else:

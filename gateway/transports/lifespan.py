@@ -25,8 +25,7 @@ class Lifespan:
         self._timer: asyncio.TimerHandle | None = None
 
     def is_last(self, now: float) -> bool:
-        """Return whether the request that is answered or begun now is the connection's last one. Call this once for
-        each request."""
+        """Return True if the current request is the connection's last one. Call this once for each request."""
         self._requests_left -= 1
         return self._requests_left <= 0 or now >= self.ends_at
 

@@ -59,8 +59,8 @@ def reserve(available: int) -> int:
 
 
 class ClientConnections:
-    """The number of open connections of each client, at most `limit`. Without a limit (None), nothing is counted;
-    clients without an address are never counted. A client is forgotten with its last connection."""
+    """The number of open connections of each client, at most `limit`. If `limit` is None, nothing is counted. Clients
+    without an address are never counted. The last connection of a client removes its entry."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
@@ -79,7 +79,7 @@ class ClientConnections:
             self._open[client] = self._open.get(client, 0) + 1
 
     def remove(self, client: str) -> None:
-        """Count one less. Connections that were opened while there was no limit were not counted."""
+        """Count one less. Ignore connections that opened without a limit."""
         left = self._open.pop(client, 0) - 1
         if left > 0:
             self._open[client] = left
@@ -101,7 +101,7 @@ class Handshakes:
         self._begin_waiting()
 
     def leave(self, begin: Callable[[], None]) -> None:
-        """Remove a `begin` that is no longer needed before its turn."""
+        """Remove a `begin` before its turn, because its caller no longer needs it."""
         self._waiting.pop(begin, None)
 
     def end(self) -> None:
@@ -196,7 +196,7 @@ class ListenerConnections:
         self.refused = 0
         """The number of refused or dropped connections since the start."""
         self.unrecognised = 0
-        """The number of connections to a shared address that used none of its protocols."""
+        """The number of connections to a shared address from clients that used an unknown protocol."""
         self.ending = False
         """Whether replies announce that their connection will close."""
         self.draining = False
@@ -261,8 +261,8 @@ class ListenerConnections:
 
     def admit(self, connection: AcceptedConnection, peer: str = "") -> Admission:
         """Count a new connection from `peer` (`host:port`, empty on unix sockets), and decide what happens to it. The
-        caller must call `discard` after the connection is closed, for every decision. For a connection that was handed
-        over, return the previous decision."""
+        caller must call `discard` after the connection is closed, for every decision. For a connection that another
+        listener has handed over, return the previous decision."""
         if connection in self._open:
             return self._admitted(connection)
         self._created.discard(connection)
@@ -302,7 +302,7 @@ class ListenerConnections:
         return refused
 
     def _refused(self, client: str) -> GatewayError | None:
-        """Return why a new connection of `client` is refused; None if it is accepted."""
+        """Return why the listener refuses a new connection from `client`, or None if it accepts it."""
         shared = self._shared_limit
         if self._limit is not None and len(self._accepted) >= self._limit:
             return self._too_many(f"limits.connections of the listener ({self._limit})")
@@ -340,12 +340,12 @@ class ListenerConnections:
         self._limited_log.write(kind, logging.WARNING, "listener %r: TLS with %s failed: %s", self._name, peer, why)
 
     def log_unrecognised(self, peer: str, why: str) -> None:
-        """Log that a client of a shared address uses none of its protocols: one line a minute."""
+        """Log that a client of a shared address uses an unknown protocol: one line a minute."""
         text = "listener %r refuses a connection of %s: %s"
         self._limited_log.write("unrecognised", logging.WARNING, text, self._name, peer or "a unix socket", why)
 
     def discard(self, connection: AcceptedConnection) -> None:
-        """Forget a connection that is closed."""
+        """Forget a closed connection."""
         if connection not in self._open:
             return
         del self._open[connection]

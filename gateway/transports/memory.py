@@ -42,11 +42,9 @@ if sys.platform != "win32":  # only the client runs on Windows
 log = logging.getLogger(__name__)
 
 MIN_COUNTED = 16 * 2**10
-"""The minimum size of a body that is counted, in bytes. Counting costs about 1 us, which is too much for smaller
-bodies."""
+"""Minimum size of a body to count, in bytes. Counting costs about 1 us, which is too much for smaller bodies."""
 UNCOUNTED = 64 * 2**10
-"""The size of a connection's `ConnectionMemory` up to which they are not counted, in bytes: one small call at a time
-costs nothing."""
+"""Size of a connection's `ConnectionMemory` without counting, in bytes: one small call at a time costs nothing."""
 FIELD_BYTES = 200
 """The memory of a header field in addition to its text, in bytes: two byte strings, a pair, places in a list and in a
 dictionary."""
@@ -56,11 +54,11 @@ sides, and its part of a connection to a model server."""
 _WAITING_BYTES = 512
 """The memory of a waiting message in addition to its content, in bytes."""
 FIRST_BUFFER = 2**20
-"""The size of the first buffer of a larger body, in bytes; the second buffer has the body's full size. The kernel
-allocates pages only when they are written, but for arrays of 4 MiB and more it allocates 2 MiB at a time, so the large
+"""The size of the first buffer for a larger body, in bytes. The second buffer has the body's full size. The kernel
+allocates a page at its first write, but for arrays of 4 MiB and more it allocates 2 MiB at a time. Therefore the large
 array is created after 1 MiB has arrived."""
 STEP = 64 * 2**10
-"""An arriving body is counted in steps of this number of bytes."""
+"""Memory counts an arriving body in steps of this number of bytes."""
 
 TRIM_SECONDS = 5.0
 WORTH_TRIMMING = 32 * 2**20
@@ -91,7 +89,7 @@ class Memory:
         self.peak = 0
         """The maximum number of bytes in use since the last check of `give_back`."""
         self.freed = 0
-        """The number of freed bytes that were never counted, since `give_back` last returned memory."""
+        """The number of freed but uncounted bytes, since `give_back` last returned memory."""
         self._used = 0
         self._lock = threading.Lock()
         self._freed: deque[int] = deque()
@@ -110,7 +108,7 @@ class Memory:
         return found
 
     def warn(self, key: str, text: str, *values: object) -> None:
-        """Log that a message is refused, once a minute for each `key`."""
+        """Log that the gateway refuses a message, once a minute for each `key`."""
         self._limited_log.write(key, logging.WARNING, text, *values)
 
     @property
@@ -120,7 +118,7 @@ class Memory:
             return self._settle()
 
     def check(self, size: int) -> None:
-        """Check that there is space for a body of `size` bytes, before any of it is read.
+        """Check that there is space for a body of `size` bytes, before any of it arrives.
 
         Raises:
             GatewayError: RESOURCE_EXHAUSTED (overloaded) if it would exceed the limit.
@@ -143,7 +141,7 @@ class Memory:
             self._set_used(used)
 
     def count(self, size: int) -> None:
-        """Count `size` bytes that are already in memory, without refusing them. Later bytes can be refused."""
+        """Count `size` bytes that are already in memory, even above the limit. Later bytes can be refused."""
         with self._lock:
             self._set_used(self._settle() + size)
 
@@ -152,11 +150,11 @@ class Memory:
         self._freed.append(size)
 
     def freed_uncounted(self, size: int) -> None:
-        """Record that `size` bytes were freed that were never counted, for `give_back`."""
+        """Record that `size` uncounted bytes are free again, for `give_back`."""
         self.freed += size
 
     def track(self, data: Buffer) -> Buffer:
-        """Return the same bytes, counted until their last view is freed. These bytes are never refused."""
+        """Return the same bytes, counted until their last view is gone, even above the limit."""
         if len(data) < MIN_COUNTED:
             return data
         array = np.frombuffer(data, np.uint8)
@@ -189,8 +187,8 @@ class Memory:
 
 
 class ClientMemory(Memory):
-    """Counts the memory of the messages of one `client`, both against its own `limit` and in `whole`. It exists as long
-    as the client has a connection, or one of its messages is in memory."""
+    """Counts the memory for the messages of one `client`, both against its own `limit` and in `whole`. It exists while
+    the client has a connection, or while one of its messages is in memory."""
 
     def __init__(self, whole: Memory, client: str, limit: int) -> None:
         super().__init__(limit)
@@ -264,7 +262,8 @@ def cgroup_memory() -> int | None:
 
 
 def resident_memory() -> int:
-    """Return the memory that the process uses now, in bytes; without /proc, its maximum so far."""
+    """Return the memory that the process uses now, in bytes. On systems without /proc, return its maximum since the
+    start."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -332,8 +331,8 @@ async def give_back(memory: Memory) -> None:
 
 
 class ConnectionMemory:
-    """The memory of one connection other than bodies that are counted byte by byte: `size` bytes. These bytes are
-    counted in `memory` in steps, so most calls only add two numbers. Use it in one event loop only."""
+    """The memory of one connection other than bodies that are counted byte by byte: `size` bytes. `memory` counts these
+    bytes in steps, so most calls only add two numbers. Use it in one event loop only."""
 
     __slots__ = ("_floor", "_memory", "_room", "size")
 
@@ -341,9 +340,9 @@ class ConnectionMemory:
         self._memory = memory
         self.size = 0
         self._room = UNCOUNTED
-        """The `size` up to which nothing more is counted: the counted bytes plus UNCOUNTED."""
+        """The `size` above which more bytes are counted: the counted bytes plus UNCOUNTED."""
         self._floor = -math.inf
-        """The `size` below which less is counted."""
+        """The `size` below which fewer bytes are counted."""
 
     def add(self, size: int) -> None:
         """Add `size` bytes.
@@ -375,8 +374,8 @@ class ConnectionMemory:
 
 
 def waiting_bytes(size: int) -> int:
-    """Return the memory of a message of `size` bytes while it waits for its turn; a large body is counted byte by
-    byte."""
+    """Return the memory of a message of `size` bytes while it waits for its turn. A large body is counted
+    byte by byte."""
     return _WAITING_BYTES + size if size < MIN_COUNTED else _WAITING_BYTES
 
 
@@ -413,10 +412,10 @@ class _Share:
 
 
 class ArrivingBody:
-    """One body as it arrives. `size` is its size, at least 1, or its maximum size.
+    """One body as it arrives. `size`: its size, at least 1, or its maximum size.
 
-    Bytes are added with `append`; or they are received into `unfilled`, reported with `filled`, and `reserve` makes
-    more space. A body of known size is complete once `missing` is 0. Bodies of fewer than `least` bytes are not
+    The caller adds bytes with `append`, or receives them into `unfilled` and reports them with `filled`; `reserve`
+    makes more space. A body of known size is complete once `missing` is 0. Bodies of fewer than `least` bytes are not
     counted.
     """
 

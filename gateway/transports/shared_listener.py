@@ -21,7 +21,7 @@ Rows: typing.TypeAlias = Sequence[tuple[Protocol, str]]
 
 
 class Part(Listener, typing.Protocol):
-    """The listener of one transport, as a part of a shared listener: it is never started."""
+    """The listener of one transport, as a part of a shared listener, which never starts it."""
 
     @property
     def opening(self) -> Opening:
@@ -32,8 +32,8 @@ class Part(Listener, typing.Protocol):
 
 
 def parts(rows: Rows) -> dict[str, Rows]:
-    """Return the rows of each part by name: the transport, or the protocol if it is served on byte streams, which do
-    not name their protocol."""
+    """Return the rows of each part by name: the transport, or the protocol for byte streams, which do not name their
+    protocol."""
     found: dict[str, list[tuple[Protocol, str]]] = {}
     for protocol, prefix in rows:
         name = protocol.name if isinstance(protocol.carrier, StreamForm) else protocol.transport
@@ -103,7 +103,7 @@ class SharedListener(BaseListener):
         await super().stop_accepting()
 
     def serve(self) -> FirstBytes:
-        """Return the connection of a new client until its transport is known."""
+        """Return the connection for a new client until its transport is known."""
         return FirstBytes(self._context)
 
 

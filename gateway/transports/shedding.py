@@ -57,7 +57,7 @@ class Shedding:
     def __init__(self, lag: float, memory: float) -> None:
         self.level = Level.NOTHING
         self.since: datetime | None = None
-        """When it began; None while nothing is refused."""
+        """When it began; None while it refuses nothing."""
         self.refused = 0
         """The number of refused connections and requests since the start."""
         self._lag = lag
@@ -69,7 +69,8 @@ class Shedding:
         self._timer: asyncio.TimerHandle | None = None
 
     def refusal(self, size: int | None) -> GatewayError | None:
-        """Return the error for a new request with a body of `size` bytes (None: unknown); None if it is served."""
+        """Return the error for a new request with a body of `size` bytes (None: unknown), or None to serve
+        the request."""
         level = self.level
         if level < Level.LARGE or size == 0:
             return None
@@ -82,7 +83,7 @@ class Shedding:
         return self._refuse() if self.level else None
 
     def look(self, lag: float, memory: float) -> None:
-        """Process a measurement: the loop is `lag` seconds late, and the share `memory` is used."""
+        """Process a measurement: the loop is `lag` seconds late, and the share `memory` is in use."""
         is_late = lag > self._lag
         self._over = self._over + 1 if is_late or memory > self._memory else 0
         is_calm = lag < self._lag * _CALM_LAG and memory < self._memory * _CALM_MEMORY

@@ -84,8 +84,8 @@ class Polled(Protocol):
     """Checks whether a connection is quiet."""
 
     def poll(self, timeout: float, /) -> list[Any]:
-        """Return an empty list while the peer has neither closed nor sent anything that is unread; with a `timeout` of
-        0, do not wait."""
+        """Return an empty list while the peer has neither closed nor sent unread data. With a `timeout` of 0, do not
+        wait."""
 
 
 def listening_to(descriptor: int) -> Polled:
@@ -141,8 +141,8 @@ async def bound_server(protocol: Callable[[], asyncio.BaseProtocol], address: Ad
 
 async def stop_accepting(server: asyncio.Server, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
     """Accept the connections that wait in the queues of the server's sockets, then close these sockets. For its client,
-    a waiting connection is established; closing the socket would reset it. When this returns, `protocol` has been
-    called and `connection_made` has run for every accepted connection."""
+    a waiting connection is established, and closing the socket would reset it. When this returns, `protocol` and
+    `connection_made` have run for every accepted connection."""
     loop = asyncio.get_running_loop()
     copies = [socket.socket(each.family, each.type, 0, os.dup(each.fileno())) for each in server.sockets]
     for each in copies:

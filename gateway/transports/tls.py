@@ -114,7 +114,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._is_reading = True
         self._is_closing = False
         self._ends_raw = False
-        """Whether the socket is closed once everything is sent, without waiting for the peer."""
+        """True if the socket closes once it has sent everything, without waiting for the peer."""
         self._is_lost = False
         self._unwritten: deque[memoryview] = deque()
         self._unwritten_bytes = 0
@@ -185,7 +185,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # Calls of the protocol.
 
     def write(self, data: Buffer) -> None:
-        """Send `data`, which is not copied, and must not be changed until it is sent."""
+        """Send `data` without a copy. The caller must not change it until it is sent."""
         if self._is_closing or not len(data):
             return
         view = memoryview(data)
@@ -217,7 +217,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return False
 
     def close(self) -> None:
-        """Close after the written data is sent; also after `write_eof`."""
+        """Close after all data has left; also after `write_eof`."""
         self._ends_raw = True
         self.write_eof()
         self._end_raw()
@@ -230,7 +230,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         (self._tls or self._raw).abort()
 
     def is_closing(self) -> bool:
-        """Return whether it is closed, or will be once everything is sent."""
+        """True if it is closed, or will be once everything is sent."""
         return self._is_closing or self._tls is None or self._tls.is_closing()
 
     def pause_reading(self) -> None:
@@ -271,7 +271,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._takes_bytes = not isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol that is served."""
+        """Return the current protocol."""
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
@@ -300,7 +300,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _end_raw(self) -> None:
         """Close the socket, if the protocol closes and all written data is encrypted. This happens in the loop's next
-        turn, because close_notify is written in this one."""
+        turn, because TLS writes close_notify in this one."""
         tls = self._tls
         if not self._ends_raw or self._unwritten or self._is_lost or tls is None:
             return
@@ -342,9 +342,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
 
 class ServerHandshake(asyncio.Protocol):
-    """An accepted connection, until its TLS handshake is over: then `protocol()` serves it. The connection counts for
-    the listener from the beginning; beyond the limits it is closed before the handshake, which costs far more than a
-    refusal."""
+    """An accepted connection, until its TLS handshake is over; then `protocol()` serves it. The connection counts for
+    the listener from the beginning. Beyond the limits, the gateway closes it before the handshake, which costs far more
+    than a refusal."""
 
     unanswered = 0
     awaits_client = True
@@ -397,7 +397,7 @@ class ServerHandshake(asyncio.Protocol):
         spawn(self._run())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handle a connection that was closed before a handshake began."""
+        """Handle a connection that closed before its handshake."""
         self._connections.handshakes.leave(self._begin)
         self._ended()
 
@@ -465,7 +465,7 @@ class Connecting(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.early = bytearray()
-        """Bytes that the endpoint has sent so far; a TLS endpoint sends none."""
+        """Bytes that the endpoint has sent; a TLS endpoint sends none."""
 
     def data_received(self, data: bytes) -> None:
         """Handle bytes from the endpoint."""
@@ -473,12 +473,12 @@ class Connecting(asyncio.Protocol):
 
 
 async def connect(protocol: P, host: str, port: int, secured: Secured) -> P:
-    """Connect to an endpoint, and make the handshake; then `protocol` uses the connection. The caller limits the time.
+    """Connect to an endpoint, and make the handshake. Then `protocol` uses the connection. The caller limits the time.
 
     Raises:
-        ssl.SSLError: the peer's certificate is not accepted, or the peer does not use TLS, or does not support the
-            `alpn`.
-        OSError: a connection could not be made, or was lost.
+        ssl.SSLError: the peer's certificate is not acceptable, or the peer does not use TLS, or does not support the
+        `alpn`.
+        OSError: the connection attempt failed, or the connection broke.
     """
     raw, connecting = await asyncio.get_running_loop().create_connection(Connecting, host, port)
     transport = TlsTransport(raw, memoryview(bytearray(_RECORD_BYTES)))

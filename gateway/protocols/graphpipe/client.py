@@ -47,9 +47,9 @@ def has_one_model(address: str) -> bool:
 
 @lru_cache(4096)
 def _path(model: str, address: str) -> str:
-    """Return the path of requests to an endpoint. A path in the endpoint's URL is used unchanged, since real servers
-    serve one model, at any path. If the URL has no path, the path is the model's name, which is what another gateway
-    expects."""
+    """Return the path of requests to an endpoint. The gateway uses the path in the endpoint's URL unchanged, because
+    real servers serve one model, at any path. If the URL has no path, the path is the model's name, which another
+    gateway expects."""
     if has_one_model(address):
         return "/" if address.endswith("/") else ""
     if not model:

@@ -1,10 +1,10 @@
-"""Writes flatbuffers front to back: every object is written after the offset that points to it.
+"""Writes flatbuffers front to back: the writer puts every object after the offset that points to it.
 
 A message is its structure, then the payloads, which are the data of tensors:
 
     root | tables, names, shapes, ... | length, payload 0 | length, payload 1 | ...
 
-The message is sent in parts, alternating structure and data, so tensor buffers are never copied.
+The gateway sends the message in parts, alternating structure and data, so it never copies tensor buffers.
 """
 
 from struct import Struct
@@ -103,7 +103,7 @@ class Writer:
         self._payloads.append((at, count, size))
 
     def finish(self) -> tuple[bytes, ...]:
-        """Return the structure in as many pieces as there are payloads, or in one piece if `payload` was never called.
+        """Return the structure in as many pieces as there are payloads, or in one piece if the caller added no payload.
         Each payload follows its piece.
 
         Raises:

@@ -21,8 +21,8 @@ _STRING_OVERHEAD = 8
 """Bytes that a string takes in addition to its own: an offset and a length."""
 
 TensorHeader: TypeAlias = tuple[int, Shape, int, int]
-"""The parts of a tensor that are written before its data: the type number, the shape, the number of elements of the
-data vector, and the number of bytes of the data."""
+"""The part of a tensor before its data: the type number, the shape, the number of elements of the data vector, and the
+number of bytes of the data."""
 
 
 def decode_type(number: int, what: str) -> Datatype:
@@ -120,7 +120,7 @@ def _are_few_numbers(table: Table, slot: int) -> bool:
 
 
 def encode_tensors(tensors: Sequence[Tensor], role: str) -> tuple[tuple[TensorHeader, ...], list[Buffer]]:
-    """Return the headers of the tensors, and their data as it is sent. `role` is `input` or `output`.
+    """Return the headers of the tensors, and their data in GraphPipe's format. `role`: `input` or `output`.
 
     Raises:
         GatewayError: UNIMPLEMENTED, a datatype that GraphPipe does not have; RESOURCE_EXHAUSTED, strings of 2 GiB.

@@ -1,7 +1,7 @@
-"""Converts grps errors to and from a Reason: a message whose Status has the flag FAILURE.
+"""Converts grps errors to and from a Reason. A grps error is a message whose Status has the flag FAILURE.
 
 The message is a normal response: over gRPC and brpc the call itself succeeds, and over HTTP the C++ server sends it
-with status 200. The codes are HTTP status codes over all transports: grps has no codes of its own.
+with status 200. grps uses HTTP status codes as its error codes over all transports.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Metadata as YAML text in `str_data`: a model's Signature, and the list of a server's models.
+"""Metadata as YAML text in `str_data`: a model's Signature, and the model list of a server.
 
 Real servers respond with their own configuration: for a model, its entry in inference.yml, which does not list inputs
 and outputs; for the server, inference.yml and server.yml in one mapping.
@@ -102,8 +102,7 @@ _KNOWN = frozenset({"name", "version", "versions", "platform", "infer", "stream"
 
 
 def read_server(text: str) -> tuple[ModelEntry, ...]:
-    """Return the models in a server's metadata. Raises DecodeError if it is not a YAML mapping with a list of
-    models."""
+    """Return the models in server metadata. Raises DecodeError if it is not a YAML mapping with a list of models."""
     document = read_mapping(text)
     return tuple(
         ModelEntry(_text(each.get("name"), "a model's name"), _text(each.get("version"), "a model's version"))
@@ -186,7 +185,7 @@ def read_mapping(text: str) -> dict[str, Any]:
 
 
 class _Plain(str):
-    """A scalar that was not in quotes, and is written without quotes again: `16` stays a number for the reader."""
+    """A scalar without quotes, which stays without quotes in the output: `16` stays a number for the reader."""
 
     __slots__ = ()
 

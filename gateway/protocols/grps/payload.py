@@ -83,9 +83,14 @@ def client_message(message: Message, payload: Payload | None, returns_ndarray: b
 
 
 class BackendMessage(Message, frozen=True):
-    """The parts of a backend's response that are kept: its `payload`, None if it had no data; whether it `names_model`;
-    the `keys` of its gmap; its status as `outcome`, None for the usual success status; over HTTP the `content_type` of
-    a stream, empty for the usual type."""
+    """The parts of a backend's response that the gateway keeps for its response to the client.
+
+    - `payload`: None if the response had no data.
+    - `names_model`: True if it names the model.
+    - `keys`: the keys of its gmap.
+    - `outcome`: its status; None for the usual success status.
+    - `content_type`: over HTTP, the content type of a stream; empty for the usual type.
+    """
 
     payload: Payload | None = None
     names_model: bool = False
@@ -104,7 +109,7 @@ _WITHOUT_KEYS = {
 def backend_message(
     payload: Payload | None, names_model: bool, keys: gmap.Keys, outcome: GrpsStatus | None = None
 ) -> BackendMessage:
-    """Return the parts of a backend's response that are kept."""
+    """Return the parts of a backend's response that the gateway keeps."""
     if not keys and outcome is None:
         return _WITHOUT_KEYS[payload, names_model]
     return BackendMessage(payload=payload, names_model=names_model, keys=keys, outcome=outcome)

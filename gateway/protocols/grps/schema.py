@@ -45,17 +45,18 @@ class GrpsStatus(Struct, frozen=True):
 
 
 class GrpsMessage(Struct, frozen=True):
-    """`GrpsMessage`: every request and every response. `payload` is None if no member of `data_oneof` is set.
+    """`GrpsMessage`: every request and every response. `payload` is None if the message has no member of `data_oneof`.
 
     `tensors` has the data of the payload:
 
     - gtensors: its tensors.
     - str_data, bin_data: one unnamed BYTES `[1]`, for str_data with content type `text`.
-    - ndarray: one unnamed tensor of numbers, `untyped` if it was read; no tensor in protobuf, which cannot carry it.
-    - gmap: for each entry a tensor `[1]` with the key as its name and the datatype of its map in `gmap.MAPS`; BYTES of
+    - ndarray: one unnamed tensor of numbers, `untyped` in a received message. No tensor in protobuf, which cannot carry
+      it.
+    - gmap: for each entry a tensor `[1]` with the key as its name and the datatype of its map in `gmap.MAPS`. BYTES of
       `s_s` have content type `text`.
 
-    In a message to be written, all elements of BYTES are UTF-8, except in bin_data and `s_b`.
+    In an outgoing message, all elements of BYTES are UTF-8, except in bin_data and `s_b`.
     """
 
     model: str = ""

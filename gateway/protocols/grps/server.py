@@ -31,7 +31,8 @@ from gateway.protocols.grps.strings import as_strings, is_utf8
 def decode_request(
     grps: GrpsMessage, operation: Operation, message: Message, default_model: str, *, returns_ndarray: bool = False
 ) -> Request:
-    """Return the Request of a client that sent `grps` in `message`. If `grps` names no model, `default_model` is used.
+    """Return the Request of a client that sent `grps` in `message`. If `grps` has no model name, the model is
+    `default_model`.
 
     Raises:
         DecodeError: an inference without data, or two tensors with the same name.
@@ -95,8 +96,8 @@ def _encode_inference(response: Response, request: Request, translate: Translate
 
 
 def _reply_data(response: Response, client: Message | None, translate: Translate) -> Data:
-    """Return the outputs in the first payload into which they fit. The backend's payload is tried only if the route did
-    not set the payload of the request."""
+    """Return the outputs in the first payload that can hold them. The backend's payload is a candidate only if the
+    route did not set the payload of the request."""
     outputs, form = response.outputs, translate.bytes
     if isinstance(client, ClientMessage) and client.returns_ndarray:
         return Payload.NDARRAY, (_ndarray_output(outputs),)

@@ -1,7 +1,8 @@
-"""JSON over HTTP, as a form declares it: templates of requests, replies and errors, compiled into an ordinary Protocol.
+"""JSON over HTTP, as a form declares it: templates of requests, responses and errors, compiled into an ordinary
+Protocol.
 
-`form` has the value that a form is, `templates` the language of its bodies, `protocol` makes a Protocol of it. There is
-none without a form, so `PROTOCOLS` is empty.
+`form` has the value type of a form, `templates` the language of its bodies, and `protocol` makes a Protocol from a
+form. Every Protocol of this package needs a form, so `PROTOCOLS` is empty.
 """
 
 PROTOCOLS = ()

@@ -1,8 +1,8 @@
-"""Finds in a body that passes unread what the gateway acts upon: the model's name and its version, and constants, which
-clients cannot change.
+"""Finds the values that the gateway acts upon in a body that passes undecoded: the model's name, its version, and
+constants, which clients cannot change.
 
-It is found by the body's type with these members alone. Other members are passed over, so a name must not be written in
-two ways: whoever reads the body after the gateway might take the other one.
+The body is decoded with a type that has only these members; other members are skipped. A body that has a member's name
+in two spellings must be read completely, because the model server could use the other spelling.
 """
 
 import re
@@ -32,26 +32,26 @@ from gateway.protocols.json.templates import (
 from gateway.protocols.json.types import BodyType, body_type
 
 _ESCAPE = re.compile(rb"\\u(?:00[0-7]|017[fF]|212[aA])")
-"""Escapes that may stand for a letter of a member's name."""
+"""Escapes that can encode a letter of a member's name."""
 _MOST_QUOTES = 32
-"""How many quotes are found one by one. In text beyond that the pattern is faster."""
+"""Number of quotes that are searched for one by one. For more quotes, the pattern is faster."""
 _OTHER_LETTERS = {"k": "\u212a", "s": "\u017f"}
 """Letters that are equal to these where letter case is ignored, as Go's JSON does."""
 
 
 @frozen
 class ActedUpon:
-    """Finds words in the bodies of some templates. One of their `types` must fit a body; `names` finds each writing of
-    a member's name. Without `names` a body has none of the words."""
+    """Finds words in the bodies of some templates. A body must match one of `types`. `names` finds every spelling of a
+    member's name; without `names`, bodies contain no words."""
 
     types: tuple[BodyType, ...] = ()
     names: re.Pattern[bytes] | None = None
     words: frozenset[Word] = frozenset()
-    """The words that a body may have."""
+    """The words that a body can contain."""
 
     def find(self, body: Buffer) -> Mapping[Word, str] | None:
-        """The words in a body; None if it must be read: it does not fit, could be understood in two ways, or is so long
-        that finding them would take too much of the event loop's time."""
+        """Return the words in a body. Return None if the body must be read completely: it does not match, it is
+        ambiguous, or it is too long to search on the event loop."""
         if self.names is None:
             return {}
         if len(body) > LARGE:  # a thread reads it
@@ -85,7 +85,8 @@ def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
 
 
 def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
-    """Finds the words in a body that has one of the templates of `bodies`; None if such a body must be read."""
+    """Return an ActedUpon that finds the words in bodies with one of the templates of `bodies`, or None if such bodies
+    must be read completely."""
     kept: list[Node | None] = []
     for body in bodies:
         for node in body.nodes:
@@ -120,7 +121,7 @@ def _is_acted_upon(node: Node) -> bool:
 
 
 def _is_kept_in_objects(node: Node) -> bool:
-    """Whether all that is acted upon stands in objects alone, in no list, and nothing is to be written in its place."""
+    """Return True if the gateway acts only upon values in objects (never in lists) and leaves all of them unchanged."""
     if isinstance(node, Object):
         return all(_is_kept_in_objects(each.node) for each in node.members if not _is_dropped(each))
     if isinstance(node, Anything):
@@ -133,12 +134,12 @@ def _has_any(node: Node) -> bool:
 
 
 def _is_dropped(member: Member) -> bool:
-    """Whether a member is never written, whatever a client says."""
+    """Return True if the member is never written, whatever the client sends."""
     return member.optional and isinstance(member.node, Anything)
 
 
 def _kept(node: Node) -> Node | None:
-    """`node` with nothing but what is acted upon; None if there is nothing."""
+    """Return the parts of `node` that the gateway acts upon, or None without such parts."""
     if not isinstance(node, Object):
         return node if _is_acted_upon(node) else None
     members = [(each, _kept(each.node)) for each in node.members if not _is_dropped(each)]
@@ -147,7 +148,7 @@ def _kept(node: Node) -> Node | None:
 
 
 def _places(node: Node, at: Place = ()) -> Iterator[tuple[Place, Word | None]]:
-    """Where something stands that is acted upon, and which word."""
+    """Yield the place of each value that the gateway acts upon, with its word."""
     if isinstance(node, Object):
         for each in node.members:
             yield from _places(each.node, (*at, each.key))
@@ -156,7 +157,8 @@ def _places(node: Node, at: Place = ()) -> Iterator[tuple[Place, Word | None]]:
 
 
 def _pattern(keys: Sequence[str]) -> re.Pattern[bytes]:
-    """Each of `keys` as a JSON text, whatever its letter case. It begins with a quote, which is found quickly."""
+    """Return a pattern for any of `keys` as a JSON string in any letter case. The pattern begins with a quote, which a
+    search finds quickly."""
     found = "|".join(f"({''.join(map(_letter, key))})" for key in keys)
     return re.compile(f'"(?:{found})"'.encode())
 

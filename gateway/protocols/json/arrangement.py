@@ -1,9 +1,10 @@
-"""Which tensor of a message goes to which place of a template.
+"""Assigns the tensors of a message to the places of a template.
 
-- If the form declares its tensors, by name: each has a place, or is refused. Tensors that came without names, whom the
-  gateway calls `output0`, `output1` and so on, go by position.
-- If the template has `$*`, all tensors go there; one without a name is called `input0`, `output0` and so on.
-- Else by name if every tensor has the name of a place, and by position if not: their names mean nothing on the wire.
+- If the form declares its tensors: by name. A tensor without a place is refused. Tensors that came without names, which
+  the gateway calls `output0`, `output1` and so on, are assigned by position.
+- If the template has `$*`: all tensors go there. A tensor without a name is called `input0`, `output0` and so on.
+- Otherwise: by name if every tensor has the name of a place. If not, by position, because the bytes of the message have
+  no names.
 """
 
 from collections.abc import Mapping, Sequence

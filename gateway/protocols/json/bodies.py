@@ -1,7 +1,7 @@
 """Bodies of one template in one media type: read into BodyContents, and written from tensors, words and parameters.
 
-The media type says how the document that the template describes is spelled. JSON, CSV, JSON lines and form data all
-become JSON text, which has one reader. A body of any other type is one tensor or one text.
+The media type determines the spelling of the document that the template describes. JSON, CSV, JSON lines and form data
+all become JSON text, for the same reader. A body of any other type is one tensor or one text.
 """
 
 from abc import ABC, abstractmethod
@@ -58,11 +58,11 @@ class MessageBody(ABC):
 
     @abstractmethod
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
-        """The contents of a body. `headers` are those of its message.
+        """Return the contents of a body. `headers`: the headers of its message.
 
         Raises:
-            DecodeError: it is not as the template; says why.
-            GatewayError: RESOURCE_EXHAUSTED, beyond a limit.
+            DecodeError: the body does not match the template. The text has the reason.
+            GatewayError: RESOURCE_EXHAUSTED, the body exceeds a limit.
         """
 
     @abstractmethod
@@ -74,12 +74,12 @@ class MessageBody(ABC):
         """
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
-        """The headers of a message with the body `parts`; `declared` are those that its form says."""
+        """Return the headers of a message with the body `parts`. `declared`: the headers that its form declares."""
         return declared
 
 
 class NoBody(MessageBody):
-    """There is no template: a message without a body."""
+    """A message without a body, for which the form has no template."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         if bytes(body).strip():
@@ -100,12 +100,13 @@ def _refuse_parameters(said: MessageContents) -> None:
 
 
 class JsonBody(MessageBody):
-    """Bodies that are JSON text, or become it. Of several alternatives the first that fits is read and written."""
+    """Bodies in JSON, or in a format that becomes JSON. The first alternative that matches is used to read and to
+    write."""
 
     nan = ""
-    """How NaN and infinities are written where neither the route nor the form says it; empty: they are refused."""
+    """The spelling of NaN and infinities, unless the route or the form sets one. Empty: refuse them."""
     spelling = "JSON"
-    """What errors call the bodies."""
+    """The name of the bodies in errors."""
 
     def __init__(
         self,
@@ -192,7 +193,7 @@ class JsonLines(JsonBody):
 
 
 class CsvBody(JsonBody):
-    """CSV: a row for each element of the list. It has words for NaN and infinities, which JSON has not."""
+    """CSV: one row for each element of the list. CSV can spell NaN and infinities, which JSON cannot."""
 
     nan = "literal"
 
@@ -234,13 +235,13 @@ class CsvBody(JsonBody):
 
 
 def _is_flat(node: Node, specs: Mapping[str, TensorSpec]) -> bool:
-    """Whether a table is a tensor of which it is known that it has one dimension."""
+    """Return True if the table is a tensor that is known to have one dimension."""
     place = node.row if isinstance(node, RowList) else node
     return isinstance(place, TensorPlace) and place.name in specs and len(specs[place.name].shape) == 1
 
 
 def _kinds(node: Node, specs: Mapping[str, TensorSpec]) -> dict[str, Kind]:
-    """The kinds of the declared columns by name or position; that of all columns by the empty name."""
+    """Return the kinds of the declared columns by name or position. The empty name has the kind of all columns."""
     if isinstance(node, TensorPlace):
         return {"": specs[node.name].datatype.kind} if node.name in specs else {}
     row = node.row if isinstance(node, RowList) else node
@@ -310,7 +311,7 @@ def _is_file(place: TensorPlace, specs: Mapping[str, TensorSpec]) -> bool:
 
 
 def _is_text(node: Node) -> bool:
-    """Whether a part is a text that is no JSON: words and parameters are texts, as in a query."""
+    """Return True if a part is plain text and not JSON: words and parameters are plain texts, like in a query."""
     match node:
         case TensorPlace(_, spelling):
             return spelling in (Spelling.TEXT, Spelling.BYTES, Spelling.BASE64, Spelling.NPY, Spelling.COMMAS)
@@ -463,10 +464,10 @@ def make_body(
     ignore_unknown: bool,
     nan: str = "",
 ) -> MessageBody:
-    """The bodies of a template in a media type. `place` is that of the template in its form.
+    """Return the bodies of a template in a media type. `place`: the place of the template in its form.
 
     Raises:
-        FormError: a template that cannot be used, or a media type that cannot spell it.
+        FormError: the template cannot be used, or the media type cannot spell it.
     """
     if template is ABSENT:
         return NoBody()
@@ -493,7 +494,7 @@ def make_body(
 
 
 def is_json(media_type: MediaType) -> bool:
-    """Whether a media type is JSON (RFC 6839 for those that end in `+json`)."""
+    """Return True if the media type is JSON. (RFC 6839 defines media types that end in `+json`.)"""
     return media_type.essence == "application/json" or media_type.subtype.endswith("+json")
 
 

@@ -1,4 +1,5 @@
-"""Checks of a whole form when it is loaded: what could not be read back, or would never be used, is an error."""
+"""Checks of a complete form when it is loaded: templates whose messages could not be read back, and parts that would
+never be used, are errors."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -69,7 +70,7 @@ def check_form(form: CompiledForm) -> None:
 
 
 def _smaller_bodies(form: CompiledForm) -> Iterator[tuple[Place, MessageBody]]:
-    """The bodies without tensors that are written."""
+    """Return the written bodies without tensors."""
     yield ("models", "one", "response"), form.one_model
     yield ("error",), form.error
     for at, each in enumerate(form.failures):
@@ -90,8 +91,8 @@ def _nodes_of_tensors(exchange: CompiledExchange, place: Place) -> Iterator[tupl
 
 
 def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, TensorSpec]) -> None:
-    """Tensors in a query are declared, since nothing else tells them from those of the body, and have no other
-    place."""
+    """Check that tensors in the query are declared (only the declaration distinguishes them from tensors in the body)
+    and have no other place."""
     if exchange.query is None:
         return
     names = set(_names(exchange.query.nodes))
@@ -112,7 +113,8 @@ def _alternatives(body: MessageBody, place: Place) -> Iterator[tuple[Place, Node
 
 
 def _check_tensors(node: Node, place: Place, specs: Mapping[str, TensorSpec]) -> None:
-    """Each tensor has one place, besides that of its shape, and is declared if the form declares any."""
+    """Check that each tensor has one place (not counting the place of its shape), and that all tensors are declared if
+    one is."""
     places = [each for each in walk(node) if isinstance(each, TensorPlace)]
     names = Counter(each.name for each in places if each.spelling is not Spelling.SHAPE)
     for name, count in names.items():
@@ -131,7 +133,7 @@ def _check_tensors(node: Node, place: Place, specs: Mapping[str, TensorSpec]) ->
 
 
 def _check_positions(node: Node, places: list[TensorPlace], place: Place) -> None:
-    """Where positions identify tensors, only the last one may be missing."""
+    """Check that only the last tensor is optional if positions identify tensors."""
     required = required_tensors(node)
     for each in places[:-1]:
         if each.name not in required and each.name != places[-1].name:
@@ -210,7 +212,7 @@ def _check_every(node: Node, place: Place, *, declared: bool) -> None:
 
 
 def _check_written(node: Node, place: Place) -> None:
-    """`$_` that must be written has a value; parameters have one place each."""
+    """Check that every `$_` that is written has a value, and that each parameter has one place."""
     if isinstance(node, Anything) and node.written is MISSING:
         key = f'`"{place[-1]}?": $_`' if place and isinstance(place[-1], str) else "an optional key, `key?`"
         raise FormError(place, f"the form gives no value to write for $_; write `$_=VALUE`, or {key}")
@@ -234,7 +236,7 @@ def _key(member: Member) -> str:
 
 
 def _check_rows(node: Node, place: Place) -> None:
-    """Each list of rows holds a tensor, which says how many there are."""
+    """Check that each list contains a tensor in its rows, which determines the number of rows."""
     for each in walk(node):
         if isinstance(each, RowList):
             inner = list(walk(each.row))
@@ -257,7 +259,7 @@ def _check_alternatives(nodes: tuple[Node, ...], place: Place, *, ignore_unknown
 
 
 def _check_declared(form: CompiledForm) -> None:
-    """Each tensor of `tensors` stands in requests or in responses, and not in both."""
+    """Check that each tensor of `tensors` is part of requests or of responses, but not of both."""
     sides: tuple[set[str], set[str]] = (set(), set())
     for exchange in form.exchanges:
         sides[0].update(_names(exchange.input_nodes))
@@ -288,7 +290,7 @@ def _check_exchanges(form: CompiledForm) -> None:
 
 
 def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
-    """Whether `earlier` reads every request that `later` would, and replies in the same media type."""
+    """Return True if `earlier` reads every request that `later` would read, and responds in the same media type."""
     one, other = earlier.form, later.form
     return (
         set(other.patterns) <= set(one.patterns)
@@ -304,7 +306,7 @@ def _is_hidden(later: CompiledExchange, earlier: CompiledExchange) -> bool:
 
 
 def _check_paths(form: CompiledForm) -> None:
-    """No path is that of two operations; the two probes may share theirs."""
+    """Check that each path belongs to one operation. Only the two probes can have the same path."""
     found = {pattern: "infer" for each in form.exchanges for pattern in each.form.patterns}
     asked: list[tuple[Place, str, str]]
     asked = [(("ready", "path"), path, "ready") for path in (form.form.ready.paths if form.form.ready else ())]

@@ -1,4 +1,5 @@
-"""Which of several exchanges reads a message, by its media type, and which one replies, by what the client accepts."""
+"""Selects the exchange that reads a message, by its media type, and the exchange for the response, by the types that
+the client accepts."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -25,12 +26,14 @@ class Choice:
         self._replies = lru_cache(64)(self._preferred)
 
     def by_type(self, content_type: str) -> tuple[CompiledExchange, ...]:
-        """The exchanges that may read a body of this Content-Type: those of that very type, else those of a range of
-        types that it is in. Without one, or one that is malformed, those of JSON and then of any type. Exchanges that
-        all have one type read every type: nothing else can be meant.
+        """Return the exchanges that can read a body with this Content-Type.
+
+        If exchanges have exactly this type, return them; otherwise return the exchanges with a range that includes the
+        type. If the header is missing or malformed, return the exchanges for JSON, followed by the exchanges for any
+        type. If all exchanges have the same type, they read bodies of every type.
 
         Raises:
-            DecodeError: a text in another charset than UTF-8.
+            DecodeError: a text in a charset other than UTF-8.
         """
         if len(content_type) > _LONGEST_REMEMBERED:
             return self._find(content_type)
@@ -52,8 +55,8 @@ class Choice:
         return tuple(own or [each for each in self.exchanges if self._type_of(each).matches(given)])
 
     def replying(self, exchange: CompiledExchange, accept: str) -> CompiledExchange:
-        """The exchange that replies to a request that `exchange` has read: itself, unless the client does not accept
-        its type, but that of another one."""
+        """Return the exchange that writes the response to a request that `exchange` has read: `exchange` itself, or
+        another one if the client accepts only the type of the other one."""
         if not accept:
             return exchange
         find = self._preferred if len(accept) > _LONGEST_REMEMBERED else self._replies
@@ -67,7 +70,7 @@ class Choice:
 
 
 def fits(given: MediaType, declared: MediaType) -> bool:
-    """Whether a body of the type `given` may be one that a form declares so. All types of JSON are one."""
+    """Return True if a body of the type `given` can match the `declared` type. All JSON types count as equal."""
     return declared.matches(given) or (is_json(given) and is_json(declared))
 
 
@@ -77,13 +80,13 @@ def is_range(media_type: MediaType) -> bool:
 
 
 def is_web_form(content_type: str) -> bool:
-    """Whether a body is the fields of a web form, which is also what `curl -d` calls every body. It says nothing of the
-    bytes, so that it is not in `*/*`."""
+    """Return True if the body consists of the fields of a web form. `curl -d` sends this type with every body, whatever
+    its content, so `*/*` does not include it."""
     return content_type.partition(";")[0].strip().lower() == web_forms.CONTENT_TYPE
 
 
 def unknown_type(content_type: str, exchanges: Sequence[CompiledExchange]) -> GatewayError:
-    """The error for a request whose Content-Type no exchange has."""
+    """Return the error for a request whose Content-Type matches no exchange."""
     names = dict.fromkeys(each.form.request_type for each in exchanges)
     known = ", ".join("that of your bytes, such as image/png" if name == "*/*" else name for name in names)
     text = f"Content-Type {content_type[:100]!r} is none that the form has, which are {known}"

@@ -1,4 +1,4 @@
-"""Facing backends: canonical Requests to requests as the form has them, replies to Answers."""
+"""The upstream side: converts canonical Requests to requests of the form, and responses to Answers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -36,7 +36,7 @@ from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Wor
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
 _MAX_TEXT = 8192
-"""Characters of a backend's error text that are kept."""
+"""Maximum length of a backend's error text, in characters. The rest is cut off."""
 _TRACEBACK = "Traceback (most recent call last):"
 """What Python writes before a traceback. Servers such as SageMaker's write the error's text, and then the traceback."""
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
@@ -45,7 +45,7 @@ _GET_HEADERS = Headers(((b"accept", b"application/json"),))
 
 
 class FormClient:
-    """The side of a form that faces backends."""
+    """The upstream side of a form."""
 
     def __init__(self, form: CompiledForm) -> None:
         self._form = form
@@ -58,11 +58,11 @@ class FormClient:
         self._has_versions = any(_has_version(each) for each in form.exchanges)
 
     def encode_request(self, request: Request, target: Target) -> Message:
-        """The HTTP request for `request`, by the first exchange that can carry it.
+        """Return the HTTP request for `request`, from the first exchange that can carry it.
 
         Raises:
-            GatewayError: UNIMPLEMENTED, the form has no such operation; INVALID_ARGUMENT, it has no place for
-                something that the request says; NOT_FOUND, a version where it has none.
+            GatewayError: UNIMPLEMENTED, the form does not have this operation; INVALID_ARGUMENT, the form has no place
+                for a part of the request; NOT_FOUND, the form has no place for its version.
         """
         operation = request.operation
         if operation is INFER or operation is STREAM:
@@ -111,11 +111,11 @@ class FormClient:
         raise best
 
     def decode_response(self, reply: Message, request: Request, target: Target) -> Answer:
-        """The backend's answer to `request`; one answer of several in a stream.
+        """Return the backend's answer to `request`, or one answer of a stream.
 
         Raises:
-            DecodeError: the reply is not as the form has it.
-            GatewayError: the error in the reply.
+            DecodeError: the response does not match the form.
+            GatewayError: the error in the response.
         """
         operation, limits = request.operation, target.limits
         if operation in _HEALTH:
@@ -141,8 +141,8 @@ class FormClient:
         return self._response_with_missing(reply, request, limits, explained(errors, "exchanges"))
 
     def _response_with_missing(self, reply: Message, request: Request, limits: Limits, error: DecodeError) -> Response:
-        """The response in a reply that `error` is about, with NaN in place of null, if the route or the form has null
-        for NaN. Raises `error` if it cannot be read so either."""
+        """Return the response in a message that caused `error`, with NaN for each null, if the route or the form maps
+        null to NaN. Raises `error` if the message cannot be read in this way either."""
         takes = "null" in (request.translate.nan, self._form.form.nan)
         text = json.missing.as_nan(reply.body, members=True) if takes else None
         if text is None:
@@ -155,7 +155,7 @@ class FormClient:
         raise error
 
     def _readers(self, operation: Operation, headers: Headers) -> Sequence[CompiledExchange]:
-        """The exchanges that may read a reply. The messages of a stream have no type of their own."""
+        """Return the exchanges that can read a response. The messages of a stream do not have their own type."""
         choice = self._infer if operation is INFER else self._stream
         if len(choice.exchanges) == 1 or operation is STREAM:
             return choice.exchanges
@@ -171,7 +171,8 @@ class FormClient:
         return tuple(ModelEntry(name, version) for name, version in zip(names, versions, strict=True))
 
     def _error(self, reply: Message, limits: Limits) -> GatewayError:
-        """The error in a reply of status 400 or above: its message as the form has it, else the body's text."""
+        """Return the error in a response of status 400 or above. Its message is the form's error message, or the text
+        of the body."""
         failure = self._failure(reply, limits)
         text = _error_text(failure.error if failure else self._form.error, reply, limits)
         if not text:
@@ -191,7 +192,7 @@ class FormClient:
 
 
 def _error_text(error: MessageBody, reply: Message, limits: Limits) -> str:
-    """The message of an error with such a body; empty for every other reply."""
+    """Return the error message in this type of body; empty for every other response."""
     try:
         found = error.read(reply.body, reply.headers, limits)
     except (DecodeError, GatewayError):
@@ -205,8 +206,8 @@ def _are_bytes(inputs: tuple[Tensor, ...]) -> bool:
 
 
 def _asked_for(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
-    """The exchanges that are written. Of several with one request, the one is asked for that replies in the type of the
-    request: a `.npy` file holds what JSON does not."""
+    """Return the exchanges that can write the request. If several have the same request, the gateway asks for the one
+    whose response type is the request type: for example, a `.npy` file can hold values that JSON cannot."""
     replied_alike = [_request(each) for each in exchanges if _replies_alike(each)]
     return [each for each in exchanges if _replies_alike(each) or _request(each) not in replied_alike]
 
@@ -221,8 +222,8 @@ def _replies_alike(exchange: CompiledExchange) -> bool:
 
 
 def _for_bytes(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
-    """The exchanges in the order in which one element of BYTES is tried: those whose body is bytes come first, whether
-    the element is text or not, unless others have a place that is made for texts."""
+    """Return the exchanges in the order in which they are tried for one BYTES element. Exchanges with raw bytes as body
+    come first, whether the element is text or not, unless another exchange has a place for texts."""
     of_bytes = [each for each in exchanges if type(each.request) is RawBytes]
     others = [each for each in exchanges if type(each.request) is not RawBytes]
     nodes = [node for each in others for node in walk_all(each.request.nodes)]
@@ -272,8 +273,9 @@ def _response(exchange: CompiledExchange, reply: Message, request: Request, limi
 
 
 def _check_rows(exchange: CompiledExchange, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-    """Raise DecodeError if a batch of several rows is answered with one row, as by a server that takes one row only.
-    The form declares that the first dimension of both is free, and the inputs are rows: of lists or of objects."""
+    """Raise DecodeError if the response to a batch of several rows has only one row, which suggests a server that takes
+    single rows. The form must declare a free first dimension for both, and the inputs must be rows (lists or
+    objects)."""
     rows, declared = inputs[0].shape[0] if inputs[0].shape else 1, exchange.shapes
     in_rows = isinstance(exchange.request, JsonBody) and any(
         isinstance(each, RowList) for each in walk_all(exchange.request.nodes)

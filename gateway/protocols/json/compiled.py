@@ -1,4 +1,4 @@
-"""A form compiled: its exchanges, probes and list of models with the readers and writers of their bodies."""
+"""A compiled form: its exchanges, probes and model list, with the code that reads and writes their bodies."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -33,8 +33,12 @@ class FormMessage(Message, frozen=True):
 
 @frozen
 class CompiledExchange:
-    """An exchange with the readers and writers of its bodies. Types are those that the form declares; `origin` is that
-    of the requests that it replies to; `query` has the tensors in their queries, None if there are none."""
+    """An exchange with the code that reads and writes its bodies.
+
+    - The media types are the declared types.
+    - `origin`: the origin of the requests that the exchange responds to.
+    - `query`: the tensors in the query of its requests; None without such tensors.
+    """
 
     form: Exchange
     head: HeadFields
@@ -72,8 +76,12 @@ class CompiledFailure:
 
 @frozen
 class CompiledForm:
-    """A form with the readers and writers of all its bodies. `name` is the form's; `signature` has the tensors that it
-    declares, None if it declares none; `specs` has them as bodies hold them: those of one row with `batch: each`."""
+    """A form with the code that reads and writes all its bodies.
+
+    - `name`: the name of the form.
+    - `signature`: the declared tensors; None if the form declares no tensors.
+    - `specs`: the same tensors in the shape that bodies have. With `batch: each` this is the shape of one row.
+    """
 
     name: str
     form: Form
@@ -97,7 +105,7 @@ class CompiledForm:
 
 
 def compile_form(name: str, form: Form) -> CompiledForm:
-    """The form with its templates read.
+    """Return the form with its templates compiled.
 
     Raises:
         FormError: a template that cannot be used, with its place in the form.
@@ -169,7 +177,7 @@ def _media_type(text: str, place: Place) -> MediaType:
 
 
 def _written(media_type: str) -> bytes:
-    """A declared media type as it is written; a range of types stands for bytes."""
+    """Return the media type to write for a declared one. A range of types means bytes."""
     return b"application/octet-stream" if "*" in media_type else media_type.encode()
 
 
@@ -186,7 +194,7 @@ def _failure(form: Form, failure: FailureReply, place: Place) -> CompiledFailure
 
 
 def _signature(specs: Mapping[str, TensorSpec], exchanges: Sequence[CompiledExchange]) -> Signature:
-    """The declared tensors: those of requests are inputs, those of responses outputs."""
+    """Return the declared tensors. The tensors of requests are inputs, the tensors of responses are outputs."""
     inputs = tensor_names(node for each in exchanges for node in each.input_nodes)
     outputs = tensor_names(node for each in exchanges for node in each.response.nodes)
     return Signature(
@@ -213,7 +221,8 @@ def filled(path: str, values: tuple[tuple[str, str], ...]) -> str:
 
 
 def filled_path(paths: tuple[str, ...], model: str, version: str, id: str | None = None) -> str:
-    """The first of `paths` whose variables have values, percent-encoded, of those that hold the version if any does.
+    """Return the first of `paths` whose variables all have values, which are percent-encoded. With a version, paths
+    that contain it come first.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, no path can be filled, or a name cannot be a segment of a path.

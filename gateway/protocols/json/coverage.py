@@ -1,4 +1,4 @@
-"""Whether one template accepts every body that another does, as far as keys, constants and spellings show."""
+"""Compares two templates: does one accept all bodies of the other? It compares keys, constants and spellings."""
 
 from gateway.protocols.json.templates import (
     Anything,
@@ -17,7 +17,7 @@ from gateway.protocols.json.templates import (
 
 
 def covers(wide: Node, narrow: Node, *, ignore_unknown: bool) -> bool:
-    """Whether `wide` accepts all that `narrow` accepts; False where that cannot be known."""
+    """Return True if `wide` accepts everything that `narrow` accepts. Return False if this is not certain."""
     match wide, narrow:
         case Anything(), _:
             return True

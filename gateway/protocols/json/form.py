@@ -1,6 +1,6 @@
-"""`Form`: the description of one JSON wire form, as plain values, and `parse_form`, which reads it from plain data.
+"""`Form`: the description of a JSON protocol, as plain values; `parse_form` reads it from plain data.
 
-The templates in it are data as YAML has them; `templates` reads them, and `protocol` compiles all of it.
+Its templates are unparsed YAML data. `templates` parses them, and `protocol` compiles the complete form.
 """
 
 import re
@@ -15,23 +15,23 @@ from gateway.core.spec_text import read_datatype, read_shape, read_spec
 from gateway.core.types import Nan, TensorSpec
 
 Template: TypeAlias = Any
-"""A template as YAML has it: mappings, lists, texts, numbers, booleans and None."""
+"""A template as YAML data: mappings, lists, texts, numbers, booleans and None."""
 Place: TypeAlias = tuple[str | int, ...]
-"""Where something stands in a form: keys and positions from its top."""
+"""A place in a form: keys and positions from its top."""
 
 JSON_TYPE: Final = "application/json"
 STREAMS = ("sse", "openai", "jsonl")
 """How a streamed reply is cut into messages: server-sent events, the same with `[DONE]` at the end, or one line for
 each."""
 BATCHES = ("each",)
-"""How servers are called that do not take whole batches: `each`, once for each row."""
+"""The values of `batch`, for servers that do not take complete batches. `each`: one call for each row."""
 MOST_EXCHANGES = 32
 MOST_PATHS = 32
 MOST_FAILURES = 32
 
 
 class FormError(ValueError):
-    """A form that cannot be used. `path` says where in the form, the text why and what would be right."""
+    """A form that cannot be used. `path`: the place in the form. The text has the reason and the remedy."""
 
     def __init__(self, path: Place, message: str) -> None:
         super().__init__(message)
@@ -52,17 +52,18 @@ ABSENT: Final = _Absent()
 
 @frozen
 class Exchange:
-    """A request and its reply.
+    """A request and its response.
 
-    - `paths`: may hold `{model}`, `{version}`, `{id}` and other variables, whose values mean nothing. Any path is
+    - `paths`: can contain `{model}`, `{version}`, `{id}` and other variables, whose values are ignored. Any path is
       accepted; the first that can be filled is written.
-    - `methods`: any is accepted; the first is written.
-    - `headers`, `query`: templates by name; a name that ends in `?` may be missing.
-    - `request`, `response`: the templates of the bodies; ABSENT for none.
-    - `stream`: one of STREAMS if the reply is a stream of messages, each as `response`; else empty.
-    - `ignore_unknown`: whether members beyond the templates are ignored, here as in the other values; else they are
+    - `methods`: any method is accepted; the first is written.
+    - `headers`, `query`: templates by name. A name that ends in `?` is optional.
+    - `request`, `response`: the templates of the bodies; ABSENT without a body.
+    - `stream`: one of STREAMS if the response is a stream of messages, each with the template `response`; otherwise
+      empty.
+    - `ignore_unknown`: ignore members that are not in the templates (here and in the other classes). Otherwise they are
       refused.
-    - `client_paths`: further paths that are accepted, but that no server has.
+    - `client_paths`: additional paths for clients, which the gateway never uses upstream.
     """
 
     paths: tuple[str, ...]
@@ -90,7 +91,7 @@ class Exchange:
 
 @frozen
 class Probe:
-    """A GET that is answered with `status` and, if there is a template `response`, with a body that fits it."""
+    """A GET request with the response status `status`. If there is a template `response`, the body must match it."""
 
     paths: tuple[str, ...]
     status: int = 200
@@ -100,8 +101,8 @@ class Probe:
 
 @frozen
 class ModelListing:
-    """A GET that is answered with a list of models, in which `$model` stands for a name. Any of `paths` is accepted;
-    the first is written. `one_paths` hold `{model}`: a GET there is answered with `one`, that model alone."""
+    """A GET request for the model list, in which `$model` is the place of a name. Any of `paths` is accepted; the first
+    is written. `one_paths` contain `{model}`: a GET request there returns `one`, which describes that model only."""
 
     paths: tuple[str, ...]
     response: Template
@@ -112,8 +113,8 @@ class ModelListing:
 
 @frozen
 class FailureReply:
-    """An error whose status is another one than that of HTTP for its `reason`. With a template `error` it is only one
-    whose body fits."""
+    """An error whose status is not the usual HTTP status of its `reason`. With a template `error`, only errors with a
+    matching body count."""
 
     status: int
     reason: Reason
@@ -122,9 +123,12 @@ class FailureReply:
 
 @frozen
 class Form:
-    """A protocol that is declared as data: the positions of tensors, names and errors in JSON over HTTP. `tensors` has
-    the datatype and shape of every tensor of its templates, or of none. `nan` is the default of routes'
-    `translate.nan`; empty: `error`. `batch`: one of BATCHES if servers do not take whole batches; else empty."""
+    """A protocol that is declared as data: the places of tensors, names and errors in JSON over HTTP.
+
+    - `tensors`: the datatype and shape of every tensor in the templates, or empty.
+    - `nan`: the default of the routes' `translate.nan`; empty means `error`.
+    - `batch`: one of BATCHES if servers do not take complete batches; otherwise empty.
+    """
 
     infer: tuple[Exchange, ...]
     ready: Probe | None = None
@@ -166,10 +170,11 @@ _METHODS = ("POST", "PUT", "PATCH", "GET", "DELETE")
 
 
 def parse_form(document: Mapping[str, Any]) -> Form:
-    """The Form in `document`, plain data with the keys that `docs/forms.md` describes. Its templates are not read yet.
+    """Return the Form in `document`, plain data with the keys that `docs/forms.md` describes. Its templates remain
+    unparsed.
 
     Raises:
-        FormError: a key that no form has, one that is missing, or a value of another type.
+        FormError: an unknown key, a missing key, or a value of the wrong type.
     """
     form = _mapping(document, (), _FORM_KEYS)
     if "infer" not in form:
@@ -308,7 +313,7 @@ def _paths(given: Mapping[str, Any], place: Place, key: str = "path") -> tuple[s
 
 
 def _path(path: object, place: Place) -> str:
-    """A path, of whose segments each may be a literal or a variable, which may have text behind it."""
+    """Return a path. Each of its segments is a literal or a variable, optionally followed by text."""
     if not isinstance(path, str) or not path.startswith("/"):
         raise FormError(place, f"{path!r} is no path, expected one that begins with a slash")
     if not path.isascii() or any(each in path for each in "?#* \t\r\n"):
@@ -342,7 +347,7 @@ def _tensors(given: object) -> Iterator[tuple[str, TensorSpec]]:
 
 
 def _spec(name: str, given: object, place: Place) -> TensorSpec:
-    """`FP64 [-1, 4]`, or `{datatype: FP64, shape: [-1, 4]}` as the signatures of routes are written."""
+    """Return the spec in `FP64 [-1, 4]`, or in `{datatype: FP64, shape: [-1, 4]}` like in the signatures of routes."""
     try:
         if isinstance(given, Mapping):
             spec = _mapping(given, place, ("datatype", "shape"))

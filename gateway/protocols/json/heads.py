@@ -64,10 +64,10 @@ class HeadFields:
         """The words that have one."""
 
     def read(self, message: Message) -> tuple[dict[Word, json.Json], dict[str, ParameterValue]]:
-        """The words and the parameters in a request's headers and query.
+        """Return the words and the parameters in a request's headers and query.
 
         Raises:
-            MisfitError: one is missing, or a constant is another.
+            MisfitError: a required one is missing, or a constant has another value.
         """
         words: dict[Word, json.Json] = {}
         parameters: dict[str, ParameterValue] = {}
@@ -80,7 +80,7 @@ class HeadFields:
         return words, parameters
 
     def passed(self, message: Message) -> list[tuple[bytes, bytes]]:
-        """The headers of a request that the form reads and drops, for a server of the same form."""
+        """Return the request headers that the form reads and drops, for a server of the same form."""
         names = [each.name for each in self._headers if each.optional and isinstance(each.node, Anything)]
         texts = {name: message.headers.all(name.lower()) for name in names}
         return [(name.encode(), _header_value(name, found[0])) for name, found in texts.items() if len(found) == 1]

@@ -12,12 +12,12 @@ from gateway.protocols.json.templates import Role, Word
 from gateway.protocols.json.writing import MessageContents
 
 _LISTED = {name: TensorSpec(name, BYTES, (-1,)) for name in ("model", "version")}
-"""The models in a list are read and written as tensors of their names and versions."""
+"""The models of a list are handled like tensors of their names and versions."""
 _PLACE = ("models", "response")
 
 
 def listing_body(models: ModelListing | None) -> MessageBody:
-    """The bodies of a form's list of models. Raises FormError: a template that cannot be used."""
+    """Return the bodies of a form's model list. Raises FormError for a template that cannot be used."""
     if models is None:
         return make_body(ABSENT, JSON_TYPE, Role.LISTING, _PLACE, _LISTED, ignore_unknown=False)
     template = models.response
@@ -34,8 +34,8 @@ def _is_name(key: object) -> bool:
 
 
 class NamesAsKeys(MessageBody):
-    """An object whose keys are the names of models behind `prefix`. What they stand for is dropped, and written as the
-    name. Other keys are those of no model."""
+    """An object whose keys are model names with the prefix `prefix`. When it is read, the values are dropped; when it
+    is written, each value is the model's name. Keys without the prefix are ignored."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

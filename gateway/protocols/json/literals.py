@@ -1,7 +1,8 @@
-"""NaN, Infinity and -Infinity as Python servers write them: no JSON, and refused by msgspec, but read in tensors.
+"""NaN, Infinity and -Infinity as Python servers write them. JSON does not have these literals, and msgspec refuses
+them, but the gateway accepts them in tensors.
 
-Before the text is read again, each becomes a string with a prefix, the mark. Where a tensor stands, its text gets them
-back; anywhere else they are refused.
+Before msgspec reads the text again, each literal becomes a string with a prefix, the mark. The texts of tensors get
+their literals back; all other literals are refused.
 """
 
 import re
@@ -14,8 +15,8 @@ _MARKED = re.compile(rb'"\x7f(-?(?:NaN|Infinity))"')
 
 
 def mark(text: bytes) -> bytes | None:
-    """The text with a marked string in place of each literal; None if there is none, or such a string is in the text
-    already."""
+    """Return `text` with each literal replaced by a marked string. Return None if the text has no literal, or already
+    contains the mark."""
     if (b"NaN" not in text and b"Infinity" not in text) or is_marked(text):
         return None
     return _LITERAL.sub(_marked, text)
@@ -32,5 +33,5 @@ def unmark(text: bytes) -> bytes:
 
 
 def is_marked(text: bytes) -> bool:
-    """Whether a literal was in the text."""
+    """Return True if the text contained a literal."""
     return _MARK in text and _MARKED.search(text) is not None

@@ -1,5 +1,5 @@
-"""Errors of bodies that fit no template, and of messages that none can carry. Of several templates the one that fits
-best is explained."""
+"""Errors of bodies that match no template, and of messages that no template can carry. If a form has several templates,
+the error explains the closest one."""
 
 from collections.abc import Sequence
 from enum import IntEnum
@@ -8,18 +8,19 @@ from typing import TypeAlias
 from gateway.core.errors import DecodeError, ElementError, GatewayError
 
 Place: TypeAlias = tuple[int, int]
-"""Where a body differs from its template: so many objects and lists deep, and about at this byte."""
+"""The position of a body's first difference from its template: the depth in objects and lists, and the approximate
+offset in bytes."""
 
 TOP: Place = (0, 0)
 STRUCTURE: Place = (100, 0)
-"""That of a body whose objects and lists are those of the template."""
+"""The place of a body whose objects and lists match the template."""
 
 
 class MisfitError(DecodeError):
-    """A body that is not as its template. Of several templates another may fit it. Any other DecodeError says that the
-    template is meant, but something in the body is wrong.
+    """A body that does not match its template, but could match another template. Any other DecodeError means that this
+    is the right template, and that the body is wrong.
 
-    `place` is the first difference: the deeper it is, the better the template fits.
+    `place` is the first difference: the deeper it is, the closer the template is to the body.
     """
 
     def __init__(self, text: str, place: Place = TOP) -> None:
@@ -28,8 +29,8 @@ class MisfitError(DecodeError):
 
 
 def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
-    """One error for a body that fits none of several `what`: the first that is no misfit, else those of the templates
-    that fit the body deepest."""
+    """Return one error for a body that matches none of several `what`: the first error of any other type than
+    MisfitError, or else an error that lists the deepest differences."""
     inside = next((error for error in errors if not isinstance(error, MisfitError)), None)
     if inside is not None:
         return inside
@@ -46,7 +47,7 @@ class Fit(IntEnum):
     """How far a template can carry a message: the places in which it fails, the best last."""
 
     PLACES = 1
-    """It has no place for something, or nothing for a place."""
+    """The template has no place for a part of the message, or the message has no content for a place."""
     SHAPES = 2
     """A tensor has a shape or a datatype that its place cannot have."""
     ELEMENTS = 3
@@ -54,7 +55,7 @@ class Fit(IntEnum):
 
 
 class UnwrittenError(GatewayError):
-    """A message that a template cannot carry; `fit` says how far it does."""
+    """A message that a template cannot carry. `fit`: how far the template can carry it."""
 
     def __init__(self, error: GatewayError, fit: Fit) -> None:
         super().__init__(error.status, error.reason, error.message, error.retry_after)
@@ -62,8 +63,8 @@ class UnwrittenError(GatewayError):
 
 
 def better(best: UnwrittenError | None, error: GatewayError, fit: Fit) -> UnwrittenError:
-    """The one of two errors whose template fits better, the first of equal ones. `fit` is that of `error` if nothing
-    else is known of it."""
+    """Return the error of the closer template, or the first error if both are equally close. `fit` applies to `error`
+    if its own type does not determine it."""
     if isinstance(error, ElementError):
         fit = Fit.ELEMENTS
     elif isinstance(error, UnwrittenError):

@@ -1,8 +1,8 @@
 """Numbers as texts: `["0", "1.5"]` (`$x|numbers`) and `"0,1.5"` (`$x|commas`), to JSON text of numbers and back.
 
-No object is made for a number: the quotes in the text are replaced by blanks or brackets, and the reader of numbers
-reads the result. That reader cannot see that one text contains several numbers, so commas and brackets within quotes
-are refused first.
+No object is made for a number: blanks or brackets replace the quotes in the text, and the ordinary reader of numbers
+reads the result. That reader cannot detect a text with several numbers, so commas and brackets within quotes are
+refused first.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from gateway.core.errors import DecodeError
 
 _PIECE = 2**20
-"""Bytes that are looked at together."""
+"""Number of bytes that are processed together."""
 _QUOTE = ord('"')
 
 
@@ -25,7 +25,7 @@ def numbers_of_lists(text: bytes) -> bytes:
 
 
 def _replaced(text: bytes, refused: bytes, brackets: bytes) -> bytes:
-    """`text` with opening and closing quotes replaced. Nothing of `refused` may be within quotes."""
+    """Return `text` with its quotes replaced. Raises DecodeError if quotes contain a byte of `refused`."""
     if b"\\" in text:
         raise DecodeError("a text with a backslash, expected a number")
     table = np.zeros(256, np.bool_)

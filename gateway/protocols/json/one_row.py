@@ -1,6 +1,6 @@
-"""Forms of servers that take one row a call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
+"""Forms of servers that take one row per call (`batch: each`): `{"length": 5.1}` gives `{"label": "setosa"}`.
 
-Bodies hold the tensors of a row, without the dimension that counts rows. The bridge calls such a server once for each
+Bodies contain the tensors of a row, without the dimension that counts rows. The bridge calls the server once for each
 row of a batch. A client of the form sends one row; for all other protocols it is a batch of one row.
 """
 
@@ -23,7 +23,7 @@ def _has_rows(spec: TensorSpec) -> bool:
 
 
 def check_row(inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]) -> None:
-    """Raise FormError if the tensors of a form do not say which of them are one row."""
+    """Raise FormError if the tensors of a form do not show which of them hold one row."""
     if not inputs or not outputs:
         text = "`batch: each` needs `tensors`: a first dimension of -1 says that a tensor is one row of a batch"
         raise FormError(("batch",), f"{text}, such as `x: FP64 [-1, 4]` for {{x: [1, 2, 3, 4]}}")

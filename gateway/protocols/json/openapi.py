@@ -145,7 +145,7 @@ class _Schemas:
         self._is_open = form.form.ignore_unknown
 
     def of(self, node: Node, rows: int = 0) -> Schema:
-        """The schema of what stands at a node within `rows` lists of rows."""
+        """Return the schema of the values at a node within `rows` row lists."""
         match node:
             case Constant(value):
                 return {"const": value}
@@ -194,7 +194,7 @@ class _Schemas:
 
 
 def _example(form: CompiledForm, node: Node) -> Any:
-    """A body that is right, without what may be missing; None if a tensor is not declared, or is too large."""
+    """Return a valid body without its optional parts, or None if a tensor is not declared or is too large."""
     tensors = [each for each in walk(node) if isinstance(each, TensorPlace)]
     specs = [form.specs[each.name] for each in tensors if each.name in form.specs]
     spelled = all(each.spelling in _SHOWN for each in tensors)

@@ -1,4 +1,4 @@
-"""Reads what stands at one place of a body: a tensor, a word such as the id, parameters, a constant, or anything."""
+"""Reads the value at one place of a body: a tensor, a word such as the id, parameters, a constant, or any JSON."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -46,7 +46,7 @@ class BodyContents(Struct, frozen=True):
 
 
 class BodyReading:
-    """The contents of one body while it is read. `cuts` are the texts that were cut out of it, by key."""
+    """The contents of one body while it is decoded. `cuts`: the texts that were cut out of it, by key."""
 
     def __init__(self, limits: Limits, cuts: Mapping[str, bytes]) -> None:
         self.limits = limits
@@ -55,19 +55,20 @@ class BodyReading:
         self.is_marked = False
         """Whether NaN and infinities in the text are marked (`literals`)."""
         self.members = 0
-        """Members of objects that the body's type does not have: in parameters, messages and what is passed over."""
+        """Number of object members that are not in the body's type: in parameters, in messages and in ignored values.
+        """
         self.tensors: list[Tensor] = []
         self.shapes: dict[str, Shape] = {}
         self.names: list[str] | None = None
         self.order: list[int] | None = None
-        """The places of the rows that `$index` numbers 0, 1, ...; None if they stand in this order."""
+        """The positions of the rows that `$index` numbers 0, 1, ...; None if the rows have this order."""
         self.words: dict[Word, Json] = {}
         self.parameters: dict[str, ParameterValue] = {}
         self.texts: dict[str, str] = {}
         self.unequal: UnequalTensors | None = None
 
     def plain(self, text: Raw) -> Json:
-        """The value of a JSON text whose members are counted. Raises DecodeError as `read_plain`."""
+        """Return the value of a JSON text, and count its members. Raises DecodeError like `read_plain`."""
         plain = bytes(text)
         if self.is_marked and literals.is_marked(plain):
             raise DecodeError("NaN or an infinity, which is no JSON, where no tensor stands")
@@ -76,8 +77,7 @@ class BodyReading:
         return value
 
     def found(self, role: str) -> BodyContents:
-        """The contents that were read. Raises DecodeError if rows differ in length, in another body than a request,
-        whose `role` is input."""
+        """Return the contents. Raises DecodeError if rows differ in length, except in a request (`role` is input)."""
         if self.unequal is not None and role != "input":
             raise DecodeError(self.unequal.error)
         return BodyContents(tuple(self.tensors), self.words, self.parameters, self.texts, self.unequal)
@@ -90,7 +90,7 @@ ReadPlace: TypeAlias = Callable[[Any, BodyReading], None]
 def reader_of_place(
     leaf: Leaf, specs: Mapping[str, TensorSpec], keys: Mapping[TensorPlace, str], role: str
 ) -> ReadPlace:
-    """The function that reads what stands at `leaf`. `keys` are those of tensors that may be cut out."""
+    """Return the function that reads the value at `leaf`. `keys`: the keys of the tensors that can be cut out."""
     match leaf.node:
         case TensorPlace(name, spelling):
             spec = specs.get(name)
@@ -147,8 +147,8 @@ def _add_tensor(form: TensorForm, text: bytes, reading: BodyReading) -> None:
 
 
 def _joined(given: Any, what: str) -> bytes | None:
-    """The JSON text of what stands in rows, as one list; None if it stands in none. Raises DecodeError if it stands in
-    some of them."""
+    """Return the JSON text of a list of the values in all rows, or None if every row lacks the value. Raises
+    DecodeError if only some rows have it."""
     if given is UNSET:
         return None
     if type(given) is Raw:
@@ -244,7 +244,7 @@ def _read_names(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
 
 _decode_table = msgspec.json.Decoder(list[list[Raw]]).decode
 _BYTES_OF_CELL, _BYTES_OF_ROW = 128, 144
-"""Bytes of memory that a cell of a table, and a row without its cells, takes while it is read."""
+"""Memory, in bytes, of a table cell, and of a row without its cells, while they are decoded."""
 
 
 def _read_table(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
@@ -293,7 +293,7 @@ def _read_word(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None
 
 
 def _read_index(leaf: Leaf, word: Word, value: Any, reading: BodyReading) -> None:
-    """The numbers of rows, which may stand in any order if the rows are in no others."""
+    """Read the numbers of rows. If the rows are not within other rows, they can have any order."""
     given = leaf.get(value)
     if leaf.rows == 1 and type(given) is list and all(type(each) is int for each in given):
         if given != list(range(len(given))):
@@ -328,7 +328,7 @@ def _innermost(given: Any) -> Iterator[list[Any]]:
 
 
 def _flat(given: Any) -> Iterator[Any]:
-    """The values of a place that may be in rows, in one list."""
+    """Return the values of a place in one list, also for a place within rows."""
     if type(given) is list:
         for each in given:
             yield from _flat(each)

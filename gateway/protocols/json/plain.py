@@ -1,7 +1,7 @@
-"""Plain JSON in a body: what `$_`, `$params` and `$message` stand for, and keys that occur twice.
+"""Plain JSON in a body (the values of `$_`, `$params` and `$message`), and duplicate keys.
 
-msgspec reads a body by its type. It keeps the last of equal keys, and passes over what it does not look at: here the
-rest is checked.
+msgspec decodes a body by its type. It keeps the last of equal keys, and skips members without a place in the type. This
+module checks those members.
 """
 
 import re

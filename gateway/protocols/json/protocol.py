@@ -31,11 +31,11 @@ PREFIX = "json:"
 
 
 def protocol_of(name: str, form: Form) -> Protocol:
-    """The wire form `json:NAME` that `form` describes.
+    """Return the protocol `json:NAME` that `form` describes.
 
     Raises:
-        FormError: a template that cannot be used, or what cannot be read back unambiguously, with its place in the
-            form.
+        FormError: a template cannot be used, or its messages could not be read back unambiguously. The error has the
+            place in the form.
     """
     compiled = compile_form(name, form)
     check_form(compiled)
@@ -107,7 +107,7 @@ def _traits(form: CompiledForm) -> Traits:
 
 
 def _has_parameters(exchange: CompiledExchange) -> bool:
-    """Whether its requests can carry parameters."""
+    """Return True if its requests can carry parameters."""
     places = ParameterPlace | ParametersPlace
     return bool(exchange.head.parameters) or any(isinstance(each, places) for each in walk_all(exchange.request.nodes))
 

@@ -1,6 +1,6 @@
 """Tensors in the query of requests: `GET /predict?length=5.1&width=3.5`.
 
-A query is written and read like a web form (`media.web_forms`). Tensors with a place in the query go there, all others
+The format of a query is a web form (`media.web_forms`). Tensors with a place in the query go there; all other tensors
 go to the body.
 """
 

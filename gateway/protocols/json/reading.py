@@ -1,7 +1,8 @@
-"""Reads bodies by their templates: a body's type takes it apart, and what stands at each place becomes a value.
+"""Reads bodies by their templates: msgspec decodes a body with the template's type, and the value at each place is
+converted.
 
-In bodies above CUT_FROM bytes the texts of tensors are cut out first, so that they are not passed over twice. msgspec
-ignores that a key occurs twice. So colons are counted: a body has as many as it has members, or it is looked at again.
+In bodies above CUT_FROM bytes, the texts of tensors are cut out first, so they are not scanned twice. msgspec ignores
+duplicate keys. Therefore the colons are counted: if a body has more colons than members, it is checked again.
 """
 
 import re
@@ -40,7 +41,7 @@ CUT_FROM = 2**11
 _BACKSLASH = ord("\\")
 _BLANKS = b" \t\r\n"
 _MOST_CUT = 16
-"""Keys that a body is searched for; the values of further ones are left in it."""
+"""Maximum number of keys that are searched for in a body. The values of other keys remain in it."""
 _NO_CUTS: Mapping[str, bytes] = MappingProxyType({})
 
 
@@ -100,7 +101,7 @@ class BodyReader:
         return reading.found(self._role)
 
     def _cut(self, text: bytes) -> tuple[bytes, Mapping[str, bytes]]:
-        """`text` with 0 in place of the tensors that were cut out, and their texts by key."""
+        """Return `text` with 0 instead of the tensors that were cut out, and their texts by key."""
         if not self._keys or _BACKSLASH in text:
             return text, _NO_CUTS
         rest, cuts = text, {}
@@ -131,7 +132,7 @@ def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) 
 
 
 def _is_read_first(node: Node) -> bool:
-    """Whether what stands there is needed for reading others: shapes, the order of rows, and the names of columns."""
+    """Return True if other places need the value at this place: shapes, the order of rows, and the names of columns."""
     if isinstance(node, TensorPlace):
         return node.spelling is Spelling.SHAPE
     if isinstance(node, Slot):
@@ -140,7 +141,7 @@ def _is_read_first(node: Node) -> bool:
 
 
 def _cut_keys(node: Node) -> Mapping[TensorPlace, str]:
-    """The keys of lists of numbers that stand in no row, of those whose key no other member has."""
+    """Return the keys of lists of numbers outside of rows, if no other member has the same key."""
     keys = [member.key for each in walk(node) if isinstance(each, Object) for member in each.members]
     places = {place: key for place, key in _cuttable(node).items() if keys.count(key) == 1}
     return dict(islice(places.items(), _MOST_CUT))
@@ -166,8 +167,8 @@ _PATH = re.compile(r" - at `\$(.*)`$")
 
 
 def _place(text: str, body: bytes) -> Place:
-    """Where in the body an error of msgspec is, which reads from the left: at a member of the object at `$.split`, say,
-    or behind it if one is missing."""
+    """Return the place of an msgspec error in the body: at a member of the object at `$.split`, for example, or after
+    the object if a member is missing. msgspec reads from left to right."""
     path, unknown = _PATH.search(text), _UNKNOWN.match(text)
     steps = re.findall(r"\.([^.\[]+)|\[", "" if path is None else path[1])
     if text.startswith("Object missing required field"):

@@ -1,4 +1,4 @@
-"""The ready forms: descriptions of servers that many have, as YAML files of this package."""
+"""The built-in forms: descriptions of common model servers, as YAML files of this package."""
 
 from functools import cache
 from importlib.resources import files
@@ -10,17 +10,17 @@ _SUFFIX = ".yaml"
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all ready forms."""
+    """Return the names of all built-in forms."""
     found = _FORMS.iterdir() if _FORMS.is_dir() else ()
     return tuple(sorted(each.name.removesuffix(_SUFFIX) for each in found if each.name.endswith(_SUFFIX)))
 
 
 @cache
 def document(name: str) -> dict[str, Any]:
-    """The description of the ready form `name`. Callers share it, and must not change it.
+    """Return the description of the built-in form `name`. Callers share it, and must not change it.
 
     Raises:
-        LookupError: there is none of this name.
+        LookupError: no built-in form has this name.
     """
     import yaml  # only programs that use a ready form pay for it
 

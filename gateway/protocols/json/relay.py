@@ -1,8 +1,8 @@
-"""Inferences that pass unread between two sides of one form (`core.protocol.Relay`).
+"""Passes inferences undecoded between the client side and the upstream side of one form (`core.protocol.Relay`).
 
-A request leaves by the method and path that it came in, with its body, its Content-Type and its Accept. Headers and the
-query are written as the form declares them; headers that the form drops (`$_`) go on as they came. A body is read where
-the form gives it a constant, or where a name in it cannot be found without doubt (`acted_upon`).
+A request keeps its method, path, body, Content-Type and Accept. Its headers and query are written as the form declares
+them; headers that the form drops (`$_`) remain unchanged. The gateway decodes a body if the form sets a constant in it,
+or if it cannot find a name in it with certainty (`acted_upon`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,13 +30,13 @@ _LONGEST_REMEMBERED = 256
 
 
 class _Way:
-    """How requests of one Content-Type at one path pass.
+    """Describes how requests with one Content-Type pass at one path.
 
-    - `exchanges`: those that a request may be of. They have the same headers and query.
-    - `content_type`: the header with it, if a body has one.
-    - `path`: the path with its variables; empty if it is one of clients alone.
-    - `acted_upon`: what is found in a body.
-    - `replies`: chooses the exchange of a reply, of all at this path.
+    - `exchanges`: the exchanges that a request can belong to. All of them have the same headers and query.
+    - `content_type`: the Content-Type header, if requests have a body.
+    - `path`: the path with its variables. Empty if only clients use it.
+    - `acted_upon`: finds words in a body.
+    - `replies`: chooses the exchange of a response, from all exchanges at this path.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class _Way:
         self._remembered = lru_cache(64)(self._passes)
         in_path = "{model}" not in path and any(map(_has_first_model, exchanges))
         self.writes_model = in_path or Word.MODEL in acted_upon.words
-        """Whether a request that names no model, were it read, would get that of the listener in its path or body."""
+        """True if a decoded request without a model name would get the listener's model in its path or body."""
 
     def passes(self, content_type: str, accept: str) -> bool:
-        """Whether a reply of this Content-Type goes back as it came, to a client that accepts this."""
+        """Return True if a response with this Content-Type can pass unchanged to a client that accepts `accept`."""
         is_long = len(content_type) + len(accept) > _LONGEST_REMEMBERED
         return (self._passes if is_long else self._remembered)(content_type, accept)
 
@@ -75,7 +75,7 @@ class _Way:
 
 
 class _UnreadMessage(FormMessage, frozen=True):
-    """The origin of a request that passes unread: its way, and what stands in its headers and its query."""
+    """The origin of a request that passes undecoded: its way, and the values in its headers and query."""
 
     way: _Way | None = None
     words: Mapping[Word, Json] = NO_WORDS
@@ -93,10 +93,10 @@ class _Path:
         self._remembered = lru_cache(64)(self._way)
 
     def way(self, content_type: str) -> _Way | None:
-        """The way of a request with this Content-Type; None if it must be read.
+        """Return the way of a request with this Content-Type, or None if the request must be decoded.
 
         Raises:
-            DecodeError: a text in another charset than UTF-8.
+            DecodeError: a text in a charset other than UTF-8.
         """
         return (self._way if len(content_type) > _LONGEST_REMEMBERED else self._remembered)(content_type)
 
@@ -121,21 +121,21 @@ class _Path:
 
 
 def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
-    """Whether two exchanges have the same headers and query, so that no body decides which are written."""
+    """Return True if two exchanges have the same headers and query, which means that they do not depend on the body."""
     if Word.ID in other.head.words & other.request.words:  # the body may have the id for the header
         return False
     return (one.form.headers, one.form.query) == (other.form.headers, other.form.query)
 
 
 def _has_first_model(exchange: CompiledExchange) -> bool:
-    """Whether the first path for a model without a version has its name."""
+    """Return True if the first path for a model without a version contains its name."""
     paths = [each for each in exchange.form.paths if "{" not in each.replace("{model}", "")]
     return bool(paths) and "{model}" in paths[0]
 
 
 def _content_type(given: str, exchanges: Sequence[CompiledExchange]) -> tuple[tuple[bytes, bytes], ...] | None:
-    """The Content-Type that a request goes on with: its own, if `exchanges` have that type. Else theirs, if they have
-    one, since nothing else can be meant. None if the body must be read."""
+    """Return the Content-Type to send with a request: its own, if `exchanges` have that type; otherwise the type of
+    `exchanges`, if they have one. Return None if the body must be decoded."""
     parsed, first = media_types.parse(given), exchanges[0].request_type
     if any(each.form.request is ABSENT for each in exchanges):
         return None
@@ -159,11 +159,11 @@ class FormRelay:
         self.relay = Relay(self._head, self._request, self._reply)
 
     def _head(self, message: Message, listener: ListenerSettings) -> Head | None:
-        """The request for a call, by its path, headers and query, and what is acted upon in its body; None if the body
-        must be read.
+        """Return the request for a call from its path, headers, query, and the words in its body, or None if the body
+        must be decoded.
 
         Raises:
-            DecodeError: a text in another charset than UTF-8.
+            DecodeError: a text in a charset other than UTF-8.
         """
         path = self._paths.get(message.pattern)
         if path is None or not len(message.body):
@@ -212,11 +212,11 @@ class FormRelay:
         )  # fmt: skip
 
     def _reply(self, reply: Message, request: Request, target: Target) -> Message | None:
-        """The reply to the client, if it has a type of the form that the client accepts; None for a reply that must be
-        read.
+        """Return the response for the client, if it has a type of the form that the client accepts, or None if the
+        response must be decoded.
 
         Raises:
-            DecodeError, GatewayError: an error, as `FormClient.decode_response`.
+            DecodeError, GatewayError: an error, like in `FormClient.decode_response`.
         """
         if reply.status not in _SUCCESSES:
             self._client.decode_response(reply, request, target)
@@ -235,13 +235,13 @@ class FormRelay:
 
 
 def _agreed(*names: Json) -> str | None:
-    """The name that is given at some of several places; None if there are two."""
+    """Return the name that one or several places have, or None if they have different names."""
     found = {str(each) for each in names if each}
     return None if len(found) > 1 else found.pop() if found else ""
 
 
 def _accept(exchange: CompiledExchange, message: Message) -> Sequence[tuple[bytes, bytes]]:
-    """The header Accept of a request: the client's, or that of a stream."""
+    """Return the Accept header of a request: the client's header, or the type of a stream."""
     if exchange.form.stream:
         return exchange.request_headers.raw[-1:]
     accept = message.headers.get("accept")

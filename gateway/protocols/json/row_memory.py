@@ -1,7 +1,8 @@
-"""How much memory the rows of a body take while it is read, told by its text before any of them becomes an object.
+"""Estimates the memory that the rows of a body take while it is decoded, from its text, before any of them becomes an
+object.
 
-Rows can be far larger in memory than as text: `{}` and `[]` are two bytes, and an object or a list of 50 to 250. What
-opens them in the text, or separates them, is counted; what stands in strings is counted too.
+Rows can be far larger in memory than as text: `{}` and `[]` have two bytes, and an object or a list has 50 to 250. The
+estimate counts the characters that open or separate rows, including those within strings.
 """
 
 from gateway.core.errors import Reason, refusal
@@ -12,7 +13,7 @@ from gateway.protocols.json.templates import FixedList, Node, Object, RowList, r
 # Bytes of memory, measured by tracemalloc.
 _MEMBER = 96
 _OPTIONAL, _REQUIRED = 32, 8
-"""What a member takes in an object that lacks it, and in one that has it beside _MEMBER."""
+"""Memory of an optional member that is missing, and of a required member in addition to _MEMBER, in bytes."""
 _OBJECT, _OPEN_OBJECT = 72, 248
 """Without members: of declared ones, and of any (`"$*": $*`)."""
 _LIST, _ELEMENT = 264, 72
@@ -41,7 +42,7 @@ class RowMemory:
 
 
 def memory_of_rows(node: Node) -> RowMemory | None:
-    """The memory that the rows of a template take; None if there are none."""
+    """Return the memory that the rows of a template take, or None if the template has no rows."""
     rows = [each.row for each in walk(node) if isinstance(each, RowList) and rows_of_tensor(each) is None]
     inside = [each for row in rows for each in walk(row) if rows_of_tensor(each) is None]
     if not rows:

@@ -1,4 +1,4 @@
-"""Facing clients: requests as the form has them to canonical Requests, Answers to replies."""
+"""The client side: converts requests of the form to canonical Requests, and Answers to responses."""
 
 from collections.abc import Mapping
 
@@ -34,7 +34,8 @@ from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 _JSON = Headers(((b"content-type", JSON_TYPE.encode()),))
 
 _ANY_LISTENER = ListenerSettings(limits=Limits(message=2**40, json_values=2**20))
-"""Whether a body wants a stream is asked before the listener's own limits are known, but after its size is checked."""
+"""The limits that apply when the gateway checks whether a body asks for a stream. The listener's own limits are unknown
+then, but the size of the body has already been checked."""
 
 
 class _Route:
@@ -51,7 +52,7 @@ class _Route:
         self._only = exchanges[0] if len(exchanges) == 1 else None
 
     def read(self, message: Message, listener: ListenerSettings) -> Request:
-        """The request, by the first exchange that it fits. Raises DecodeError and GatewayError."""
+        """Return the request, from the first exchange that it matches. Raises DecodeError and GatewayError."""
         if self._only is not None:
             return self._read(self._only, message, listener)
         content_type = message.headers.get("content-type")
@@ -127,7 +128,7 @@ def _agreed(what: str, one: str, other: str) -> str:
 
 
 class FormServer:
-    """The side of a form that faces clients."""
+    """The client side of a form."""
 
     def __init__(self, form: CompiledForm) -> None:
         self._form = form
@@ -146,11 +147,11 @@ class FormServer:
         self.has_mixed_streams = any(route.is_mixed for route in self._routes.values())
 
     def decode_request(self, message: Message, listener: ListenerSettings) -> Request:
-        """The canonical Request of a client's message.
+        """Return the canonical Request of a client's message.
 
         Raises:
-            DecodeError: it is not as the form has it.
-            GatewayError: RESOURCE_EXHAUSTED, beyond a limit.
+            DecodeError: the message does not match the form.
+            GatewayError: RESOURCE_EXHAUSTED, the message exceeds a limit.
         """
         route = self._routes.get(message.pattern)
         if route is not None:
@@ -165,12 +166,13 @@ class FormServer:
         return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
 
     def wants_stream(self, message: Message) -> bool:
-        """Whether all exchanges at the message's path reply by streams."""
+        """Return True if all exchanges at the message's path respond with a stream."""
         route = self._routes.get(message.pattern)
         return route is not None and route.streams
 
     def body_wants_stream(self, message: Message) -> bool:
-        """Whether the exchange that reads the message replies by a stream, where others at its path do not."""
+        """Return True if the exchange that reads the message responds with a stream, and other exchanges at its path do
+        not."""
         route = self._routes.get(message.pattern)
         if route is None or not route.is_mixed:
             return False
@@ -197,7 +199,8 @@ class FormServer:
         return _state(probe, good=answer is True)
 
     def encode_error(self, error: GatewayError, request: Request | None, message: Message) -> Message:
-        """The reply that reports `error`: as the form has it, else `{"error": text}`."""
+        """Return the response that reports `error` in the form's template for errors, or as `{"error": text}` without
+        one."""
         text = error.message.encode("utf-8", "replace").decode()
         failure = next((each for each in self._form.failures if each.form.reason is error.reason), None)
         status = failure.form.status if failure else http_status.number(error)
@@ -220,14 +223,14 @@ class FormServer:
         return Message(headers=headers, parts=parts, status=status)
 
     def encode_end(self, request: Request) -> Message | None:
-        """The message that ends a stream. It is empty if the stream has no end mark: one without a response still needs
-        its status and headers."""
+        """Return the message that ends a stream. It is empty if the form has no end mark: even a stream without a
+        response needs a status and headers."""
         origin = request.origin
         assert isinstance(origin, FormMessage)
         return reply(origin.response_headers, self._stream_end, 200)
 
     def _list(self, models: tuple[ModelEntry, ...]) -> Message:
-        """The list of models. A template without versions has each name once."""
+        """Return the model list. If the template has no place for versions, it has each name once."""
         pairs = [(each.name, each.version) for each in models]
         names = [*dict.fromkeys(name for name, _ in pairs)]
         if any(version for _, version in pairs):
@@ -245,7 +248,7 @@ class FormServer:
 
 
 def _read_for_anyone(route: _Route, message: Message) -> Request:
-    """The request in a message, as `decode_request` reads it, before the limits of its listener are known."""
+    """Return the request in a message, decoded as in `decode_request`, before the limits of its listener are known."""
     try:
         return route.read(message, _ANY_LISTENER)
     except DecodeError as error:
@@ -253,8 +256,8 @@ def _read_for_anyone(route: _Route, message: Message) -> Request:
 
 
 def _read_missing(route: _Route, message: Message, listener: ListenerSettings, error: DecodeError) -> Request:
-    """The request in a message that `error` is about, with NaN in place of null; it has a flaw. Raises `error` if it
-    cannot be read so either."""
+    """Return the request in a message that caused `error`, with NaN for each null; the request gets a flaw. Raises
+    `error` if the message cannot be read in this way either."""
 
     def read(text: bytes) -> Request:
         return route.read(replace(message, parts=(text,)), listener)

@@ -1,9 +1,9 @@
-"""The language of templates: data as YAML has it, to a tree of nodes.
+"""The language of templates: YAML data to a tree of nodes.
 
     {"instances": [{"sepal": "$a", "petal": "$b"}, "..."], "request_id?": "$id"}
 
-A text that begins with `$` stands for something of the message; every other scalar is a constant. docs/forms.md
-describes all of them. A node says where something stands; `types`, `reading` and `writing` are made from nodes.
+A text that begins with `$` is a placeholder for a part of the message; every other scalar is a constant. docs/forms.md
+describes all placeholders. A node contains the place of a value; `types`, `reading` and `writing` use the nodes.
 """
 
 import json
@@ -54,7 +54,7 @@ class EverySpelling(Enum):
 
 
 class Word(Enum):
-    """Something of a message that is no tensor and no parameter. The values are the texts in templates."""
+    """A part of a message that is neither a tensor nor a parameter. The values are the placeholders in templates."""
 
     ID = "$id"
     MODEL = "$model"
@@ -98,7 +98,7 @@ class Constant:
 
 @frozen
 class Anything:
-    """`$_`: any JSON. `written` is written in its place."""
+    """`$_`: any JSON. The gateway writes `written` there."""
 
     written: Json = MISSING
 
@@ -119,12 +119,12 @@ class ParameterPlace:
 
 @frozen
 class ParametersPlace:
-    """`$params`: an object with all parameters that have no place of their own."""
+    """`$params`: an object with all parameters that do not have their own place."""
 
 
 @frozen
 class TensorPlace:
-    """`$x`: the place of a tensor. `datatype` is that of `|base64:DATATYPE`."""
+    """`$x`: the place of a tensor. `datatype`: the datatype in `|base64:DATATYPE`."""
 
     name: str
     spelling: Spelling = Spelling.NESTED
@@ -140,7 +140,7 @@ class Every:
 
 @frozen
 class Member:
-    """A member of an object. One that is `optional` may be missing."""
+    """A member of an object. If `optional`, it can be missing."""
 
     key: str
     node: "Node"
@@ -149,7 +149,7 @@ class Member:
 
 @frozen
 class Object:
-    """An object with these members. If `every`, all further members are tensors (`"$*": $*`)."""
+    """An object with these members. If `every`, all other members are tensors (`"$*": $*`)."""
 
     members: tuple[Member, ...]
     every: bool = False
@@ -200,8 +200,8 @@ def walk_all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def rows_of_tensor(node: Node) -> tuple[TensorPlace, int] | None:
-    """The tensor in `node` if nothing but lists of rows stands around it, and how many: `[[$x, ...], ...]` has two. The
-    text is the tensor's own nested list. None for every other node."""
+    """Return the tensor in `node` if only row lists surround it, and the number of these lists: `[[$x, ...], ...]` has
+    two. The text is then the nested list of the tensor itself. Return None for every other node."""
     rows = 0
     while isinstance(node, RowList):
         node, rows = node.row, rows + 1
@@ -232,10 +232,10 @@ _RESERVED = frozenset({"any", "param", *(word.value[1:] for word in Word)})
 
 
 def parse_body(template: Template, role: Role, place: Place) -> tuple[Node, ...]:
-    """The alternatives of a body's template: one, or those of `{$any: [...]}`.
+    """Return the alternatives of a body's template: one, or the alternatives in `{$any: [...]}`.
 
     Raises:
-        FormError: names the place in the template, and says what would be right.
+        FormError: an error in the template, with its place and the remedy.
     """
     if not isinstance(template, dict) or _ANY not in template:
         return (_Parser(role).parse(template, place),)
@@ -255,7 +255,7 @@ class _Parser:
         self._nodes = 0
 
     def parse(self, template: Template, place: Place, level: int = 1, rows: int = 0) -> Node:
-        """The node of `template`, which stands inside of `rows` lists of rows."""
+        """Return the node of `template`, which is within `rows` row lists."""
         self._nodes += 1
         if self._nodes > MOST_NODES or level > DEEPEST:
             raise FormError(place, f"a template may have {MOST_NODES} nodes and nest {DEEPEST} deep; this has more")

@@ -1,4 +1,4 @@
-"""`TensorForm`: where a tensor stands in the bodies of a form, how it is spelled there, and what is declared of it."""
+"""`TensorForm`: the place of a tensor in the bodies of a form, its spelling, and its declaration."""
 
 from math import prod
 
@@ -11,11 +11,11 @@ from gateway.protocols.json.templates import TensorPlace
 class TensorForm:
     """A tensor of a template.
 
-    - `name`: that of the tensors that are read; empty if the form declares none.
-    - `label`: what errors call it, such as `input 'x'`.
+    - `name`: the name that a decoded tensor gets. Empty if the form declares no tensors.
+    - `label`: its name in errors, such as `input 'x'`.
     - `spec`: its datatype and shape, if the form declares them.
-    - `rows`: the number of lists of rows around it.
-    - `has_shape`: its shape stands beside it (`|shape`).
+    - `rows`: the number of row lists around it.
+    - `has_shape`: the template also has a place for its shape (`|shape`).
     """
 
     place: TensorPlace
@@ -27,7 +27,7 @@ class TensorForm:
 
 
 def fits(shape: Shape, wanted: Shape) -> bool:
-    """Whether a tensor of `shape` is one of those that `wanted`, with -1 for any size, describes."""
+    """Return True if `shape` matches `wanted`, in which -1 means any size."""
     if len(shape) != len(wanted):
         return False
     for own, each in zip(shape, wanted):  # noqa: B905, SIM110 - a generator and `strict` take three times as long
@@ -37,7 +37,8 @@ def fits(shape: Shape, wanted: Shape) -> bool:
 
 
 def filled(wanted: Shape, elements: int) -> Shape | None:
-    """`wanted` with a size in place of its -1, so that there are so many elements; None if none does."""
+    """Return `wanted` with its -1 replaced by the size that results in this number of elements, or None if no size
+    does."""
     free = wanted.count(-1)
     known = prod(each for each in wanted if each >= 0)
     if free == 0:

@@ -25,19 +25,20 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 _UNTYPED = {"i": Datatype.INT64, "u": Datatype.UINT64, "f": Datatype.FP64, "b": Datatype.BOOL}
 _OPENING, _BRACE = ord("["), ord("{")
 _WHOLE = 2**22
-"""Bytes of a list up to which simdjson reads it at once, for which it makes 14 bytes of each; `array` reads pieces."""
+"""Maximum size, in bytes, of a list that simdjson reads in one step, with 14 bytes of memory for each byte. `array`
+reads larger lists in pieces."""
 _MOST_BYTES = 8
 """Bytes of an element at most; its text has two at least."""
 
 
 def read_tensor(form: TensorForm, text: bytes, shape: Shape | None, limits: Limits) -> Tensor:
-    """The tensor in `text`, which is a JSON value; in rows it is the list of what stands in each. `shape` is that of
-    the place `|shape`, if there is one.
+    """Return the tensor in `text`, a JSON value. For a tensor in rows, the text is the list of the values in all rows.
+    `shape`: the value at the place `|shape`, if the template has one.
 
     Raises:
-        DecodeError: names the tensor: the text is anything else, or not of the datatype and the shape that are
-            declared.
-        GatewayError: RESOURCE_EXHAUSTED, beyond `limits.message`.
+        DecodeError: the text is not a tensor, or does not have the declared datatype and shape. The error names the
+            tensor.
+        GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `limits.message`.
     """
     try:
         tensor = _READERS[form.place.spelling](form, text, limits)
@@ -87,7 +88,8 @@ def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
 
 
 def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """A list, nested by the tensor's shape; outside of rows also one bare element, of shape []."""
+    """Read a list that is nested like the tensor's shape. A tensor outside of rows can also be a single element of
+    shape []."""
     if len(text) * _MOST_BYTES // 2 > limits.message:
         _check_count(text, limits)
     if text[0] == _OPENING and len(text) <= _WHOLE and b'"' not in text:
@@ -164,7 +166,7 @@ def _read_flat(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_row(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """A flat list that stands for one row."""
+    """Read the flat list of one row."""
     if text[0] != _OPENING or text.rfind(b"[") != 0 or b'"' in text:
         raise MisfitError("expected a flat list of numbers")
     tensor = _read_nested(form, text, limits)
@@ -172,12 +174,12 @@ def _read_row(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_items(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """A list, or one bare element that stands for a list of one."""
+    """Read a list, or a single element as a list of one."""
     return _read_nested(form, text if text[0] == _OPENING else b"[%b]" % text, limits)
 
 
 def _read_texts(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """A list of texts, or one text that stands for a list of one."""
+    """Read a list of texts, or one text as a list of one."""
     if b'"' not in text and text.strip(b"[] \t\r\n"):
         raise MisfitError("expected a text or a list of texts")
     return _of_texts(_read_items(form, text, limits))
@@ -212,7 +214,7 @@ def _only_numbers(tensor: Tensor) -> Tensor:
 
 
 def _read_scalar(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """One bare element; in rows one for each."""
+    """Read a single element, or in rows one element for each row."""
     tensor = _read_nested(form, text if form.rows else b"[%b]" % text, limits)
     if len(tensor.shape) != max(form.rows, 1):
         raise MisfitError("a list, expected one element")
@@ -238,7 +240,7 @@ def _read_bytes(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_base64(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """The base64 of raw elements, little-endian; in rows of those of each row."""
+    """Read the base64 of raw little-endian elements; in rows, the base64 of each row's elements."""
     contents, shape = _decoded(form, text, limits)
     datatype = form.place.datatype or (form.spec.datatype if form.spec else BYTES)
     sizes = set(map(len, contents))

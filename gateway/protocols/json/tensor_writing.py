@@ -22,7 +22,8 @@ from gateway.protocols.json.tensor_form import TensorForm, filled, fits
 
 
 class ElementStyle(Struct, frozen=True):
-    """How elements are written: NaN and infinities as `nan` says (see `number_pieces`), BYTES as `translate` does."""
+    """The spelling of elements: `nan` is the spelling of NaN and infinities (see `number_pieces`), `translate` the
+    spelling of BYTES."""
 
     nan: str = "error"
     translate: Translate = DEFAULT_TRANSLATE
@@ -65,7 +66,7 @@ def _write_row(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[b
 
 
 def _check_flat(form: TensorForm, tensor: Tensor) -> None:
-    """Refuse a tensor whose shape nothing would tell: neither the form nor a place for it."""
+    """Refuse a tensor whose shape would be lost: the form does not declare it and has no place for it."""
     if form.has_shape:
         return
     shape = tensor.shape
@@ -100,8 +101,8 @@ def _numbers(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _as_words(style: ElementStyle) -> ElementStyle:
-    """Return the style for numbers within quotes. NaN is not written as a string, which would add a second pair of
-    quotes."""
+    """Return the style for numbers within quotes. NaN is not written as a string, because this would add a second pair
+    of quotes."""
     return replace_struct(style, nan="literal") if style.nan == "string" else style
 
 
@@ -223,8 +224,8 @@ def _elements(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 _PIECE = 2**20 // 3 * 3
-"""Bytes made base64 by one call into C, during which no other thread runs; whole groups, so that only the last piece is
-padded."""
+"""Number of bytes that one call into C encodes as base64, during which no other thread runs. Pieces have a multiple of
+3 bytes, so only the last piece is padded."""
 
 
 def _base64(contents: Buffer) -> bytes:
@@ -280,7 +281,7 @@ def _nested(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]
 
 
 def _in_rows(text: bytes, columns: int) -> bytes:
-    """A flat JSON list of numbers as a list of rows."""
+    """Split a flat JSON list of numbers into a list of rows."""
     numbers = text[1:-1].split(b",")
     rows = [b",".join(numbers[at : at + columns]) for at in range(0, len(numbers), columns)]
     return b"[[%b]]" % b"],[".join(rows)
@@ -293,7 +294,7 @@ def _flat(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]:
 
 
 def _bare(form: TensorForm, tensor: Tensor, count: int, lead: Shape, style: ElementStyle) -> list[bytes]:
-    """The texts of `count` bare elements."""
+    """Return the texts of `count` single elements."""
     what, spelling = form.label, form.place.spelling
     if tensor.elements != count or len(tensor.shape) > len(lead) + 1:
         raise invalid_input(f"{what} has the shape {list(tensor.shape)}, expected one element at each place")

@@ -1,9 +1,9 @@
-"""Templates as types: the nodes of a template become the types by which msgspec reads a body in one pass.
+"""Templates as types: the nodes of a template become the types with which msgspec decodes a body in one pass.
 
     {"instances": [{"sepal": "$a"}, "..."]}  ──▶  class Body: instances: list[Row];  class Row: sepal: Raw
 
-Where a tensor, a parameter or `$_` stands, the type is `Raw`: its text is left as it is. A Leaf takes what stands at
-one place out of the value that msgspec made; of a place inside of rows that is a list, nested as the rows are.
+Tensors, parameters and `$_` have the type `Raw`, which keeps the text unchanged. A Leaf takes the value at one place
+from the decoded body. If the place is in rows, it takes a list of values, nested like the rows.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ from gateway.protocols.json.templates import (
 )
 
 Get: TypeAlias = Callable[[Any], Any]
-"""Takes what stands at a place out of a read value; UNSET if it is missing there."""
+"""Takes the value at a place from a decoded body; UNSET if it is missing."""
 
 EVERY_MEMBER = Every(EverySpelling.MEMBERS)
 """The members of an object that are tensors (`"$*": $*`)."""
@@ -41,7 +41,7 @@ EVERY_MEMBER = Every(EverySpelling.MEMBERS)
 
 @frozen
 class Leaf:
-    """One place in a body. `rows` is the number of lists of rows around it."""
+    """One place in a body. `rows`: the number of row lists around it."""
 
     node: Node
     get: Get
@@ -50,7 +50,7 @@ class Leaf:
 
 @frozen
 class BodyType:
-    """The type of a body: how it is decoded, what stands in it, and how many members a decoded value has."""
+    """The type of a body: its decoder, its places, and a function that counts the members of a decoded value."""
 
     decode: Callable[[bytes], Any] | None
     """None for a body that is one tensor: its text is the value."""
@@ -59,7 +59,8 @@ class BodyType:
 
 
 def body_type(node: Node, *, ignore_unknown: bool) -> BodyType:
-    """The type of a body with this template. With `ignore_unknown` members beyond it are passed over."""
+    """Return the type of a body with this template. If `ignore_unknown`, members that are not in the template are
+    ignored."""
     compiled = _Compiler(ignore_unknown).compile(node, 0)
     decode = None if compiled.kind is Raw else msgspec.json.Decoder(compiled.kind).decode
     members = compiled.members
@@ -151,14 +152,16 @@ class _Compiler:
 
 
 def _has_no_tensor(node: Node) -> bool:
-    """Whether an optional member is missing if it is null: clients and servers write null for what they leave out."""
+    """Return True if null means that an optional member is missing, because many clients and servers write null for
+    that."""
     if isinstance(node, Object):
         return not node.every and all(_has_no_tensor(each.node) for each in node.members)
     return isinstance(node, Slot | ParameterPlace | ParametersPlace | Constant | Anything)
 
 
 def _constant(node: Constant, value: object, leaf: Leaf) -> _Compiled:
-    """msgspec compares texts, integers and null itself; the others are compared when they are read."""
+    """Return the type of a constant. msgspec compares texts, integers and null itself; other constants are compared
+    later."""
     if type(value) in (str, int):
         return _Compiled(Literal[value])
     return _Compiled(None) if value is None else _Compiled(type(value), (leaf,))
@@ -171,7 +174,7 @@ _WORD_TYPES: dict[Word, Any] = {
     Word.INDEX: int,
     Word.GRPC_CODE: str,
 }
-"""A message and a code may be any JSON, since servers differ."""
+"""Messages and codes can be any JSON, because servers differ."""
 
 
 def _itself(value: Any) -> Any:

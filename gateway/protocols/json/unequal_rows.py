@@ -21,8 +21,8 @@ _REMEDY = (
 
 
 class UnequalTensors(Struct, frozen=True):
-    """The tensors of a body whose rows differ in length, by their positions: for each the tensors of its rows, which
-    have a first dimension of 1. `error` says why they are no tensors."""
+    """The tensors of a body whose rows differ in length, by position: for each, the tensors of its rows, whose first
+    dimension is 1. `error`: why they cannot be one tensor."""
 
     rows: Mapping[int, tuple[Tensor, ...]]
     error: str
@@ -30,7 +30,7 @@ class UnequalTensors(Struct, frozen=True):
 
 def rows_of(form: TensorForm, text: bytes, error: DecodeError, limits: Limits) -> tuple[Tensor, ...]:
     """Return the tensors of the rows of the list `text`, if `error` says that it is ragged. Raises `error` otherwise,
-    if there are more than `limits.json_values` rows, or if one of them is no tensor itself."""
+    if there are more than `limits.json_values` rows, or if a row is not a tensor."""
     is_free = form.spec is None or form.spec.shape[:1] == (-1,)
     if "ragged" not in str(error) or form.place.spelling is not Spelling.NESTED or not is_free:
         raise error

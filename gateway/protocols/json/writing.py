@@ -36,12 +36,13 @@ from gateway.protocols.json.tensor_form import TensorForm
 from gateway.protocols.json.tensor_writing import ElementStyle, write_rows, write_tensor
 
 _JOINED = 64 * 2**10
-"""Bytes of a body up to which its pieces are joined: copying that many costs less than handling several parts."""
+"""Maximum size, in bytes, of a body whose pieces are joined: copying that many costs less than handling several parts.
+"""
 
 
 class MessageContents(ElementStyle, frozen=True):
-    """All that a message says besides its path. `elsewhere` are the parameters that have a place outside of the body;
-    `texts` those that are the JSON text of a list or an object, if they still have that text."""
+    """The content of a message, except its path. `elsewhere`: the parameters that have a place outside of the body.
+    `texts`: the parameters whose JSON text (of a list or an object) is still known."""
 
     tensors: tuple[Tensor, ...] = ()
     words: Mapping[Word, json.Json] = field(default_factory=dict)
@@ -55,8 +56,8 @@ NO_TEXTS: Mapping[str, str] = MappingProxyType({})
 
 
 class PlacedContents(Struct, frozen=True):
-    """The contents of a body that is to be written. `tensors` are by the names of their places; if the template has
-    `$*`, by their own names."""
+    """The contents of a body to write. `tensors`: by the names of their places, or by their own names if the template
+    has `$*`."""
 
     tensors: Mapping[str, Tensor]
     said: MessageContents
@@ -68,8 +69,7 @@ Pieces: TypeAlias = Sequence[bytes] | None
 
 @frozen
 class _Writer:
-    """How one node is written: whole, or once for each index of the rows around it, of which the Shape has the
-    numbers."""
+    """Writes one node: as a whole, or once for each index of the rows around it. The Shape has the numbers of rows."""
 
     whole: Callable[[PlacedContents], Pieces]
     rows: Callable[[PlacedContents, Shape], list[bytes] | None]
@@ -89,7 +89,8 @@ class BodyWriter:
         self._has_parameters = any(isinstance(each, ParametersPlace) for each in walk(node))
 
     def check_parameters(self, parameters: Parameters, elsewhere: frozenset[str]) -> None:
-        """Raise GatewayError (INVALID_ARGUMENT) for a parameter that has no place in the template, nor `elsewhere`."""
+        """Raise GatewayError (INVALID_ARGUMENT) for a parameter that has no place in the template, and is not in
+        `elsewhere`."""
         if self._has_parameters:
             return
         for name in parameters:
@@ -97,10 +98,11 @@ class BodyWriter:
                 raise invalid_input(f"parameter {name!r} has no place in the form")
 
     def write(self, placed: Mapping[str, Tensor], said: MessageContents) -> tuple[bytes, ...]:
-        """The body that says `said`, in parts. `placed` are its tensors as `arrangement` has them.
+        """Return the body with the contents `said`, in parts. `placed`: its tensors, as assigned by `arrangement`.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming what is missing, or cannot be spelled as the template has it.
+            GatewayError: INVALID_ARGUMENT, a part is missing, or the template cannot spell it. The error names the
+                part.
         """
         pieces = self._write(PlacedContents(placed, said))
         if pieces is None:
@@ -109,8 +111,8 @@ class BodyWriter:
 
 
 class _Compiler:
-    """Makes writers. `own` are the parameters that have places of their own in the template, `shapes` the tensors whose
-    shapes have."""
+    """Makes writers. `own`: the parameters that have their own place in the template. `shapes`: the tensors whose shape
+    has a place."""
 
     def __init__(self, specs: Mapping[str, TensorSpec], role: str, own: frozenset[str], shapes: frozenset[str]) -> None:
         self._specs = specs
@@ -119,7 +121,7 @@ class _Compiler:
         self._own = own
 
     def compile(self, node: Node, rows: int) -> _Writer:
-        """The writer of a node inside of so many lists of rows."""
+        """Return the writer of a node within `rows` row lists."""
         match node:
             case Constant(value):
                 return _constant(json.write(value))
@@ -180,11 +182,11 @@ class _Compiler:
 class _Member:
     key: str
     text: bytes
-    """The key as it is written, with its colon."""
+    """The key in JSON, with its colon."""
     writer: _Writer
     optional: bool
     is_there: Callable[[PlacedContents], bool] | None
-    """Whether something goes to the list or the object, if it may be missing."""
+    """True if the message has content for the list or the object. None if the member is always written."""
 
 
 _CONTAINERS = Object | RowList | FixedList
@@ -192,7 +194,7 @@ _CONTAINERS = Object | RowList | FixedList
 
 @frozen
 class _Content:
-    """The places below a node: if nothing goes to any of them, a member that may be missing is not written."""
+    """The places below a node. If all of them are empty, an optional member is not written."""
 
     tensors: frozenset[str]
     words: frozenset[Word]
@@ -218,7 +220,7 @@ class _Content:
         return bool(self.tensors or self.words or self.parameters or self.every_parameter or self.every_tensor)
 
     def is_there(self, contents: PlacedContents) -> bool:
-        """Whether something of the message goes to one of the places."""
+        """Return True if the message has content for one of the places."""
         said = contents.said
         return (
             any(name in contents.tensors for name in self.tensors)
@@ -237,7 +239,7 @@ def _constant(text: bytes) -> _Writer:
 
 
 def _repeated(whole: Callable[[PlacedContents], Pieces]) -> _Writer:
-    """A writer of what is the same in all rows."""
+    """Return a writer of a value that is the same in all rows."""
 
     def rows(contents: PlacedContents, lead: Shape) -> list[bytes] | None:
         pieces = whole(contents)
@@ -274,7 +276,7 @@ def _parameter(name: str, contents: PlacedContents) -> Pieces:
 
 
 def _parameters(own: frozenset[str], contents: PlacedContents) -> Pieces:
-    """The object of all parameters but `own` and those that stand elsewhere."""
+    """Return the object of all parameters, except `own` and the parameters with a place outside of the body."""
     said = contents.said
     names = [name for name in said.parameters if name not in own and name not in said.elsewhere]
     if not names:
@@ -421,8 +423,8 @@ _Count: TypeAlias = Callable[[PlacedContents, Shape], int]
 
 
 def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
-    """The number of rows inside of rows `lead`: the next dimension of the tensors in them, which must be the same.
-    `names` are those of the places in the rows; None for all tensors."""
+    """Return the number of rows within the rows `lead`: the next dimension of the tensors in them, which must be equal.
+    `names`: the places in the rows; None for all tensors."""
     tensors, at = contents.tensors, len(lead)
     shapes = {name: tensors[name].shape for name in (tensors if names is None else names) if name in tensors}
     for name, shape in shapes.items():
@@ -436,7 +438,7 @@ def _count(names: tuple[str, ...] | None, role: str, contents: PlacedContents, l
 
 
 def _count_of_all(names: tuple[str, ...] | None, role: str, contents: PlacedContents, lead: Shape) -> int:
-    """The number of rows whose members are the names of the tensors: without rows, nothing would tell the names."""
+    """Return the number of rows that have the tensors' names as members. Without rows, the names would be lost."""
     count = _count(names, role, contents, lead)
     if not count:
         raise invalid_input(f"the {role}s have no rows, in which their names would be written")

@@ -18,11 +18,11 @@ _PING_OPERATIONS = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_R
 
 
 def encode_request(request: Request, target: Target) -> Message:
-    """Return the packet for `request`. Inputs are sent in their order, without names.
+    """Return the packet for `request`. Inputs keep their order and lose their names.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, MIP does not have the operation; INVALID_ARGUMENT, the request has parameters, its
-            inputs are not a batch, or an input cannot be written in its TLV type.
+        GatewayError: UNIMPLEMENTED, MIP does not have the operation. INVALID_ARGUMENT, the request has parameters, its
+            inputs are not a batch, or a TLV type cannot carry its input.
     """
     if request.operation in _PING_OPERATIONS:
         return encode_packet(PacketKind.PING, Subtype.REQUEST)
@@ -78,7 +78,7 @@ def _batch(inputs: tuple[Tensor, ...], target: Target) -> int:
 def decode_response(message: Message, request: Request, target: Target) -> Answer:
     """Return the Answer in one packet: True for a ping, or else a Response whose outputs have no names.
 
-    The outputs are counted, since kubemo's server sends n-input as n-output.
+    The gateway counts the outputs itself, because kubemo's server sends n-input as n-output.
 
     Raises:
         DecodeError: the packet is not the response to the request.

@@ -16,7 +16,7 @@ _CODES: dict[Status, ErrorCode] = {
     Status.UNIMPLEMENTED: ErrorCode.METHOD,
     Status.RESOURCE_EXHAUSTED: ErrorCode.MEMORY,
 }
-"""The codes that are sent: every other Status becomes INTERNAL. `_REASONS` has the codes that are received."""
+"""The codes that the gateway sends: every other Status becomes INTERNAL. `_REASONS` has the codes that it receives."""
 
 # A kubemo server sends INTERNAL for most invalid requests, and SHAPE only for one of its own errors, so the Reason can
 # be wrong. `decode_error` therefore includes the code in the text.
@@ -63,8 +63,8 @@ def _code(error: GatewayError, request: Request | None, message: Message) -> int
 
 
 def decode_error(code: int, payload: Buffer) -> GatewayError:
-    """Return the error in a backend's error packet. The Reason at the start of the payload is used if it matches
-    `code`."""
+    """Return the error in a backend's error packet. If the payload starts with a Reason that matches `code`, the error
+    has this Reason."""
     text = bytes(payload).decode(errors="replace")
     prefix, _, rest = text.partition(": ")
     reason = REASONS.get(prefix)

@@ -139,8 +139,8 @@ def _as_one_list(texts: list[bytes]) -> bytes:
 
 
 def _standskept(text: bytes) -> bool:
-    """Return whether the text can be joined with others by commas and be read as one row of an array: it has no
-    strings, and closes all brackets that it opens. Without this check, `[1` and `2]` would be read as one list."""
+    """Return True if the text can be joined with others by commas and decoded as one row of an array: it has no
+    strings, and closes all brackets that it opens. Without this check, `[1` and `2]` would become one list."""
     if b'"' in text:
         return False
     opened = text.count(b"[")

@@ -14,7 +14,7 @@ from gateway.protocols.mip.schema import MAX_PAYLOAD, VERSION, CallsAtOnce, Pack
 HEADER = Struct("!4BL")
 
 _JOIN_BELOW = 64 * 2**10
-"""Smaller pieces are joined up to about this many bytes: copying them costs less than separate writes."""
+"""Smaller pieces are joined up to about this many bytes, because copying them costs less than separate writes."""
 
 
 def remaining_size(header: Buffer) -> int:

@@ -38,8 +38,7 @@ def request(message: Message, request: Request, target: Target) -> Message:
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
     """Return the packet to the client, or None if the gateway must decode it: it has another batch size, or its TLVs do
-    not match its counts. kubemo's server sends wrong counts if a model's number of outputs differs from its number of
-    inputs.
+    not match its counts. kubemo's server sends wrong counts if a model has more outputs than inputs, or fewer.
 
     Raises:
         DecodeError, GatewayError: an error, or not a response, same as `client.decode_response`.

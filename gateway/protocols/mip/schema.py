@@ -1,4 +1,4 @@
-"""The numbers of MIP. The numbers of the version and the error codes are kubemo's, since the specification has none."""
+"""The numbers of MIP. The specification does not define the version number and the error codes; they are kubemo's."""
 
 from enum import IntEnum
 
@@ -28,8 +28,8 @@ class Subtype(IntEnum):
 
 
 class CallsAtOnce(IntEnum):
-    """The reserved byte of a ping, by which clients of the gateway detect that the server is a gateway. Other servers
-    ignore it, and it is 0 in all other packets."""
+    """The reserved byte of a ping, which shows other gateways that the server is a gateway. Other servers ignore it,
+    and it is 0 in all other packets."""
 
     UNSAID = 0
     ASKED = 0x3F
@@ -63,8 +63,8 @@ class TlvType(IntEnum):
 TLV_TYPES = frozenset(TlvType)
 
 OWN_TYPE = "registered TLV type"
-"""The parameter of a tensor whose TLVs have another type, which a model's author has registered (`kubemo.register()`):
-the type's number. The data are bytes, and are sent unchanged."""
+"""The parameter of a tensor whose TLVs have a type that a model's author has registered (`kubemo.register()`): the
+type's number. The gateway passes the data as unchanged bytes."""
 
 
 class BatchMode:

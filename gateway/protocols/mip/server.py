@@ -51,11 +51,11 @@ def _inputs(payload: Payload, listener: ListenerSettings) -> Iterator[Tensor]:
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the response to a Request that `decode_request` returned. Outputs have the TLV types of the inputs:
-    numbers are .npy files if an input was one; BYTES are JSON strings if an input was one and no input was TEXT.
+    numbers are .npy files if an input was one, and BYTES are JSON strings if an input was one and no input was TEXT.
 
     Raises:
-        GatewayError: INTERNAL, an output does not have one row for each example, or there are more than MAX_TENSORS;
-            INVALID_ARGUMENT, an output cannot be written in its TLV type; UNAVAILABLE, the gateway is not ready.
+        GatewayError: INTERNAL, an output does not have one row for each example, or there are more than MAX_TENSORS.
+            INVALID_ARGUMENT, an output is not possible in its TLV type. UNAVAILABLE, the gateway is not ready.
     """
     if request.operation is Operation.READY:
         if answer is not True:

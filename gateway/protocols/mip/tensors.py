@@ -46,7 +46,7 @@ def encode_column(tensor: Tensor, style: Style, what: str) -> Column:
     BYTES have the style's type if each example has one element, or else they are JSON.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the tensor cannot be written in this type; the error names `what`.
+        GatewayError: INVALID_ARGUMENT, this type cannot carry the tensor; the error names `what`.
     """
     if tensor.parameters and OWN_TYPE in tensor.parameters:
         return Column(int(tensor.parameters[OWN_TYPE]), _encode_image(tensor, style.nan, what))

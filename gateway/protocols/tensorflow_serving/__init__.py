@@ -2,7 +2,7 @@
 
 `server.py` is the client side and `client.py` the upstream side. The messages with tensors are in `predict.py`, the
 messages with examples in `inference.py`; `tensor_proto.py` and `examples.py` have their tensors. TensorFlow Serving's
-REST API is a server type of V1.
+REST API is a V1 server type.
 
 A Message's `path` and `pattern` are the full method name, `/tensorflow.serving.PredictionService/Predict`. `status` is
 the status code of a response; if it is not 0, the body is the status message.

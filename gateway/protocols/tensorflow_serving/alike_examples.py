@@ -17,7 +17,7 @@ from gateway.core.protobuf.wire import LENGTH, fields, read_tag
 from gateway.core.types import Buffer, Tensor
 
 LEAST = 16
-"""Minimum number of examples: fewer are read faster one by one."""
+"""Minimum number of examples. Separate decoding is faster for fewer examples."""
 
 EXAMPLE_TAG = 1 << 3 | LENGTH
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3

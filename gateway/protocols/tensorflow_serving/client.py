@@ -142,7 +142,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _decode_infer(reply: Message, request: Request, target: Target) -> Response:
-    """Return the outputs in the response of the method that was called. In a large message they are views of it."""
+    """Return the outputs in the response of the method. In a large message they are views of it."""
     if TASKS in request.parameters:
         tasks = inference.tasks_of(request.parameters[TASKS])
         servable, outputs = inference.read_results(tasks, reply.body, target.limits.message)

@@ -42,8 +42,8 @@ def _words(request: Request) -> str:
 
 
 def decode_error(reply: Message, request: Request) -> GatewayError:
-    """Return the error in a response to `request`. If another gateway sent it, the text of a real server before the
-    gateway's own text is removed."""
+    """Return the error in a response to `request`. If another gateway sent it, drop the text of a real server that
+    precedes the gateway's own text."""
     error = error_of(reply)
     known = f"{_words(request)} ("
     if error.reason is Reason.MODEL_NOT_FOUND and error.message.startswith(known) and error.message.endswith(")"):

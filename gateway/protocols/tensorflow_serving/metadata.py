@@ -1,4 +1,4 @@
-"""The metadata and the status of models, client side and upstream side."""
+"""Model metadata and model status, client side and upstream side."""
 
 import re
 from collections.abc import Mapping
@@ -82,13 +82,12 @@ def decode_server_ready(reply: Message) -> bool:
 
 
 def decode_ready(reply: Message) -> bool:
-    """Return whether a version of the model is AVAILABLE. Raises DecodeError for another message."""
+    """Return True if a model version is AVAILABLE. Raises DecodeError for another message."""
     return bool(_available(reply.body))
 
 
 def decode_status(reply: Message, request: Request) -> Signature:
-    """Return the available versions of the model, in a Signature without tensors. Raises DecodeError for another
-    message."""
+    """Return the available model versions, in a Signature without tensors. Raises DecodeError for another message."""
     return Signature(name=request.model, versions=_available(reply.body))
 
 

@@ -66,15 +66,15 @@ _COPIED = 2**14
 # --- Reading ---
 
 PredictFields: TypeAlias = tuple[Buffer | None, tuple[Tensor, ...], tuple[RequestedOutput, ...]]
-"""The ModelSpec, or None if it is missing; the tensors; and the outputs in `output_filter`."""
+"""The ModelSpec (None if it is missing), the tensors, and the outputs in `output_filter`."""
 
 
 def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
-    """Return the fields of `body`. The data of a large message's tensors are views of it. `limit` is the maximum number
+    """Return the fields of `body`. The data of a large message's tensors are views of it. `limit`: the maximum number
     of bytes of all tensors.
 
     Raises:
-        DecodeError: not a message of `kind`; a tensor that is malformed or given twice; an output that is requested
+        DecodeError: the body is not a message of `kind`, has a malformed or duplicate tensor, or requests an output
             twice.
         GatewayError: RESOURCE_EXHAUSTED, the tensors exceed the limit; UNIMPLEMENTED, the request has options.
     """
@@ -192,12 +192,12 @@ def _entry_size(entry: memoryview) -> int:
 def write_predict(
     kind: PredictKind, servable: Servable, tensors: Iterable[Tensor], outputs: Iterable[str] = ()
 ) -> Parts:
-    """Return the message in parts. The tensors' data are separate parts that are not copied. `outputs` become an
+    """Return the message in parts. The tensors' data are separate parts, without a copy. `outputs` become an
     `output_filter`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor or an output that cannot be written; NOT_FOUND, the version is
-            beyond 64 bits.
+        GatewayError: INVALID_ARGUMENT naming a tensor or an output that the message cannot carry; NOT_FOUND, the
+            version is beyond 64 bits.
     """
     spec = write_field(kind.spec, write_spec(servable))
     parts: list[Buffer] = []

@@ -1,5 +1,5 @@
-"""Relay of Predict, Classify and Regress from a client to a server of TensorFlow Serving's gRPC API, without decoding
-the calls (`core.protocol.Relay`).
+"""Relay of Predict, Classify and Regress from a client to a TensorFlow Serving gRPC server, without decoding the calls
+(`core.protocol.Relay`).
 
 The gateway reads only the ModelSpec of a request.
 """

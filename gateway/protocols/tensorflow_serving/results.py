@@ -25,7 +25,7 @@ _SCORE_KEY, _VALUE_KEY = bytes((_SCORE << 3 | I32,)), bytes((1 << 3 | I32,))
 _LENGTH = Struct("<I")
 _ZERO = bytes(4)
 _FEW = 1000
-"""Maximum count of numbers that are written one by one."""
+"""Maximum count of numbers that the gateway writes one by one."""
 
 
 # --- Writing ---
@@ -88,8 +88,8 @@ def _write_values(outputs: Mapping[str, Tensor], examples: int) -> bytes:
 
 
 def _write_numbers(raw: bytes, key: bytes) -> bytes:
-    """Return a field 1 for each FP32 number: a message that has the number in its field with the tag `key`. In a long
-    list, zeros are written too, so all fields have one length."""
+    """Return a field 1 for each FP32 number: a message that has the number in its field with the tag `key`. A long list
+    includes fields for zeros, so all fields have one length."""
     count = len(raw) // FP32.size
     if count <= _FEW:
         values = (raw[at : at + FP32.size] for at in range(0, len(raw), FP32.size))

@@ -89,7 +89,7 @@ _SINGLE = {_FLOAT: I32, _DOUBLE: I64}
 """The wire type of an element that is not packed; VARINT for unlisted numbers."""
 
 _AS_BITS = {Datatype.FP16: Datatype.UINT16, Datatype.BF16: Datatype.UINT16}
-"""The integer datatype of the list elements, for datatypes that are sent as integers."""
+"""The integer datatype of the list elements, for datatypes that the message carries as integers."""
 
 MAX_BYTES = 2**63 - 1
 """Maximum number of elements: TensorFlow counts elements in 64 bits."""
@@ -136,8 +136,8 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
     `tensor_content`, whose size must match the shape.
 
     Raises:
-        DecodeError: not a TensorProto; a data type without a datatype; a dimension below 0; elements that do not match
-            the data type or the shape.
+        DecodeError: the bytes are not a TensorProto, or have a data type without a datatype, a dimension below 0, or
+            elements that do not match the data type or the shape.
         GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `allowance`.
     """
     dtype, shape, content, lists, strings, count = _read_fields(message, what, allowance)
@@ -171,8 +171,8 @@ def _unknown_data_type(dtype: int, what: str) -> DecodeError:
 
 
 _Fields: TypeAlias = tuple[int, Shape, Buffer, dict[int, list[Buffer]], bytearray, int]
-"""The fields of a TensorProto: dtype, shape, tensor_content; the lists by their number, each in pieces; the elements of
-`string_val` in the raw form of BYTES, with their number."""
+"""The fields of a TensorProto. First dtype, shape and tensor_content, then the lists by their number, each in pieces.
+Last, the elements of `string_val` in the raw form of BYTES, with their number."""
 
 
 def _read_fields(message: Buffer, what: str, allowance: TensorAllowance) -> _Fields:

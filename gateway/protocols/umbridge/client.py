@@ -110,9 +110,9 @@ def decode_response(message: Message, request: Request, target: Target) -> Answe
     """Return the Answer in one HTTP response. Outputs of Evaluate have no names and no datatype; a derivative is one
     tensor.
 
-    Content-Type is ignored: the Python server sends numbers as text/plain. Only a status of 2xx is a success. The
-    Python and the C++ client ignore the status, and treat an `error` under status 200 as an error, but an `output`
-    under another status is not known from any server.
+    Content-Type is ignored: the Python server sends numbers as text/plain. Only a 2xx status is a success. The Python
+    and the C++ client ignore the status, and treat an `error` under status 200 as an error, but no known server sends
+    an `output` under another status.
 
     Raises:
         DecodeError: the body is not the response to the request.

@@ -90,8 +90,8 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def decode_error(error: Json, message: Message) -> GatewayError:
-    """Return the GatewayError of a response's `error` member, which is an object or only a text. An unknown type
-    (Julia's InvalidGradient, ...) is kept in the text."""
+    """Return the GatewayError of a response's `error` member, which is an object or only a text. The text keeps an
+    unknown type (Julia's InvalidGradient, ...)."""
     type_, text = _type_and_text(error)
     if type_ and type_ not in _BY_TYPE:
         text = f"{type_}: {text}"

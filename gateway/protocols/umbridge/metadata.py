@@ -1,5 +1,5 @@
-"""Metadata, client side and upstream side. A model's metadata is three requests, `/InputSizes`, `/OutputSizes` and
-`/ModelInfo`; `/Info` lists the models of the server."""
+"""Metadata, client side and upstream side. The metadata of one model takes three requests, `/InputSizes`,
+`/OutputSizes` and `/ModelInfo`. `/Info` lists the models."""
 
 from math import prod
 
@@ -116,6 +116,6 @@ def encode_model_info(answer: Answer, nan: str) -> tuple[bytes, ...]:
 
 
 def encode_info(answer: Answer, nan: str) -> tuple[bytes, ...]:
-    """Return the names of the models."""
+    """Return the model names."""
     assert isinstance(answer, tuple)
     return (write({"protocolVersion": PROTOCOL_VERSION, "models": [entry.name for entry in answer]}),)

@@ -50,7 +50,7 @@ ARRAY_KEYS: dict[Operation, dict[str, ArrayForm]] = {Operation.METADATA: {}} | {
     }
     for operation in CALLS.values()
 }
-"""The keys of a request whose values are read as arrays. Any other value becomes a plain Python value."""
+"""The request keys whose values are decoded as arrays. Any other value becomes a plain Python value."""
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
@@ -119,8 +119,9 @@ def _decode_general(operation: Operation, part: str, message: Message, listener:
 def _with_missing(
     operation: Operation, message: Message, listener: ListenerSettings, error: DecodeError
 ) -> Request | None:
-    """The call in a body that `error` is about, with NaN in place of null among the numbers of its vectors; it has a
-    flaw. None if it cannot be read so either, also where a config has null in a list, which must stay null."""
+    """Return the call in a body that caused `error`, with NaN for each null in the numbers of its vectors. The call has
+    a flaw. Return None if the body cannot be read in this way either, for example if a list in its config contains
+    null, which must stay null."""
     text, values = missing.as_nan(message.body, members=False), listener.limits.json_values
     if text is None:
         return None

@@ -51,7 +51,7 @@ def decode_vector(name: str, vector: Array, what: str) -> Tensor:
 
 def encode_vector(tensor: Tensor, nan: str, what: str) -> Any:
     """Return the JSON array of all elements in row-major order, for insertion into a message for `write_message`. BOOL
-    is written as 1 and 0, since a vector has only numbers.
+    becomes 1 and 0, because a vector has only numbers.
 
     Raises:
         GatewayError: UNIMPLEMENTED, the tensor is BYTES; INVALID_ARGUMENT, NaN or an infinity if `nan` is `error`.

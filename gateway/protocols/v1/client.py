@@ -28,7 +28,7 @@ _PAYLOAD_FORMATS = {
 
 def _encode_inference(suffix: str, request: Request, target: Target) -> Message:
     """Return a `:predict` or `:explain` request in the route's `payload` format, or else in the V1 client's format, or
-    else in rows. Inputs that cannot be rows are sent in columns."""
+    else in rows. Inputs that cannot be rows become columns."""
     _refuse_parameters_of_tensors(request)
     tensor_format, named = _tensor_format(request)
     if tensor_format is TensorFormat.ROWS and not are_rows(request.inputs):
@@ -129,7 +129,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response:
-    """Return the predictions in a response. `nan` is the setting of the route: with `null`, null among numbers is NaN;
+    """Return the predictions in a response. `nan`: the setting of the route. With `null`, null among numbers is NaN;
     otherwise null is part of arbitrary JSON, which the client gets as text."""
     text = missing.as_nan(reply.body, members=True) if nan == "null" else None
     try:

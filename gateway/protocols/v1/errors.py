@@ -17,12 +17,12 @@ _NOT_FOUND = "Not Found"
 
 _REASONS = {**REASONS_BY_NUMBER, 409: Reason.ABORTED}
 _NOT_READY = " is not ready."
-"""The end of KServe's error text for a model that is not loaded."""
+"""The end of KServe's error text for a model that the server has not loaded."""
 
 
 def encode_error(flavor: str, error: GatewayError, request: Request | None, message: Message) -> Message:
     """Return the response with `error` in the layout of `flavor`. If the model rejects rows that arrived as JSON texts,
-    the error text also gives the reason why the rows could not be read as a tensor."""
+    the error text also has the reason why the rows are not a tensor."""
     origin = request.origin if request is not None else None
     tensor_error = (
         origin.tensor_error if isinstance(origin, BodyMessage) and error.reason is Reason.INVALID_INPUT else ""
@@ -73,7 +73,7 @@ def lacks_path(reply: Message) -> bool:
 
 
 def is_unknown_servable(reply: Message, model: str) -> bool:
-    """Return whether TensorFlow Serving reports a missing model: "Could not find any versions of model x" in responses
+    """Return True if TensorFlow Serving reports a missing model: "Could not find any versions of model x" in responses
     to status requests, "Servable not found for request: Latest(x)" in other responses."""
     text = _text(reply)
     return reply.status == 404 and text in (

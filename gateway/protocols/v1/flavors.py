@@ -1,4 +1,4 @@
-"""The types of V1 servers, and how they are detected.
+"""V1 server types, and how they are detected.
 
 KServe and TensorFlow Serving have the same paths for inference; they differ in metadata, versions, errors and NaN.
 """
@@ -8,7 +8,7 @@ from gateway.core.types import ServerInfo
 
 KSERVE, TENSORFLOW = "kserve", "tensorflow"
 GATEWAY = "gateway"
-"""Another gateway: it has the paths of both server types, whatever the server type of its listener."""
+"""Another gateway: it has the paths of both server types, whatever its listener's server type."""
 
 MARK = b"gateway-flavor"
 """The header that distinguishes a gateway's response to `GET /` from KServe's."""

@@ -4,8 +4,8 @@
     rows      "instances" / "predictions"    [row, ...]            [{name: row, ...}, ...]
     columns   "inputs" / "outputs"           value                 {name: value, ...}
 
-A body is first read with its numbers directly into arrays (`_read_arrays`). If this fails, it is read as Python values
-(`_read_json_values`), which is slower but also accepts rows that are not rectangular.
+First, the gateway reads a body with its numbers directly into arrays (`_read_arrays`). If this fails, it reads the body
+as Python values (`_read_json_values`), which is slower but also accepts rows that are not rectangular.
 """
 
 import re
@@ -38,14 +38,15 @@ _EVERY = AllBut(())
 _NAMED_ROWS = re.compile(rb'"(?:instances|predictions|explanations)"\s*:\s*\[\s*\{')
 _NAMED_COLUMNS = re.compile(rb'"(?:inputs|outputs|predictions)"\s*:\s*\{')
 _HEAD = 64 * 2**10
-"""Bytes of the text that are searched for named tensors. If their key comes later, they are read as Python values."""
+"""Bytes of the text that the gateway searches for named tensors. If their key comes later, it reads them as Python
+values."""
 _ROW_LEVEL, _COLUMN_LEVEL = 3, 2  # {"instances": [{"x": here}]}, {"inputs": {"x": here}}
 
 
 @frozen
 class Body:
-    """The contents of a body: tensors in one of the two formats, and its other `members`. `tensor_error` is the reason
-    why a value could not be read as a tensor and is JSON text instead; empty if all values could."""
+    """The contents of a body: tensors in one of the two formats, and its other `members`. `tensor_error`: the reason
+    why a value is JSON text and not a tensor; empty if all values are tensors."""
 
     tensor_format: TensorFormat
     tensors: tuple[Tensor, ...]
@@ -129,7 +130,7 @@ def _read_named_columns(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark
 
 
 def _has_scalars(member: Json) -> bool:
-    """Return whether a member is a scalar, or an object of scalars (each read as an array of shape ())."""
+    """Return True if a member is a scalar, or an object of scalars (each decoded as an array without dimensions)."""
     if type(member) is dict:
         return all(type(each) is Array and not each.shape for each in member.values())
     return type(member) is not list
@@ -144,7 +145,7 @@ def _are_objects(rows: list[Json]) -> bool:
 
 
 def _holds_objects(document: dict[str, Json]) -> bool:
-    """Return whether a member can have keys at the level of the rows' keys, whose values were read as arrays."""
+    """Return True if a member can have keys at the level of the rows' keys, whose values are already arrays."""
     return any(_is_container(inner) for each in document.values() if _is_container(each) for inner in _inner(each))
 
 
@@ -210,8 +211,8 @@ def _read_json_values(text: bytes, keys: BodyKeys, limit: int, any_json: bool, a
 
 
 def _combined_error(array_error: DecodeError | None, error: DecodeError, limit: int) -> DecodeError:
-    """Return `array_error` if there is one. If the body was too large to be read as arbitrary JSON, the error also
-    names the limit."""
+    """Return `array_error` if there is one. If the body was too large for arbitrary JSON, the error also names the
+    limit."""
     if array_error is None or "limits.json_values" not in str(error):
         return array_error or error
     return DecodeError(f"{array_error}; JSON other than arrays may have {limit} values (limits.json_values)")
@@ -267,7 +268,7 @@ def _no_list(keys: BodyKeys) -> DecodeError:
 
 
 def are_rows(tensors: Sequence[Tensor]) -> bool:
-    """Return whether the tensors can be written as rows: rank 1 or more, and the same first dimension."""
+    """Return True if the tensors can be rows: rank 1 or more, and the same first dimension."""
     shapes = [tensor.shape for tensor in tensors]
     if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         return False
@@ -275,8 +276,8 @@ def are_rows(tensors: Sequence[Tensor]) -> bool:
 
 
 def write_body(body: Body, keys: BodyKeys, nan: str, translate: Translate, *, named: bool = False) -> tuple[bytes, ...]:
-    """Return the JSON text of a body, in pieces. Several tensors are named; a single tensor only if `named`. In the row
-    format, tensors that cannot be rows are written whole under the key of the rows.
+    """Return the JSON text of a body, in pieces. Several tensors get names; a single tensor only if `named`. In the row
+    format, tensors that cannot be rows are complete values under the key of the rows.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming a tensor that JSON cannot carry.
@@ -317,7 +318,7 @@ def _object(members: Iterable[tuple[str, tuple[bytes, ...]]]) -> tuple[bytes, ..
 
 
 _JOINED = 64 * 2**10
-"""Maximum bytes of texts that are joined into one piece; the copy is cheaper than several writes."""
+"""Maximum bytes of texts that are joined into one piece, because the copy is cheaper than several writes."""
 
 
 def _name(tensor: Tensor, at: int, keys: BodyKeys) -> str:

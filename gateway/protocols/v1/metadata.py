@@ -1,5 +1,4 @@
-"""Metadata of V1: liveness, the list of models, KServe's readiness, TensorFlow Serving's version status and
-`signature_def`.
+"""V1 metadata: liveness, the model list, KServe's readiness, TensorFlow Serving's version status and `signature_def`.
 
 A listener of either server type writes a model's signature as TensorFlow Serving does; KServe lacks metadata over V1.
 """
@@ -151,8 +150,8 @@ def decode_ready(reply: Message, target: Target) -> bool:
 
 
 def decode_status(reply: Message, request: Request, target: Target) -> Signature:
-    """Return the available versions of the model, in a Signature without tensors, or an empty Signature if the server,
-    which might have only `:predict`, lacks the path.
+    """Return the available model versions, in a Signature without tensors. The Signature is empty if the server, which
+    might have only `:predict`, lacks the path.
 
     Raises:
         GatewayError, DecodeError: same as `decode_ready`.
@@ -211,7 +210,7 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
 
 def _member(document: dict[str, Json], name: str, *default: Json) -> Any:
     """Return a member by its name in the schema, or in lowerCamelCase, which protobuf's JSON mapping uses: OpenVINO's
-    server writes both. Raises KeyError if the member is missing and `default` is not given."""
+    server writes both. Raises KeyError if the member is missing and the caller passes no `default`."""
     first, *others = name.split("_")
     for spelling in (name, first + "".join(map(str.capitalize, others))):
         if spelling in document:

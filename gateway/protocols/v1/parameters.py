@@ -2,8 +2,8 @@
 back.
 
 Scalars become parameters unchanged; other JSON becomes a string parameter with the JSON text. From V1 to V1, each
-member keeps its position and its JSON value. A parameter of another protocol is written into the object `parameters`,
-except `signature_name`, which is a member of the body.
+member keeps its position and its JSON value. A parameter from another protocol becomes a member of the object
+`parameters`, except `signature_name`, which is a member of the body.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class BodyMessage(Message, frozen=True):
     in_parameters: frozenset[str] = frozenset()
     """The parameters that are keys of the object `parameters`."""
     tensor_error: str = ""
-    """The reason why the values could not be read as a tensor and are JSON texts; empty if they could."""
+    """The reason why the values are JSON texts and not a tensor; empty if they are a tensor."""
     event_mode: str = ""
     """The mode of the CloudEvent in the response; empty for an ordinary response."""
 
@@ -59,7 +59,7 @@ def _parameter(given: Json) -> ParameterValue:
 
 def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json]:
     """Return the members of a body for `parameters`. Members of a V1 message keep their position and JSON value. The
-    default signature name of a V1 message is a member even though it is not a parameter.
+    default signature name of a V1 message is a member although it is not a parameter.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming a parameter that is NaN or an infinity.

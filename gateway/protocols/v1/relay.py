@@ -1,8 +1,8 @@
 """Relay of calls from a V1 client to a V1 server, without decoding them (`core.protocol.Relay`), for each server type
 of the listener.
 
-The path names the model, so the router does not need the body. The bodies of KServe and TensorFlow Serving are the same
-JSON except for CloudEvents, responses to columns, NaN and the errors of KServe's batcher. The gateway decodes these.
+The path names the model, so the router does not need the body. KServe and TensorFlow Serving use the same JSON bodies,
+except for CloudEvents, responses to columns, NaN, and errors from KServe's batcher. The gateway decodes these.
 """
 
 from gateway.core.operations import INFER, Operation
@@ -52,8 +52,8 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client. None if the gateway must decode the response: its content type is not JSON, it
-    has NaN or an infinity, which each server type writes differently, or it can be an error of KServe's batcher.
+    """Return the response to the client, or None if the gateway must decode the response: its content type is not JSON,
+    it has NaN or an infinity, which each server type writes differently, or it can be an error from KServe's batcher.
 
     Raises:
         DecodeError, GatewayError: an error, same as `client.decode_response`.

@@ -83,7 +83,7 @@ READY = "READY"
 def index_entries(models: tuple[ModelEntry, ...], request: Request) -> list[ModelEntry]:
     """Return the models for the response to a repository index request.
 
-    If `ready` is set in the request, models that are known to be unready are left out.
+    If `ready` is set in the request, omit models that are known to be unready.
     """
     return [each for each in models if not request.parameters.get("ready") or each.state in ("", READY)]
 

@@ -1,4 +1,4 @@
-"""The types of V2 servers: how each is detected, and the model versions that it can have."""
+"""V2 server types: how each is detected, and the model versions that it can have."""
 
 from gateway.core.errors import not_found
 from gateway.core.protocol import ServerTypes, Target

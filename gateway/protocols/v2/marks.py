@@ -4,12 +4,12 @@ its elements.
 | mark | elements |
 |---|---|
 | `base64` | BYTES that are base64 text, over REST and gRPC alike; a model gets the decoded bytes |
-| `np`, `str` | numbers for numpy, texts: as in every other tensor |
+| `np`, `str` | numbers for numpy, texts: like in every other tensor |
 
 A Tensor has the decoded elements, and the mark as its `content_type`. V2 servers and clients therefore get the mark
 together with the base64 text, and other protocols get the elements without the mark. Triton and KServe do not support
-marks: for them, base64 is ordinary text. Marks that are not in this table (`pd`, `datetime`, a model's own marks) are
-parameters like all others.
+marks: for them, base64 is ordinary text. The gateway treats marks that are not in this table (`pd`, `datetime`, a
+model's own marks) as ordinary parameters.
 
 Source: MLServer's `mlserver/codecs` (`base64.py`, `numpy.py`, `string.py`).
 """

@@ -1,7 +1,7 @@
 """Fetches the metrics pages of a backend's servers at an interval, and records the loads in them.
 
-Fetching a page takes no slot, passes no policies, and does not affect the health of its server. If a page cannot be
-fetched or read, the gateway logs this once per outage and fetches it less and less often (MOST_SECONDS). During this
+Fetching a page takes no slot, passes no policies, and does not affect the health of its server. If the gateway cannot
+fetch or read a page, it logs this once per outage and fetches the page less and less often (MOST_SECONDS). During this
 time the strategy uses the calls in flight.
 """
 
@@ -91,9 +91,13 @@ class Page:
 
 @frozen
 class Asking:
-    """Settings for fetching pages: `page` returns the Page of an endpoint, or raises ValueError if it has none; `meter`
-    creates its PageMeter; `interval` is the time between two fetches, and `timeout` the limit of one, both in
-    seconds."""
+    """Settings for fetching pages.
+
+    - `page`: returns the Page of an endpoint; raises ValueError if the endpoint has none.
+    - `meter`: creates its PageMeter.
+    - `interval`: the time between two fetches, in seconds.
+    - `timeout`: the time limit of one fetch, in seconds.
+    """
 
     page: Callable[[Endpoint], Page]
     meter: Callable[[], PageMeter]
@@ -145,7 +149,7 @@ class LoadPages:
             self._leave(endpoint)
 
     async def stop(self) -> None:
-        """Like `cancel`, and return when the connections are closed."""
+        """Like `cancel`, but return after the connections are closed."""
         self.cancel()
         loop = [] if self._loop is None else [self._loop]
         await asyncio.gather(*loop, *self._closing, return_exceptions=True)
@@ -202,7 +206,7 @@ class LoadPages:
             server.task = None
 
     async def _why_not(self, endpoint: Endpoint, server: _Server) -> str:
-        """Fetch once. Return the reason why there is no load; empty if the load was recorded."""
+        """Fetch once. Return why the load is missing, or an empty text after recording the load."""
         page, before = server.page, endpoint.in_flight
         try:
             async with asyncio.timeout(self._asking.timeout):

@@ -1,4 +1,4 @@
-"""Reads the load reports in the replies of a backend's servers."""
+"""Reads the load reports in responses from a backend's servers."""
 
 import logging
 from collections.abc import Callable

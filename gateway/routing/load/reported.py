@@ -21,8 +21,8 @@ from typing import Literal, TypeAlias
 from gateway.core.frozen import frozen
 
 DOUBT = 20.0
-"""The time of a call at one server is averaged with this number of calls that take the mean of all servers: a server
-that has answered three calls does not count as slow because these calls were long."""
+"""The time of a call at one server is averaged with this number of calls that take the mean of all servers. Without
+this, a server that has answered three long calls would count as slow."""
 HALF_SECONDS = 3.0
 """The half-life of the reported uses of a server, in seconds."""
 
@@ -38,7 +38,7 @@ class Answers(typing.Protocol):
 
 
 class Loaded(Hashable, typing.Protocol):
-    """An endpoint, with its calls in flight now, and the number of calls that it has answered so far."""
+    """An endpoint, with the number of its calls in flight, and the number of calls that it has answered."""
 
     in_flight: int
 
@@ -50,9 +50,11 @@ class Loaded(Hashable, typing.Protocol):
 class ReportedLoad:
     """The load that a server reports.
 
-    `load` is in a unit that all servers of a backend share, `per_call` is the load that one more call adds, and `alone`
-    is the load of a call that has the server to itself. `in_flight` is the number of this gateway's calls there at that
-    time, and `at` is the time.
+    - `load`: in a unit that all servers of a backend share.
+    - `per_call`: the load that one more call adds.
+    - `alone`: the load of a call that has the server to itself.
+    - `in_flight`: the number of this gateway's calls there at the time of the report.
+    - `at`: the time of the report.
     """
 
     load: float
@@ -90,7 +92,8 @@ class ReportedLoads:
 
     @property
     def usual_call(self) -> float:
-        """The load of a call at a server without a report: the mean of the other servers; 1 if there are none."""
+        """The load of a call at a server without a report: the mean of the other servers, or 1 without other
+        servers."""
         return self._sum / len(self._told) if self._told and self._sum > 0 else 1.0
 
     def last(self, endpoint: Hashable) -> ReportedLoad | None:
@@ -134,7 +137,7 @@ class ReportedLoads:
             self._note(endpoint, endpoint.in_flight * per_call, per_call, per_call)
 
     def forget(self, endpoint: Hashable) -> None:
-        """Forget an endpoint that the backend no longer has."""
+        """Forget an endpoint that has left the backend."""
         told = self._told.pop(endpoint, None)
         if told is not None:
             self._sum -= told.per_call

@@ -32,7 +32,7 @@ class LoadCoordinator(Protocol):
         """Release the claim after the load has ended."""
 
     async def close(self) -> None:
-        """Close the LoadCoordinator; nothing is claimed afterwards."""
+        """Close the LoadCoordinator. It makes no more claims."""
 
 
 class LocalCoordinator:

@@ -43,11 +43,11 @@ class Inventory:
         self._seconds = seconds
 
     async def of(self, endpoint: Endpoint) -> ServerInventory:
-        """Return the models of the server at `endpoint`.
+        """Return the models on the server at `endpoint`.
 
         Raises:
-            GatewayError: it is unreachable, does not respond in time, or its response is malformed; UNIMPLEMENTED if it
-                lists no models and no route names one.
+            GatewayError: the server is unreachable, does not respond in time, or sends a malformed response.
+                UNIMPLEMENTED if it cannot list its models, and no route names a model exactly.
         """
         target = await self.target(endpoint)
         endpoint.enter()

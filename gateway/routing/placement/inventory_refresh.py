@@ -16,8 +16,8 @@ from gateway.routing.placement.table import Placements, ServerInventory
 _lines = LogLimit(logging.getLogger(__name__))
 
 FIRST_WAIT = 1.0
-"""Time until an endpoint that did not respond is queried again, in seconds. It doubles with each further failure, up to
-the interval."""
+"""Time until an endpoint that did not respond is queried again, in seconds. It doubles with each failure, up to the
+interval."""
 JITTER = 0.1
 """The share of the interval by which each wait is randomly longer or shorter."""
 
@@ -25,8 +25,8 @@ JITTER = 0.1
 class InventoryRefresher:
     """Keeps `placements` up to date. Each endpoint has at most one query in progress.
 
-    - `ask`: returns the models of an endpoint; raises GatewayError.
-    - `is_busy`: returns whether an endpoint cannot respond now, because it runs a call.
+    - `ask`: returns the models on an endpoint; raises GatewayError.
+    - `is_busy`: returns True if an endpoint cannot respond now, because it runs a call.
     - `randomly`: returns numbers from 0 to 1.
     """
 

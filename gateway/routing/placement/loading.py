@@ -43,12 +43,12 @@ _lines = LogLimit(logging.getLogger(__name__), lines=60)
 TICK = 1.0
 """The interval between two checks for models to load or unload, in seconds."""
 FIRST_PAUSE = 1.0
-"""The backoff after a model could not be loaded, in seconds. It doubles with each further failure."""
+"""The backoff after a failed load, in seconds. It doubles with each failure."""
 LONGEST_PAUSE = 300.0
 NEWEST_SHARE = 0.3
-"""The weight of the latest sample in the mean number of calls of a model."""
+"""The weight of the latest sample in a model's mean number of calls."""
 UNUSED_SECONDS = 60.0
-"""An additional copy replaces a model only if that model was not used for this time, in seconds."""
+"""An additional copy replaces another model only if that model got no calls for this time, in seconds."""
 
 
 def _answers(endpoint: Endpoint) -> bool:
@@ -74,7 +74,7 @@ class Loader:
         self._clock = clock
         self._agreement = agreement or LocalCoordinator()
         self._wanted: dict[str, Placement] = {}
-        """The models that calls wait for and that no server has, in order of arrival."""
+        """The models that calls wait for and that every server lacks, in order of arrival."""
         self._running: set[asyncio.Task[Any]] = set()
         self._is_due = False
         """Whether a call of `advance` is scheduled."""
@@ -128,13 +128,13 @@ class Loader:
         self.advance_soon()
 
     def advance_soon(self) -> None:
-        """After a change: check in the next turn of the event loop whether a requested model can be loaded."""
+        """After a change: check in the next turn of the event loop whether the gateway can load a requested model."""
         if self._wanted and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._advance_now)
 
     def why_not(self, placement: Placement) -> GatewayError | None:
-        """Return the error for a call of a model that no server has; None if the call would load it."""
+        """Return the error for a call to a model that every server lacks, or None if the call would load the model."""
         if self._is_being_loaded(placement):
             return None
         model, now, failure = placement.model, self._clock(), placement.failure
@@ -351,8 +351,8 @@ class Loader:
             self._table.became(victim, place, ReplicaState.HELD)
 
     async def _make_room(self, step: LoadStep) -> None:
-        """Unload the victims. An error here does not count as a failure of the model to load, which can be loaded
-        elsewhere."""
+        """Unload the victims. An error here does not count as a failure of the model to load, which another server can
+        load."""
         try:
             await asyncio.gather(*(self._unload_idle(*each) for each in step.victims))
         except GatewayError as error:
@@ -361,8 +361,8 @@ class Loader:
             raise TransportError(Status.UNAVAILABLE, Reason.NOT_READY, text, sent=False) from error
 
     async def _given_up(self, placement: Placement, place: ModelReplica) -> None:
-        """Another gateway has loaded the model, or tried to: query the servers for it. If no server has it, it is
-        claimed again after a delay."""
+        """Another gateway has loaded the model, or tried to: query the servers for it. If all of them lack it, claim it
+        again after a delay."""
         placement.not_before = self._clock() + TICK
         asked = [self.ask_soon(each) for each in self._listing(placement.model) if each is not place.endpoint]
         await asyncio.gather(*(each for each in asked if each is not None), return_exceptions=True)
@@ -443,7 +443,7 @@ class Loader:
 
 
 def _may_be_told(place: ModelReplica) -> bool:
-    """Return whether the server might report the model although it was not loaded there since the last query."""
+    """Return True if the server might report the model although it did not load it since the last query."""
     return place.state in (ReplicaState.HELD, ReplicaState.UNLOADING) or place.has_lied
 
 

@@ -17,7 +17,7 @@ class OperatedLoader(Loader):
 
     async def load(self, request: ControlRequest) -> None:
         """Load a model at a client's request, with the client's settings: on the servers that already have it, or on
-        the server with the most free capacity.
+        the server with the largest free capacity.
 
         Raises:
             GatewayError: the server's error; RESOURCE_EXHAUSTED if no server can free capacity for it now.
@@ -40,7 +40,7 @@ class OperatedLoader(Loader):
         """Unload a model at a client's request, from all servers that have it.
 
         Raises:
-            GatewayError: the server's error, or it did not respond in time. The model might still be loaded.
+            GatewayError: the server's error, or the error after a timeout. The model might still be loaded.
         """
         placement = self._table.placement(request.model)
         places = list(placement.held())
@@ -50,13 +50,13 @@ class OperatedLoader(Loader):
         await asyncio.gather(*map(outlived_by, tasks))
 
     async def load_at(self, model: str, endpoint: Endpoint) -> None:
-        """Load a model on one endpoint; does nothing if the endpoint already has it. If necessary, unload the least
-        recently used models without calls there. A backoff period after a failed load is ignored.
+        """Load a model on one endpoint, unless the endpoint already has it. If necessary, unload the least recently
+        used models without calls there. The backoff period after a failed load does not apply.
 
         Raises:
-            GatewayError: the server's error; FAILED_PRECONDITION if the model is being loaded or unloaded there or by
-                another gateway, or the endpoint is drained; RESOURCE_EXHAUSTED if no model there can be unloaded for
-                it.
+            GatewayError: the server's error. FAILED_PRECONDITION if a load or an unload of the model is in progress
+                there or in another gateway, or if the endpoint is drained. RESOURCE_EXHAUSTED if the server cannot
+                unload any model for it.
         """
         placement = self._table.placement(model)
         place = placement.places.get(endpoint)
@@ -94,9 +94,9 @@ class OperatedLoader(Loader):
         await outlived_by(self._spawn(self._unload(placement, place, request)))
 
     async def load_elsewhere(self, endpoint: Endpoint) -> tuple[str, ...]:
-        """Load the models that only `endpoint` has on other servers, most recently used first. A model is never
-        unloaded for one that was used longer ago; that one is loaded when it is requested. Return the models that could
-        not be loaded, with the reasons."""
+        """Load the models that only `endpoint` has on other servers, most recently used first. A model never replaces a
+        more recently used one; it is loaded when a client requests it. Return the models that could not be loaded, with
+        the reasons."""
         loads: dict[str, asyncio.Task[bool]] = {}
         left, rooms = [], self._rooms()
         alone = [each for each in self._table.models.values() if self._is_alone(each, endpoint)]

@@ -56,7 +56,7 @@ class LoadSettings:
     share: float = 1.0
 
     def is_pinned(self, model: str) -> bool:
-        """Return whether a model is pinned to the servers where it is loaded."""
+        """Return True if a model is pinned to the servers that have loaded it."""
         return any(fnmatchcase(model, glob) for glob in self.pinned)
 
     def size(self, model: str) -> int:
@@ -66,7 +66,7 @@ class LoadSettings:
         return next((size for glob, size in self.sizes.items() if fnmatchcase(model, glob)), 0)
 
     def copies(self, demand: float) -> int:
-        """Return the number of servers on which a model with this number of calls in flight should be loaded."""
+        """Return the number of servers that should have loaded a model with this number of calls in flight."""
         return min(max(math.ceil(demand / self.calls_per_copy), self.min_copies), self.max_copies)
 
 
@@ -136,7 +136,7 @@ class Capacity:
 
     @property
     def left(self) -> float:
-        """The free share of the limits; without limits, a number that is larger the fewer models are loaded."""
+        """The free share of the limits. Without limits, a number that is larger for fewer loaded models."""
         settings = self._settings
         shares = [1 - self.count / settings.max_models] if settings.max_models is not None else []
         if settings.memory is not None:
@@ -174,9 +174,13 @@ class ServerCapacities:
         is_listed: bool = True,
         is_starved: bool = False,
     ) -> LoadStep | None:
-        """Return where to load a model, and what to unload for it; None if no server can free enough capacity now. With
-        `unused_since`, unload only models that were not used since this time. If the model `is_starved`, models with
-        calls in flight can be unloaded, too. `is_listed`: like in `candidates`."""
+        """Return the endpoint for a load and the models to unload for it, or None if no server can free enough capacity
+        now.
+
+        - `unused_since`: unload only models that got no calls since this time.
+        - `is_starved`: models with calls in flight can be unloaded, too.
+        - `is_listed`: like in `candidates`.
+        """
         able = list(self._candidates(placement, is_listed=is_listed))
         model = placement.model
         free = [each for each in able if self.at[each].fits(model)]
@@ -215,8 +219,8 @@ class ServerCapacities:
         room.take(step.placement.model, step.placement.wanted_by)
 
     def too_many(self) -> Iterator[tuple[Placement, ModelReplica]]:
-        """Yield the replicas to unload because a server exceeds its limits: the least recently used ones without
-        calls."""
+        """Yield the replicas to unload because a server exceeds its limits: the least recently used ones
+        without calls."""
         for room in self.at.values():
             unused = self._unused(room) if room.is_exceeded else []
             while room.is_exceeded and unused:
@@ -253,8 +257,8 @@ class ServerCapacities:
         return sorted(unused, key=lambda each: (not self._is_surplus(each[0]), each[1].last_used))
 
     def _busy(self, room: Capacity) -> list[tuple[Placement, ModelReplica]]:
-        """Return the replicas with calls in flight that have been loaded for at least STARVED seconds, fewest calls
-        first."""
+        """Return the replicas with calls in flight that were loaded at least STARVED seconds ago, fewest
+        calls first."""
         busy = [
             each
             for each in room.places
@@ -267,8 +271,8 @@ class ServerCapacities:
         return held > 1 and held > self._settings.copies(placement.demand)
 
     def _cost(self, step: LoadStep) -> tuple[int, float, int]:
-        """Return the sort key of a step: how recently one of its victims was used. A server that has failed to load the
-        model comes last."""
+        """Return the sort key of a step: the most recent use of one of its victims. A server that has failed to load
+        the model comes last."""
         used = max(-math.inf if self._is_surplus(placement) else place.last_used for placement, place in step.victims)
         failures = _failures(step.placement, step.endpoint)
         return failures, used, -rendezvous(step.placement.model, step.endpoint.address)
@@ -287,9 +291,8 @@ def candidates(
     *,
     is_listed: bool = True,
 ) -> Iterator[Endpoint]:
-    """Yield the endpoints where a model could be loaded: they take models, list it, do not have it, and have not failed
-    to load it recently. With `is_listed` False, also endpoints that do not list it, because a client sends its
-    files."""
+    """Yield the endpoints that could load a model: they take models, list it, do not have it, and have not failed to
+    load it recently. With `is_listed` False, also endpoints that do not list it, because a client sends its files."""
     for endpoint, stock in table.stocks.items():
         if stock is None or (is_listed and placement.model not in stock.listed) or not takes_models(endpoint):
             continue
@@ -299,7 +302,8 @@ def candidates(
 
 
 def can_be_unloaded(placement: Placement, place: ModelReplica, now: float) -> bool:
-    """Return whether a replica has no calls, and no calls wait for the model. Drained servers are left alone."""
+    """Return True if a replica has no calls, and no calls wait for the model. Replicas on drained servers
+    always stay."""
     if place.endpoint.drain is not None:
         return False
     return place.state is ReplicaState.HELD and not place.in_flight and not placement.waiting and now >= place.until

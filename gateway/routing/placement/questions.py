@@ -1,5 +1,5 @@
-"""Requests that are not simply sent to one server that has the model: the list of all models, the statistics of all
-models, the readiness of a model that can be loaded on demand, and requests that change how servers run."""
+"""Requests that need more than one server with the model: the list of all models, the statistics of all models, the
+readiness of a model that can be loaded on demand, and requests that change how servers run."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ class Questions:
         """The function for each operation."""
 
     async def _models(self, request: Request) -> Answer:
-        """Return every model of every server.
+        """Return every model on every server.
 
         Raises:
             GatewayError: UNAVAILABLE if the backend has no servers, or no server has reported its models yet.
@@ -68,12 +68,12 @@ class Questions:
         return table.entries()
 
     async def _control(self, request: Request) -> Answer:
-        """Send the request to the servers that it is for: loads to the servers that have the model, or to the server
-        with the most free capacity; unloads and model settings to the servers that have the model; other settings to
+        """Send the request to its servers. Loads go to the servers that have the model, or to the server with the
+        largest free capacity. Unloads and model settings go to the servers that have the model. Other settings go to
         all servers.
 
         Raises:
-            GatewayError: the server's error; NOT_FOUND if no server has the model.
+            GatewayError: the server's error; NOT_FOUND if every server lacks the model.
         """
         holders = self._holders
         loader, able = holders.loader, holders.able(request)
@@ -87,8 +87,8 @@ class Questions:
         return True
 
     async def _all_statistics(self, request: Request) -> Answer:
-        """Return the statistics of the models of all servers. For a model on several servers, the statistics of one
-        server are used. Servers that fail are left out.
+        """Return the statistics of all models on all servers. For a model on several servers, the result has the
+        statistics from one server. It omits servers that fail.
 
         Raises:
             GatewayError: the error of the first server, if all fail.
@@ -106,8 +106,8 @@ class Questions:
         return Statistics(tuple(entries.values()))
 
     async def _is_model_ready(self, request: Request) -> Answer | None:
-        """Return whether a call would load a model that no server has; None if a server has the model and should be
-        queried.
+        """Return True if a call would load a model that every server lacks. Return None if a server has the model and
+        should be queried.
 
         Raises:
             GatewayError: NOT_FOUND if no server has it or would load it.

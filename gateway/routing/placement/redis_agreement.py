@@ -74,7 +74,7 @@ class RedisAgreement:
         self._name = token_hex(8)
         self._renewals: dict[str, asyncio.Task[None]] = {}
         self._asks_from = 0.0
-        """No request is sent to Redis before this time."""
+        """The gateway sends no request to Redis before this time."""
         self._fails = False
 
     async def claim(self, model: str, address: str) -> bool:

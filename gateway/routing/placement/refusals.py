@@ -1,4 +1,5 @@
-"""The errors for requests whose model is not on any server of a backend, according to the available information."""
+"""The errors for requests whose model is missing on every server in a backend, according to the
+available information."""
 
 from collections.abc import Mapping
 
@@ -25,7 +26,7 @@ def nobody_has(
 
 
 def untold(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:
-    """Return the error while no server has reported its models yet. `errors`: see `nobody_has`."""
+    """Return the error before any server has reported its models. `errors`: see `nobody_has`."""
     return _unreachable(table, _untold(table.unknown()[0], errors))
 
 

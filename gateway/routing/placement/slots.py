@@ -1,11 +1,12 @@
 """The slots of a backend whose endpoints have different models: each request gets an endpoint that has its model.
 
-There is one fair queue. The endpoint is chosen among the endpoints with the request's model, which costs one more
-lookup than a choice among all endpoints. A slot that becomes free goes to the next waiting call in fair order whose
-model the endpoint has. The list of models is the union of the models of all endpoints, and is available without a call.
+All calls wait in one fair queue. The endpoint is chosen among the endpoints with the request's model, which costs one
+more lookup than a choice among all endpoints. A slot that becomes free goes to the next waiting call in fair order
+whose model the endpoint has. The model list is the union of the lists from all endpoints, and is available without a
+call.
 
-A server that responds that it does not have a model which the table had for it gets no more calls for this model; the
-call goes to the next server with the model.
+If a server responds that it does not have a model, although the table lists it there, it gets no more calls for this
+model. The call goes to the next server with the model.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -31,17 +32,17 @@ from gateway.routing.slots import Ended, LocalSlots, OwnAnswer, Slots, may_try_a
 from gateway.routing.waiting import Lines
 
 MOST_ROUNDS = 2
-"""The maximum number of rounds in which a request is sent again because no server with its model was reachable, and the
-model was loaded elsewhere. A round because a server lacks the model can only be the first one."""
+"""Maximum number of times that the gateway repeats a request because every server with its model was unreachable, and
+another server has loaded the model. A repetition because a server lacks the model can only be the first one."""
 
 
 class PlacedSlots:
-    """Slots among the endpoints that have the model of a request.
+    """Slots among the endpoints that have the model in a request.
 
-    - `placements`: which endpoint has which model. After a reload, the new backend of the same name takes it over.
+    - `placements`: which endpoint has which model. After a reload, the new backend with the same name takes it over.
     - `inventory`, `refresher`: query the endpoints for their models.
     - `loader`: loads and unloads models; None if the protocol has no requests for this.
-    - `is_on_demand`: the loader loads the models that are requested.
+    - `is_on_demand`: the loader loads a model on request.
     - `ask`: returns the response of one endpoint to a request that takes no slot.
     """
 
@@ -86,7 +87,7 @@ class PlacedSlots:
             self.loader.stop()
 
     def replace(self, previous: Slots) -> None:
-        """See `Slots.replace`. The information about the servers is kept."""
+        """See `Slots.replace`. The information about the servers stays."""
         self.local.replace(previous)
         if not isinstance(previous, PlacedSlots) or previous.inventory.protocol is not self.inventory.protocol:
             return
@@ -145,7 +146,7 @@ class PlacedSlots:
             pass
 
     def has_no_holder(self, placement: Placement) -> None:
-        """If calls wait for a model that no server has any longer, load the model or fail the calls."""
+        """If calls wait for a model that all servers have lost, load the model or fail the calls."""
         if not placement.waiting:
             return
         if self.loader is not None and self.is_on_demand:
@@ -158,7 +159,7 @@ class PlacedSlots:
         self.local.queue.fail(error, partial(_is_for, placement.model))
 
     def lists_others(self) -> None:
-        """Notify the users of the list of models."""
+        """Notify the users of the model list."""
         self.local.lists_others()
 
     # --- slots ---
@@ -259,8 +260,8 @@ class PlacedSlots:
     # --- the endpoints with the model of a request ---
 
     def _choice_of(self, request: Request) -> EndpointChoice | None:
-        """Return the choice among the endpoints that have the request's model, in its version; None if no endpoint has
-        it."""
+        """Return the choice among the endpoints that have the request's model, in its version, or None without such an
+        endpoint."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None
@@ -275,8 +276,8 @@ class PlacedSlots:
         return endpoint is not None and not endpoint.takes_calls
 
     def _are_down(self, choice: EndpointChoice) -> bool:
-        """Return whether models are loaded on demand and no endpoint in `choice` is reachable, so the model can be
-        loaded elsewhere."""
+        """Return True if models are loaded on demand and no endpoint in `choice` is reachable, so another endpoint can
+        load the model."""
         return self.is_on_demand and not any(
             each.health.is_up or not each.health.is_left_out for each in choice.endpoints
         )
@@ -307,7 +308,8 @@ class PlacedSlots:
         return refusals.nobody_has(self.placements, self.refresher.errors, model, version)
 
     def why_not_loaded(self, request: Request) -> GatewayError | None:
-        """Return why a request whose model is on no server does not wait until it is loaded; None if it does wait."""
+        """Return why a request whose model is missing on all servers does not wait for a load, or None if it
+        does wait."""
         model, placement = request.model, self.placements.models.get(request.model)
         if self.loader is None or not self.is_on_demand or placement is None or not self._is_unheld(placement):
             return self.nobody_has(model, request.version)
@@ -321,9 +323,9 @@ class PlacedSlots:
     # --- servers that lack a model that the table has for them ---
 
     async def _elsewhere(self, request: Request, error: GatewayError) -> Request | None:
-        """Return the request to send to another endpoint with the model, if `error` means that its endpoint does not
-        have the model; None otherwise, and if there is no such endpoint. The failed endpoint gets no more calls for the
-        model."""
+        """Return the request for another endpoint with the model, if `error` means that the current endpoint does not
+        have the model; that endpoint then gets no more calls for it. Return None for other errors, and without another
+        endpoint."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None
@@ -371,7 +373,7 @@ def placed(backends: Mapping[str, Backend]) -> dict[str, PlacedSlots]:
 
 
 _LOADING = WAKING | {Operation.CONFIG}
-"""The operations for which a model is loaded. Clients query its metadata and its configuration before they call it."""
+"""The operations that load a model. Clients query its metadata and its configuration before they call it."""
 
 
 def _model_and_version(request: Request) -> Hashable:

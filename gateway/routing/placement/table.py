@@ -24,8 +24,8 @@ from gateway.routing.endpoint import Endpoint
 _lines = LogLimit(logging.getLogger(__name__))
 
 SECONDS_DISBELIEVED = 30.0
-"""How long an endpoint gets no calls for a model that it lists, after it has responded that it does not have the model,
-in seconds. The time doubles with each further such response, up to MOST_DISBELIEVED."""
+"""The time, in seconds, for which an endpoint gets no calls to a model in its list, after it has responded that it does
+not have the model. The time doubles with each such response, up to MOST_DISBELIEVED."""
 MOST_DISBELIEVED = 600.0
 
 
@@ -37,16 +37,16 @@ class ReplicaState(Enum):
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
-    """It could not be loaded, or the server has responded that it does not have the model although it lists it."""
+    """The server could not load it, or has responded that it does not have the model although it lists it."""
     GONE = "gone"
-    """The server no longer has it; calls in flight there continue."""
+    """The server has lost it. Calls in flight there continue."""
 
 
 @frozen
 class ServerInventory:
     """The models that one server reports (its inventory).
 
-    - `held`: the models that the server serves, with their versions; the versions are empty if the server does not
+    - `held`: the models that the server serves, with their versions. The versions are empty if the server does not
       report them.
     - `changing`: the models that the server is loading or unloading.
     - `listed`: all models in its repository, loaded or not.
@@ -69,7 +69,7 @@ class ReplicaReport:
 
 @frozen
 class PlacedModel:
-    """One model, for reports. `last_used` is on the backend's clock; None if it was never called."""
+    """One model, for reports. `last_used`: on the backend's clock; None before the first call."""
 
     model: str
     versions: tuple[str, ...]
@@ -94,8 +94,12 @@ class LoadFailure:
 
 
 class ModelReplica:
-    """One model at one endpoint. `since`: when its state began; `last_used`: when its last call there ended, or when it
-    was loaded; `until`: when a FAILED state is over."""
+    """One model at one endpoint.
+
+    - `since`: the time when its state began.
+    - `last_used`: the end of its last call there, or the time of its load.
+    - `until`: the end of a FAILED state.
+    """
 
     __slots__ = (
         "call_moment",
@@ -123,8 +127,8 @@ class ModelReplica:
         self.state = state
         self.since = self.last_used = now
         self.moment = self.call_moment = moment
-        """The sequence number of the table change that began its state; and the sequence number that it had when the
-        last finished call was sent."""
+        """The sequence number of the table change that began its state, and the value of this number when the gateway
+        sent the last finished call."""
         self.versions: tuple[str, ...] = ()
         self.signature: str | None = None
         """The inputs and outputs that the server reports; None if it was not queried for them since it has the
@@ -135,7 +139,7 @@ class ModelReplica:
         """Failures since its last answered call."""
         self.in_flight = 0
         self.idle: asyncio.Event | None = None
-        """Set when its last call has ended; None if no caller has waited for that."""
+        """Set when its last call has ended. None before the first caller waits for that."""
         self.has_lied = False
         """Whether it is FAILED because the server lists the model but does not have it."""
         self.is_unsure = False
@@ -151,7 +155,7 @@ class ModelReplica:
 
     @property
     def takes_room(self) -> bool:
-        """Whether it uses capacity: a model is loaded there, or might be."""
+        """True if it uses capacity: the server has loaded a model there, or might have."""
         if self.state is ReplicaState.UNLOADING:
             return not self.makes_room
         return self.state in (ReplicaState.HELD, ReplicaState.LOADING) or self.is_unsure
@@ -171,8 +175,8 @@ class ModelReplica:
             await self.idle.wait()
 
     def can_be_loaded(self, now: float) -> bool:
-        """Return whether no model is there and the backoff after a failed load is over. A server that has lost a model
-        can load it again immediately, but not repeatedly."""
+        """Return True if the replica has no model, and the backoff after a failed load is over. A server that has lost
+        a model can load it again immediately, but not repeatedly."""
         if self.state is ReplicaState.FAILED:
             return (now >= self.until and not self.is_unsure) or (self.has_lied and self.failures == 1)
         return self.state is ReplicaState.GONE
@@ -198,7 +202,7 @@ class Placement:
         self.model = model
         self.places: dict[Endpoint, ModelReplica] = {}
         self.choice: EndpointChoice | None = None
-        """The choice among the endpoints with the model; None if no endpoint has it, and before the first
+        """The choice among the endpoints with the model. None without such an endpoint, and before the first
         `Placements.chosen`."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
         """The same for each version; None if all endpoints have the same versions, or do not report them."""
@@ -216,7 +220,7 @@ class Placement:
         self.wanted_by = ""
         """The client whose call was the first to wait for the load; empty if loads per client are not limited."""
         self.wanted_since = 0.0
-        """Since when calls wait for this model while no endpoint has it."""
+        """The time since which calls wait for this model without an endpoint."""
 
     def held(self) -> Iterator[ModelReplica]:
         """Return the replicas that serve the model."""
@@ -244,7 +248,7 @@ class PlacementWatcher(Protocol):
         """Handle an additional model at `endpoint`."""
 
     def has_no_holder(self, placement: Placement) -> None:
-        """Handle a model that no endpoint has any longer."""
+        """Handle a model that all endpoints have lost."""
 
     def cannot_be_loaded(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
         """Handle a model that no endpoint will have soon; `error` creates the error with the reason."""
@@ -266,10 +270,10 @@ class Placements:
         self.stocks: dict[Endpoint, ServerInventory | None] = {}
         """The last report of each endpoint; None if it has not responded yet."""
         self._emptied: dict[Endpoint, set[str]] = {}
-        """Per endpoint, the models that it had, and whose replicas are removed at its next report."""
+        """Per endpoint, the models that it had, and whose replicas disappear with its next report."""
         self.moment = 0
-        """The number of state changes of replicas so far. Each query records it at its start, because its response does
-        not reflect later changes."""
+        """The number of state changes of replicas. Each query records it at its start, because its response does not
+        reflect later changes."""
         self._entries: tuple[ModelEntry, ...] | None = None
         self._watchers: list[PlacementWatcher] = []
 
@@ -297,7 +301,7 @@ class Placements:
             self._watchers.remove(watcher)
 
     def join(self, endpoint: Endpoint) -> None:
-        """Add an endpoint, whose models are not known yet. Does nothing if the table has it."""
+        """Add an endpoint with unknown models. Does nothing if the table has it."""
         self.stocks.setdefault(endpoint, None)
 
     def leave(self, endpoint: Endpoint) -> None:
@@ -313,7 +317,8 @@ class Placements:
             self._changed()
 
     def chosen(self, placement: Placement) -> EndpointChoice | None:
-        """Return the choice among the endpoints with a model; None if no endpoint has it, or only drained endpoints."""
+        """Return the choice among the endpoints with a model, or None if only drained endpoints, or no endpoints, have
+        it."""
         if placement.choice is None:
             held = [each for each in placement.held() if each.endpoint.takes_calls]
             if held:
@@ -398,12 +403,12 @@ class Placements:
         self._changed()
 
     def refuse(self, placement: Placement, error: Callable[[], GatewayError]) -> None:
-        """Notify the calls that wait for a model that it cannot be loaded."""
+        """Notify the calls that wait for a model that the gateway cannot load it."""
         for watcher in tuple(self._watchers):
             watcher.cannot_be_loaded(placement, error)
 
     def _lose(self, placement: Placement) -> None:
-        """Handle a server that no longer has this model."""
+        """Handle a server that has lost this model."""
         placement.forget_choices()
         if not any(placement.held()):
             for watcher in tuple(self._watchers):
@@ -454,7 +459,7 @@ class Placements:
     def _lost(
         self, endpoint: Endpoint, stock: ServerInventory, before: ServerInventory | None, asked: int
     ) -> Iterator[str]:
-        """Record the models that an endpoint no longer has, and yield the ones that it served."""
+        """Record the models that an endpoint has lost, and yield the ones that it served."""
         known = self._emptied.pop(endpoint, set())
         if before is not None:
             known.update(before.listed, before.changing, before.held)

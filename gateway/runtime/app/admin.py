@@ -31,7 +31,7 @@ def application(
     clock: Callable[[], float],
 ) -> FastAPI:
     """Return the status API, the console and the OpenAPI documents of `gateway`. Servers register at `registrations`,
-    by the name of the backend; the other arguments are the same as in Ports."""
+    by the backend's name. The other arguments are the same as in Ports."""
     made = status.application(gateway.status, reload_file, lambda: effective(gateway.config))
     register.add_routes(made, registrations)
     add_clearing(made, gateway.clear_caches)

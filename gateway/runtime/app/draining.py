@@ -32,12 +32,13 @@ class Draining:
         self._backends = backends
         self._part = part
         self._tasks: dict[Drain, asyncio.Task[None]] = {}
-        """The tasks that wait for the end of calls; a task is removed when it is done."""
+        """The tasks that wait for the end of calls. A task is removed when it is done."""
 
     async def begin(self, backend: str, address: str, seconds: float) -> EndpointStatus:
-        """Drain an endpoint: when this returns, it gets no new calls, unless its models are moved first. Its sequences
-        can continue for `seconds`, and its models have the same time to be loaded on other servers. An endpoint that is
-        already drained is unchanged.
+        """Drain an endpoint. When this returns, the endpoint gets no new calls, unless its models move first.
+
+        Its sequences can continue for `seconds`, and its models have the same time to be loaded on other servers. An
+        endpoint that is already drained is unchanged.
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
@@ -99,7 +100,7 @@ class Draining:
         return {each for each in found if each.drain is drain}
 
     def _loaders(self, endpoint: Endpoint) -> list[OperatedLoader]:
-        """Return the Loaders of its backends that load models on demand: they load the models of an endpoint on other
+        """Return the Loaders of its backends that load models on demand. They load the endpoint's models on other
         servers."""
         found = [each for each in placed(self._backends()).values() if endpoint in each.local.endpoints]
         return [each.loader for each in found if each.loader and each.is_on_demand]

@@ -60,12 +60,13 @@ NOT_RUNNING = "the gateway has not started yet, or is stopping"
 
 
 class Gateway:
-    """A running gateway. Call `start`, then `reload` any number of times, then `drain`; a Gateway cannot be started
+    """A running gateway. Call `start`, then `reload` any number of times, then `drain`. A stopped Gateway cannot start
     again.
 
-    `reload_file` is called by `POST /reload` of the status API; if it is None, the API does not have this path.
-    `find_warnings` returns the warnings that the console shows about a configuration. `tap` sees the requests and
-    responses of all listeners. `part` is the part of this process in a gateway with several processes.
+    - `reload_file`: the function for `POST /reload` of the status API. None: the API does not have this path.
+    - `find_warnings`: returns the warnings that the console shows about a configuration.
+    - `tap`: sees the requests and responses on all listeners.
+    - `part`: the part of this process in a gateway with several processes.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Gateway:
 
         Raises:
             BindError: an address cannot be bound; the text names it and the reason. Nothing stays bound.
-            ValueError: a sample model cannot be served.
+            ValueError: a sample model is not servable.
         """
         try:
             await self._start()
@@ -189,10 +190,10 @@ class Gateway:
         self.observing.reopen_logs()
 
     async def reload(self, config: Config) -> tuple[str, ...]:
-        """Change to `config`, which has been checked. New addresses are bound first. Then, in one step, `config`
-        applies to every request that begins. Requests in flight keep their configuration. Listeners and endpoints that
-        stay keep their connections; removed ones are closed after their last request (listeners within
-        `drain.timeout`).
+        """Change to `config`, which is already checked. The gateway binds new addresses first. Then, in one step,
+        `config` applies to every request that begins. Requests in flight keep their configuration. Listeners and
+        endpoints that stay keep their connections. The gateway closes removed ones after their last request (listeners
+        within `drain.timeout`).
 
         Return the changes, one text for each; empty if nothing changed.
 
@@ -444,7 +445,7 @@ class Gateway:
 
     @property
     def traces(self) -> TraceCounts:
-        """The numbers of sampled requests that were sent to the collector, and dropped."""
+        """The numbers of sampled requests: sent to the collector, and dropped."""
         return self.observing.traces
 
     @property

@@ -16,7 +16,7 @@ INTERVAL = 1.0
 
 
 async def keep_history(gateway: "Gateway", interval: float = INTERVAL, step: float = STEP) -> NoReturn:
-    """Keep the history while the gateway has an admin port: without the port, requests are not counted."""
+    """Keep the history while the gateway has an admin port. Without the port, the gateway does not count requests."""
     began = monotonic()
     while True:
         await asyncio.sleep(interval)

@@ -1,4 +1,4 @@
-"""Observes the requests of a gateway: the counters of the status API, the access log, the payload log, metrics and
+"""Observes the gateway's requests: the counters of the status API, the access log, the payload log, metrics and
 tracing."""
 
 from functools import partial
@@ -30,8 +30,8 @@ class Observing:
 
     def __init__(self, certificates: Certificates) -> None:
         self.observers: list[Observer] = []
-        """Functions that are called for each request when it ends. A listener uses the observers that are in the list
-        when it starts, or when a reload renews it."""
+        """Functions to call for each request when it ends. A listener uses the observers that are in the list when it
+        starts, or when a reload renews it."""
         self._finished = FinishedRecords()
         """Passes on the records of requests that began under the newest configuration."""
         self._all_finished = WeakSet((self._finished,))
@@ -116,8 +116,8 @@ class Observing:
         self.payload_logs.reopen()
 
     async def close_logs(self, kept: LogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
-        """Close all access logs and payload logs except the logs with the settings `kept`. Waiting entries of the
-        payload log have `seconds` to be written."""
+        """Close all access logs and payload logs except the logs with the settings `kept`. The payload log has
+        `seconds` to write its waiting entries."""
         self.flush()
         await self._access_logs.close(kept)
         await self.payload_logs.close(None if kept is None else kept.payloads, seconds)

@@ -58,7 +58,7 @@ class Ports:
         self._tls: dict[str, ListenerTlsConfig | None] = {}
         """TLS settings for new connections."""
         self._registrations: dict[str, Registrations] = {}
-        """The current registrations of servers, by the name of the backend."""
+        """The current registrations of servers, by the backend's name."""
 
     def opening(self, config: Config, before: Config | None = None) -> list[str]:
         """Return the ports that `config` has, without ports that have the same address in the configuration

@@ -1,4 +1,4 @@
-"""Handles the requests of a listener with the Routers of the current Assembly. A reload changes the Assembly for all
+"""Handles a listener's requests with the Routers of the current Assembly. A reload changes the Assembly for all
 requests that begin later, including requests on open streams."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable

@@ -55,8 +55,8 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def log_to_stderr(config: LogConfig = LogConfig()) -> None:  # noqa: B008 - it is frozen
-    """Send the log to standard error: the gateway's lines from `config.level`, the libraries' lines from `warning`. Can
-    be called again with another `config`."""
+    """Send the log to standard error: the gateway's lines from `config.level`, the libraries' lines from `warning`.
+    Another call can change `config`."""
     root = logging.getLogger()
     handler = next((each for each in root.handlers if each.get_name() == __name__), None)
     if handler is None:

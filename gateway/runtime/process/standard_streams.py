@@ -1,6 +1,5 @@
 """Lines that serving commands write to standard output and standard error directly, in addition to the log. The
-commands continue if a line cannot be written, because a disk is full, the reader has ended, or the stream was
-closed."""
+commands continue if they cannot write a line, because a disk is full, the reader has ended, or the stream is closed."""
 
 import logging
 import os
@@ -24,7 +23,7 @@ def warn(text: object) -> None:
 
 
 def _written(stream: TextIO | None, text: object) -> str:
-    """Return why `text` could not be written, or an empty text. Python has None for a stream that was closed."""
+    """Return why the stream did not take `text`, or an empty text. Python has None for a closed stream."""
     if stream is None:
         return "it is closed"
     try:

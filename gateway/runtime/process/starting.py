@@ -1,7 +1,7 @@
 """The first steps of a process: it handles signals, and makes sure that it has standard streams.
 
-The imports of a serving command take half a second or more. Until a handler for SIGTERM is set, the kernel drops the
-signal if the process is the first one of a container (PID 1), and the container is killed at the end of its grace
+The imports of a serving command take half a second or more. If the process is the first one in a container (PID 1), the
+kernel drops SIGTERM until the process has a handler for it, so the container would be killed at the end of its grace
 period. Therefore the handler is the first step of a process, and this module imports nothing that takes time.
 """
 
@@ -21,9 +21,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_on_signals(command: str) -> None:
-    """Until `command` handles signals itself, SIGTERM and SIGINT end a serving command, with status 0 like after the
-    start, and SIGHUP is ignored, because the configuration is about to be read. Other commands end like any program,
-    also if they are PID 1."""
+    """Set the reaction to signals until `command` handles them itself.
+
+    For a serving command, SIGTERM and SIGINT end the process with status 0, like after the start. SIGHUP is ignored,
+    because the command is about to read the configuration. Other commands end like any program, also if they are PID 1.
+    """
     if command in SERVING:
         signal.signal(signal.SIGTERM, _end_start)
         signal.signal(signal.SIGINT, _end_start)

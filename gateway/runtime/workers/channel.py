@@ -31,7 +31,7 @@ class ChannelClosedError(ConnectionError):
 
 
 class Channel(asyncio.Protocol):
-    """One end of the connection. `lost` is called when the other end has closed."""
+    """One end of the connection. `lost`: the function to call when the other end has closed."""
 
     def __init__(self, handlers: Handlers, lost: Callable[[], None]) -> None:
         self._handlers = handlers
@@ -50,12 +50,12 @@ class Channel(asyncio.Protocol):
         return len(self._asked)
 
     def tell(self, kind: str, *values: object) -> None:
-        """Send a message without a reply; do nothing if the channel is closed."""
+        """Send a message that has no reply. Do nothing if the channel is closed."""
         self._send(kind, 0, values)
 
     def ask(self, kind: str, *values: object, unclaimed: Callable[[Any], None] | None = None) -> "asyncio.Future[Any]":
-        """Send a message and return a future with its reply. If the future is cancelled, the other side is notified,
-        and `unclaimed` is called with a reply that arrives nevertheless.
+        """Send a message and return a future with its reply. If the caller cancels the future, notify the other side;
+        if a reply arrives nevertheless, call `unclaimed` with it.
 
         The future raises:
             GatewayError: the error of the other side's handler.

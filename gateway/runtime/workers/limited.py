@@ -31,13 +31,13 @@ def _quota(path: Path) -> float:
 
 
 def placed_backends(config: Config) -> frozenset[str]:
-    """Return the names of the backends whose servers have different models."""
+    """Return the names of all backends with different models on their servers."""
     return frozenset(name for name, each in config.backends.items() if each.placement is not None)
 
 
 def limited_backends(config: Config) -> frozenset[str]:
-    """Return the names of the backends whose slots the supervisor controls for all workers: backends with limited slots
-    or with different models on their servers, and backends that share an endpoint with one of these."""
+    """Return the names of the backends whose slots the supervisor controls for all workers. These are backends with
+    limited slots, with different models on their servers, or with an endpoint that they share with one of these."""
     protocols = spoken(config)
     places = {}
     limited = set()

@@ -1,12 +1,12 @@
 """Backends whose state applies to all workers: the supervisor's side.
 
-The supervisor's Backends send no calls. Their Slots choose endpoints, count slots, keep queues, and know the models of
-the servers, like in a gateway with one process. A slot is taken when a worker gets it, and returned when the worker
-reports that or ends.
+The supervisor's Backends send no calls. Their Slots choose endpoints, count slots, keep queues, and know the models on
+the servers, like in a gateway with one process. A slot is in use from the moment when a worker gets it until the worker
+reports its return, or ends.
 
 A worker changes to another configuration a moment after the supervisor, and its requests in flight keep their
-configuration. Therefore each call names the generation of the configuration that it began with, and the supervisor
-keeps the Backends of a generation until the last worker has left it.
+configuration. Therefore each call has the generation of the configuration that it began with, and the supervisor keeps
+the Backends of a generation until the last worker has left it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,8 +83,8 @@ class HeldSlots:
     async def again(
         self, generation: int, name: str, asked: Told, failed: tuple[Any, ...], tried: Sequence[str], rounds: int
     ) -> tuple[bool, list[str] | None] | None:
-        """Return whether a failed request is sent again, like `Slots.again`: None if it is not; otherwise whether any
-        endpoint is possible, and the addresses to avoid."""
+        """Return whether to repeat a failed request, like `Slots.again`. None: do not repeat it. Otherwise, a flag that
+        is true if any endpoint is possible, and the addresses to avoid."""
         backend, request = self._generations[generation].backends[name], request_told(asked)
         try:
             again = await backend.slots.again(request, error_told(failed), _endpoints(backend, tried), rounds)

@@ -149,7 +149,7 @@ class SupervisedSlots:
         self.local.replace(previous)
 
     def close(self) -> None:
-        """Same as in Slots. All Backends of a generation are closed together."""
+        """Same as in Slots. The worker closes all Backends of a generation together."""
         self.local.close()
         self._channel.tell("leave", self._generation)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.5
-"""Time limit of workers for reporting their counts, in seconds; after that, totals are reported without them."""
+"""Time limit of workers for reporting their counts, in seconds. After that, the totals omit the missing counts."""
 GATHER_INTERVAL = 1.0
 SECONDS_TO_START = 60.0
 """Time limit of a worker's start until it is ready, in seconds; then it is killed, and started again."""
@@ -45,8 +45,8 @@ SECONDS_TO_CLOSE = 10.0
 """Time limit of a drained worker for closing everything, in seconds; then it is killed."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
-"""Maximum delay before a worker that has ended is started again, in seconds. The delay doubles each time that the
-worker ran for less than LONGEST_PAUSE."""
+"""Maximum delay before the supervisor restarts a worker that has ended, in seconds. The delay doubles each time that
+the worker ran for less than LONGEST_PAUSE."""
 
 
 class WorkerError(Exception):
@@ -177,7 +177,7 @@ class Supervisor:
         self._offline: set[str] = set()
         """The listeners that a client has taken offline."""
         self._told_drained: list[tuple[str, str]] = []
-        """The last value of `drained` that was sent to the workers."""
+        """The value of `drained` that the workers have got last."""
         self._totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
 
     @property
@@ -485,8 +485,8 @@ class Supervisor:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return True if a process is stopped by a signal (proc(5): the state T), which a process in a debugger (t) is not.
-    Return False without /proc."""
+    """Return True if a process is stopped by a signal (state T in proc(5)). Return False for a process in a debugger
+    (state t), and without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):

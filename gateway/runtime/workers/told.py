@@ -53,7 +53,7 @@ def unpacked(data: bytes) -> Request:
 
 
 def packed_answer(answer: Answer | None) -> bytes:
-    """Return the bytes of an answer, or of None if the supervisor has no answer of its own."""
+    """Return the bytes of an answer, or of None if the supervisor itself has no answer."""
     return pickle.dumps(answer)
 
 

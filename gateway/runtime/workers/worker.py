@@ -45,9 +45,9 @@ class Worker:
         self._gateway: Gateway | None = None
         self._reporter: Reporter
         self._limited: frozenset[str] = frozenset()
-        """The names of the backends whose slots are limited for all workers."""
+        """The names of all backends with limited slots for all workers."""
         self._placed: frozenset[str] = frozenset()
-        """The names of the backends whose servers have different models."""
+        """The names of all backends with different models on their servers."""
         self._generation = 0
         """The number of the supervisor's generation of Backends that the configuration belongs to."""
         self._drained_endpoints: frozenset[tuple[str, str]] = frozenset()
@@ -158,7 +158,7 @@ class Worker:
                 each.learn(event, arguments, named)
 
     def _lists_others(self, backend: str) -> None:
-        """Note that the list of a backend's models has changed."""
+        """Note that a backend's model list has changed."""
         if self._gateway is not None and (found := self._gateway.backends.get(backend)) is not None:
             found.local.lists_others()
 

@@ -1,8 +1,8 @@
 """`discovery: {files: GLOB}`: files with one address per line, in the format of UM-Bridge's servers on HPC systems.
 
-The files are read again in every interval, regardless of their modification times: network file systems cache these
-times, change notifications (inotify) do not arrive from other machines, and only opening a file makes an NFS client
-query its server.
+The gateway opens and reads the files again in every interval. It ignores their modification times, because network file
+systems cache these times. It cannot use change notifications (inotify), because they do not arrive from other machines.
+Only opening a file makes an NFS client query its server.
 """
 
 import asyncio
@@ -39,15 +39,14 @@ LONGEST_TEXT = 100
 class AddressFiles:
     """The addresses in the files that match `pattern`. Blank lines and lines that begin with `#` are ignored.
 
-    - The addresses of a file that disappears are removed. A file that exists but cannot be read, or is empty, keeps its
-      addresses.
-    - A file that was truncated might still be written: the missing addresses are removed if they are missing in two
-      reads in a row.
-    - A last line without a newline might be incomplete: it counts once it is the same in two reads. (`echo` writes a
+    - The addresses of a file that disappears are removed. A file that exists but is not readable, or is empty, keeps
+      its addresses.
+    - A truncated file might be incomplete. Its missing addresses are removed if they are missing in two reads in a row.
+    - A last line without a newline might be incomplete. It counts after two reads with the same text. (`echo` writes a
       whole line in one step, but not every program does.)
-    - A line that is not a valid address for `check` is logged once and ignored.
-    - If there are more than MOST_FILES files or MAX_TOTAL bytes, the first ones are used, in the order of the file
-      names, and one line is logged.
+    - A line that is not a valid address for `check` is ignored, and logged once.
+    - If there are more than MOST_FILES files or MAX_TOTAL bytes, the gateway reads only the first ones, in the order of
+      the file names, and logs one line.
     """
 
     def __init__(self, backend: str, pattern: str, interval: float, check: CheckAddress) -> None:
@@ -126,7 +125,7 @@ class AddressFiles:
                     parsed.addresses[address] = None
 
     def _counting(self, path: str, text: str) -> str:
-        """Return the content of a file to use: the previous one while the file might still be written."""
+        """Return the content of a file to use: the previous content if the file might be incomplete."""
         before = self._contents.get(path)
         if before is None or not before.startswith(text):
             return text
@@ -156,8 +155,8 @@ class _Parsed:
 
 @frozen
 class FilesRead:
-    """The contents of files, and the reasons why others could not be read, both by path; `left_out` describes the files
-    that were not read because there are too many."""
+    """The contents of files, and the reasons for failed reads, both by path. `left_out`: the files beyond
+    the limits."""
 
     contents: Mapping[str, str]
     unreadable: Mapping[str, str]
@@ -168,7 +167,7 @@ def read_files(pattern: str) -> FilesRead:
     """Read the files that match `pattern`.
 
     Raises:
-        OSError: the directory cannot be read, so it is unknown whether the files still exist.
+        OSError: the directory is not readable, so it is unknown whether the files still exist.
     """
     contents: dict[str, str] = {}
     unreadable: dict[str, str] = {}

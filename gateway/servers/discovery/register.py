@@ -52,7 +52,7 @@ class Leases:
 
     @property
     def next_end(self) -> float | None:
-        """When the next lease ends; None if there are no leases."""
+        """The end of the next lease to expire; None without leases."""
         return min((lease.ends_at for lease in self._leases.values()), default=None)
 
     def __contains__(self, lease_id: str) -> bool:
@@ -77,7 +77,7 @@ class Leases:
         return self._grant(lease_id, address, seconds)
 
     def renew(self, lease_id: str, seconds: float | None = None) -> Lease:
-        """Renew the lease from now on. Raises KeyError if there is no lease (any longer) with this id."""
+        """Renew the lease from now on. Raises KeyError if this id has no lease (any longer)."""
         self.expire()
         return self._grant(lease_id, self._leases[lease_id].address, seconds)
 
@@ -90,7 +90,7 @@ class Leases:
                 self._leases[lease.id] = lease
 
     def end(self, lease_id: str) -> None:
-        """End a lease. Does nothing if there is no lease with this id."""
+        """End a lease. Does nothing if this id has no lease."""
         if lease_id in self._leases:
             del self._ids[self._place(self._leases.pop(lease_id).address)]
 
@@ -111,9 +111,9 @@ async def _any_address(address: str) -> None:
 
 
 class Registrations:
-    """The servers that have registered at one backend. `report` is called with their addresses after every change, also
-    when a lease expires. Anyone with `token` can register; `check` raises ValueError for an address that no server is
-    allowed to have."""
+    """The registered servers of one backend. After every change, `report` gets their addresses, also when a lease
+    expires. Anyone with `token` can register. `check` raises ValueError for an address that servers are not allowed to
+    have."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ connections, health and probes. A source with more addresses reports at least on
 
 @frozen
 class Found:
-    """An address that was found.
+    """An address that discovery has found.
 
     `address` has the form of a backend's `endpoints`. If `ip` is not empty, it is the host's IP address to connect to,
     and `text` is the address with this IP instead of the host name, for logs.

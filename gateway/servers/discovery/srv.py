@@ -14,10 +14,10 @@ _lines = LogLimit(log)
 
 
 class SrvRecords:
-    """The targets of the SRV records of `name` with the lowest priority number. Weights are not used.
+    """The targets in the SRV records of `name` with the lowest priority number. Weights have no effect.
 
-    The records are valid for their TTL, and are looked up at most once in `interval` seconds. `resolver` replaces the
-    resolver from the system's /etc/resolv.conf.
+    The records are valid for their TTL. The gateway looks them up at most once in `interval` seconds. `resolver`
+    replaces the resolver from the system's /etc/resolv.conf.
     """
 
     def __init__(self, name: str, interval: float, check: CheckAddress, resolver: "Resolver | None" = None) -> None:

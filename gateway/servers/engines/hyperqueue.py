@@ -43,10 +43,10 @@ LEASE = 60.0
 ANSWER = 30.0
 """How long HyperQueue can take for one response, in seconds."""
 SCRIPT = 32 * 1024
-"""The part of a script that is read for directives, in bytes, like in `hq submit`."""
+"""The size of the part of a script that can contain directives, in bytes, like in `hq submit`."""
 MIB = 1 << 20
 KEPT = 1000
-"""The number of folders of ended jobs that are kept for later queries."""
+"""The number of ended jobs whose folders stay for later queries."""
 
 
 class HyperQueueSettings(Protocol):

@@ -155,7 +155,7 @@ class ProcessEngine:
         self._report(job)
 
     async def close(self) -> None:
-        """Detach from the jobs: jobs that are not kept end, because their watchers notice that the gateway is gone."""
+        """Detach from the jobs. Jobs that are not kept end, because their watchers notice that the gateway is gone."""
         for process in self._watchers.values():
             if process.stdin is not None:
                 process.stdin.close()
@@ -164,7 +164,7 @@ class ProcessEngine:
 
 
 def _watcher_of(folder: Path) -> int | None:
-    """Return the process id of the watcher of the job in `folder`; None if there is none."""
+    """Return the process id of the watcher of the job in `folder`, or None without a watcher."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if (entry / "cmdline").read_bytes().endswith(f"\0{folder}\0".encode()):

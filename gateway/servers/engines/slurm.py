@@ -174,10 +174,11 @@ def _id(printed: str) -> str:
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the gateway's own variables and the job's. `--export=ALL` passes them to the job, and accepts any value.
+    """Return the environment variables of the gateway and of the job. `--export=ALL` passes them to the job, and
+    accepts any value.
 
-    If the gateway itself runs in a SLURM job, SLURM would read the variables of that job as options, so they are
-    removed.
+    If the gateway itself runs in a SLURM job, SLURM would read the variables of that job as options, so the result
+    omits them.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     kept = {name: value for name in ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS") if (value := os.environ.get(name))}
@@ -210,7 +211,7 @@ def _resources(resources: Resources) -> Iterator[tuple[set[str], str]]:
 def _directives(script: Path) -> list[str]:
     """Return the names of the options in the #SBATCH lines of a script, which sbatch itself reads.
 
-    Options on the command line would override them, so the gateway sets none that the script has.
+    Options on the command line would override them, so the gateway does not set options that the script has.
     """
     try:
         text = script.read_text("utf-8", "replace")

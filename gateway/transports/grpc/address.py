@@ -12,10 +12,10 @@ _EXPECTED = "expected host:port, dns:///name:port, grpcs://host:port or unix:/pa
 
 
 def parse_address(text: str) -> Address:
-    """Return the Address that `text` names. All addresses that a name resolves to are used, in turn.
+    """Return the Address in `text`. Connections use all addresses of a name, in turn.
 
     Raises:
-        ValueError: with what is wrong with `text`, and the expected form.
+        ValueError: with the error in `text`, and the expected form.
     """
     try:
         return _parsed(text)

@@ -1,5 +1,5 @@
-"""Compressed messages. Clients can send them. The gateway offers no compression to backends, but a grpcio server that
-is started with `compression=` compresses its replies anyway."""
+"""Compressed messages. Clients can send them. The gateway offers no compression to backends, but a grpcio server with
+`compression=` compresses its replies anyway."""
 
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.protocol import Limits

@@ -37,7 +37,7 @@ class MessageReader:
 
     @property
     def is_between(self) -> bool:
-        """Whether the data so far ends with a complete message."""
+        """True if the data ends with a complete message."""
         return self._body is None and not self._prefix
 
     @property
@@ -46,7 +46,8 @@ class MessageReader:
         return 0 if self._body is None else self._body.missing
 
     def read(self, data: memoryview) -> list[Received]:
-        """Return the messages that `data` completes. `data` is not kept. The memory for a message grows as it arrives.
+        """Return the messages that `data` completes. The reader does not keep `data`. The memory for a message grows as
+        it arrives.
 
         Raises:
             DecodeError: the prefix is invalid.

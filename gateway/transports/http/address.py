@@ -45,7 +45,7 @@ def parse_address(text: str) -> HttpAddress:
 
 
 def with_scheme(text: str, scheme: str) -> str:
-    """Return the address `text`, with `scheme` if it has none."""
+    """Return the address `text`, with `scheme` if it lacks a scheme."""
     return text if "://" in text else f"{scheme}://{text}"
 
 

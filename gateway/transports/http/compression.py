@@ -1,7 +1,7 @@
 """The HTTP content codings that the gateway supports, and compression of bodies.
 
-A body that is not in its coding is refused. (Triton treats a body that it cannot decompress as empty, and responds with
-200.)
+The gateway refuses a body that is not in its declared coding. (Triton treats a body that it cannot decompress as empty,
+and responds with 200.)
 """
 
 import zlib
@@ -14,7 +14,7 @@ CODINGS: dict[str, str] = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate
 """Canonical names of the supported codings, by the names that peers use (lower case)."""
 
 MIN_DEFLATED = 1024
-"""Replies with fewer bytes are sent uncompressed, because compression would save no packet."""
+"""Minimum size of replies to compress, in bytes. Compression of smaller replies would save no packet."""
 
 # Replies are mostly numbers; higher levels make them 3 % smaller and take three times as long.
 _LEVEL = 1

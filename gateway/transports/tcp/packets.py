@@ -31,14 +31,14 @@ def write(transport: asyncio.WriteTransport, message: Message) -> None:
 
 
 class PacketReader:
-    """Splits the bytes that are received into `buffer` into packets. Does no I/O.
+    """Splits the bytes that arrive in `buffer` into packets. Does no I/O.
 
-    `buffer` is `scratch` as long as messages fit into it. All connections of a loop can share it, because the loop
-    calls `received` immediately after it has filled the buffer. A larger message gets its own buffer, which grows with
-    the received data.
+    `buffer` is `scratch` while messages are small enough for it. All connections of a loop can share it, because the
+    loop calls `received` immediately after it has filled the buffer. A larger message gets its own buffer, which grows
+    with the received data.
 
-    In a framing with a `head`, only the head of a message over the limit is kept; the bytes after it are dropped, and
-    the next message is read. In other framings, a message over the limit ends the reading.
+    In a framing with a `head`, the reader keeps only the head of a message over the limit. It drops the bytes after the
+    head, and continues with the next message. In other framings, a message over the limit ends the reading.
     """
 
     __slots__ = ("_body", "_framing", "_header", "_scratch", "_to_drop", "_to_drop_next", "limits", "memory")
@@ -52,9 +52,9 @@ class PacketReader:
         self._header = b""
         self._body: ArrivingBody | None = None
         self._to_drop = 0
-        """The number of bytes still to be dropped of a message that was handed over."""
+        """The number of bytes to drop, from a message that the reader has already handed over."""
         self._to_drop_next = 0
-        """The number of bytes to be dropped of the arriving message, after its head has arrived."""
+        """The number of bytes to drop from the arriving message, after its head has arrived."""
 
     @property
     def header(self) -> bytes:
@@ -75,7 +75,7 @@ class PacketReader:
 
     @property
     def _discards(self) -> bool:
-        """Whether so many bytes are to be dropped that they are received into _DISCARD."""
+        """True if there are enough bytes to drop to receive them into _DISCARD."""
         return self._to_drop >= SCRATCH_BYTES
 
     def received(self, size: int) -> Iterator[Packet]:
@@ -83,10 +83,10 @@ class PacketReader:
         before it receives more.
 
         Raises:
-            DecodeError: the bytes are not a header of this framing. `header` has these bytes, and nothing more can be
-                read.
+            DecodeError: the bytes are not a header of this framing. `header` has these bytes. The reader cannot
+                continue.
             GatewayError: RESOURCE_EXHAUSTED if a message without a head, or the head of one, exceeds the limit, or the
-                process has no memory left for it. Nothing more can be read.
+                process has no memory left for it. The reader cannot continue.
         """
         if self._discards:
             self._to_drop -= size
@@ -149,7 +149,7 @@ class PacketReader:
         return head
 
     def _drop(self, size: int) -> int:
-        """Return how many of the next `size` bytes are to be dropped."""
+        """Return how many of the next `size` bytes the reader drops."""
         dropped = min(size, self._to_drop)
         self._to_drop -= dropped
         return dropped

@@ -33,7 +33,7 @@ def encode_request(request: Request, target: Target) -> Message:
     """Return the frame of a request to `target`. The connector adds the correlation id.
 
     Raises:
-        GatewayError: UNIMPLEMENTED, no such method; same as `client.encode_request` of the parent folder;
+        GatewayError: same as `client.encode_request` of the parent folder. UNIMPLEMENTED, the method does not exist.
             RESOURCE_EXHAUSTED, the request is larger than a frame can be.
     """
     name = backend_method(request.operation)

@@ -1,6 +1,6 @@
 """Compression and checksums of payloads (`compress_type`, `checksum_type`).
 
-The checksum covers the payload as it is sent, compressed or not. Attachments are never compressed. snappy and CRC-32C
+The checksum covers the payload in the frame, compressed or not. brpc never compresses attachments. snappy and CRC-32C
 need libraries that the extra `brpc` installs; gzip and zlib are in Python's standard library.
 """
 
@@ -36,11 +36,12 @@ _SNAPPY_RATIO = 22
 
 
 def _take_any(size: int) -> None:
-    """Accept any size: memory is not counted."""
+    """Accept any size, without counting its memory."""
 
 
 def is_compressed(message: Message) -> bool:
-    """Return whether `inflate` can decompress the payload. False for an error response, whose payload is not used."""
+    """Return True if `inflate` can decompress the payload. Return False for an error response, whose payload is
+    ignored."""
     if not is_whole(message):
         return False
     try:

@@ -1,11 +1,11 @@
 """Converts request ids and traces in RpcRequestMeta to the headers of other transports, and back.
 
-    request_id              x-request-id; without one the digits of log_id
+    request_id              x-request-id; if it is missing, the digits of log_id
     trace_id, span_id       the lower half of the trace id, and the parent id, of a sampled traceparent
 
 brpc's client writes the ids of its own span into a request, and its server uses the three numbers unchanged as the span
-of the server. So span_id names the span that the request is part of, and parent_span_id the parent of that span. A
-server records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
+of the server. So span_id is the span that the request belongs to, and parent_span_id the parent of that span. A server
+records every request that has a trace_id, so the gateway sends a trace_id only for sampled traces.
 """
 
 from gateway.core.errors import DecodeError
@@ -49,9 +49,8 @@ def read_headers(message: Message) -> Headers:
 
 
 def request_fields(record: Record, span: Span | None) -> bytes:
-    """Return the fields that a request to a backend, made in `span`, gets from its record, in the order of their
-    numbers. If the id is a number that fits into log_id, it is also in log_id, which brpc's servers write into their
-    logs."""
+    """Return the fields that a backend request in `span` gets from its record, in the order of their numbers. If the id
+    is a number within the range of log_id, it is also in log_id, which brpc's servers write into their logs."""
     identifier = record.id if record.telling.forwards else ""
     fields = b""
     if identifier.isdecimal() and str(number := int(identifier)) == identifier and number <= _LARGEST_LOG_ID:

@@ -69,7 +69,7 @@ _OF_THE_LISTENER = (Reason.NOT_READY, Reason.OVERLOADED, Reason.UNAUTHENTICATED)
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
-    """Return the response that reports `error`: in a GrpsMessage if the client's message could be read, or else in the
+    """Return the response that reports `error`: in a GrpsMessage if the client's message was readable, or else in the
     meta."""
     if request is None and error.reason in _OF_THE_LISTENER:
         return _in_meta(error, message)

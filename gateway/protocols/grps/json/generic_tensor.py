@@ -26,7 +26,7 @@ _ELEMENTS = tuple(dtype.member for dtype in DTYPES.values())
 _MEMBERS = spellings(("name", "dtype", "shape", *_ELEMENTS), _ALIASES)
 _ARRAY_MEMBERS = spellings(("tensors",))
 ARRAYS: dict[str, ArrayForm] = dict.fromkeys((*spellings(_ELEMENTS, _ALIASES), NDARRAY), ArrayForm.ARRAY)
-"""The members that are read directly into arrays."""
+"""The members that are decoded directly into arrays."""
 
 _DATATYPES: dict[object, Datatype] = {
     word: datatype for datatype, dtype in DTYPES.items() for word in (dtype.number, dtype.name)
@@ -35,11 +35,12 @@ _DATATYPES: dict[object, Datatype] = {
 
 
 def read_tensors(gtensors: object, role: str, limit: int) -> tuple[Tensor, ...]:
-    """Return the tensors of a message's `gtensors`. Errors call them `role` (input, output); `limit` is the maximum
+    """Return the tensors of a message's `gtensors`. `role`: their name in errors (input, output). `limit`: the maximum
     number of bytes of each tensor.
 
     Raises:
-        DecodeError: not a list of tensors; elements that do not match `dtype` or `shape`; an unknown member.
+        DecodeError: the member is not a list of tensors, has elements that do not match `dtype` or `shape`, or has an
+            unknown member.
         GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
     """
     entries = None

@@ -50,9 +50,14 @@ _ESCAPE = re.compile(rb"\\u00[2-7]")
 
 
 def find_model(body: Buffer, flag: str, flags: int = 0) -> str | None:
-    """Return the model's name in a client's message, or an empty name if the message has no `model`. None if the
-    gateway must decode the message: if two servers could find different names, if it has the member `flag` more than
-    `flags` times, or if it has members that the gateway reads and real servers do not."""
+    """Return the model's name in a client's message, or an empty name if the message has no `model`.
+
+    Return None if the gateway must decode the message, because
+
+    - two servers could find different names,
+    - the message has the member `flag` more than `flags` times, or
+    - it has members that the gateway reads and real servers do not.
+    """
     begin = bytes(body[:_END])
     # A zero byte means UTF-16 or UTF-32, which some servers read.
     if not begin.lstrip(b" \t\r\n").startswith(b"{") or b"\0" in begin[:4]:

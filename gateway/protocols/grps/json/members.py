@@ -22,8 +22,8 @@ def spellings(names: Iterable[str], aliases: Mapping[str, str] | None = None) ->
 def read_members(
     entry: Mapping[str, Any], known: Mapping[str, str], what: str, *, more: bool = False
 ) -> dict[str, Any]:
-    """Return the members of `entry` by their names in `grps.proto`. Members that are null are left out: null means the
-    default. With `more`, members that are not `known` are left out too.
+    """Return the members of `entry` by their names in `grps.proto`. The result omits members with the value null, which
+    means the default. With `more`, it also omits members that are not `known`.
 
     Raises:
         DecodeError: a member is not `known`, or is given in two spellings.

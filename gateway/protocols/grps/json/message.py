@@ -30,13 +30,16 @@ _FLAG_NAMES = {flag: name for name, flag in _FLAGS.items() if isinstance(name, s
 
 
 def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unless: str = "") -> GrpsMessage:
-    """Return the message in `body`. Errors call its tensors `role` (input, output). `flag` is an additional member of a
-    message that requests a stream. `unless` is the text that explains how to request a stream; with it, a message with
-    `flag` is rejected.
+    """Return the message in `body`.
+
+    - `role`: the name of its tensors in errors (input, output).
+    - `flag`: an additional member of a message that requests a stream.
+    - `unless`: the text that explains how to request a stream. With it, a message with `flag` is rejected.
 
     Raises:
-        DecodeError: not JSON; not a GrpsMessage: data in two members, an unknown member instead of data or in the data,
-            a member of a wrong type, a tensor whose elements do not match its dtype and shape.
+        DecodeError: the body is not JSON, or not a GrpsMessage: for example, it has data in two members, an unknown
+            member instead of data or in the data, a member of a wrong type, or a tensor whose elements do not match its
+            dtype and shape.
         GatewayError: RESOURCE_EXHAUSTED, a tensor exceeds the limit.
     """
     body = body if isinstance(body, bytes) else bytes(body)
@@ -117,12 +120,14 @@ _STATUS_MEMBERS = spellings(("code", "msg", "status"))
 
 
 def write_message(grps: GrpsMessage, role: str, nan: str, *, flag: str = "") -> tuple[bytes, ...]:
-    """Return the JSON text, in parts, of a message with any payload except bin_data. `nan` (`translate.nan`) is the
-    form of NaN and infinities. Errors call the tensors `role` (input, output). `flag` is an additional member with the
-    value true.
+    """Return the JSON text, in parts, of a message with any payload except bin_data.
+
+    - `nan` (`translate.nan`): the spelling of NaN and infinities.
+    - `role`: the name of the tensors in errors (input, output).
+    - `flag`: an additional member with the value true.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written.
+        GatewayError: INVALID_ARGUMENT naming a tensor that JSON cannot carry.
     """
     document: Entry = {flag: True} if flag else {}
     if grps.status is not None:

@@ -1,7 +1,7 @@
 """Removes the quotes around numbers: servers print int64 in quotes, like proto3, and NaN and infinities.
 
-The quotes are removed from the JSON text before it is parsed, so the lists can be read directly into arrays. A large
-text is processed in steps, because all other threads wait while one C call scans it.
+The quotes are removed from the JSON text before the parser reads it, so the parser can read lists directly into arrays.
+A large text is processed in steps, because all other threads wait while one C call scans it.
 """
 
 import re

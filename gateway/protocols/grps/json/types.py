@@ -26,7 +26,7 @@ from gateway.protocols.grps.schema import GrpsMessage, Payload
 
 
 class GenericTensor(Struct):
-    """`GenericTensor` without INT64, which is written in quotes, and without FP16, which rounding affects most."""
+    """`GenericTensor` without INT64, which is in quotes, and without FP16, which rounding affects most."""
 
     dtype: str
     name: str | UnsetType = UNSET

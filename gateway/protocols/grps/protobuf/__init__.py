@@ -1,6 +1,6 @@
 """GrpsMessage as protobuf: the message of gRPC and the payload of brpc.
 
-Fields are found in the buffer without upb, protobuf's C library: lists of FP32 and FP64 in large messages are not
-copied, and are separate parts of messages that are written. Integers are converted in bulk
+The gateway finds the fields in the buffer without upb, protobuf's C library. Lists of FP32 and FP64 in large messages
+are therefore not copied, and are separate parts of outgoing messages. Integers are converted in bulk
 (`gateway.core.protobuf.integers`).
 """

@@ -52,7 +52,8 @@ _MEMBERS = {ELEMENTS[datatype]: dtype.member for datatype, dtype in DTYPES.items
 _BY_NUMBER = {dtype.number: datatype for datatype, dtype in DTYPES.items()}
 
 _WIDTHS = {datatype: max(datatype.size, 4) for datatype in DTYPES if datatype.kind is Kind.FLOAT}
-"""Bytes of an element on the wire, for elements of fixed size; FP16 is sent as FP32."""
+"""Number of bytes of an element in the message, for elements of fixed size. FP16 elements are float32
+in the message."""
 
 _SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _WIDTHS.items()}
 """The wire type of a single element that is not packed. Unlisted fields have VARINT."""
@@ -85,8 +86,8 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
     tensor without a name.
 
     Raises:
-        DecodeError: not a GenericTensor; elements in the list of another dtype, or not as many as the shape takes; an
-            element out of the datatype's range.
+        DecodeError: `message` is not a GenericTensor, has elements in the list of another dtype, has a number of
+            elements that does not match the shape, or has an element out of the datatype's range.
         GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `allowance`.
     """
     name, dtype, dimensions, lists, strings, count = _read_fields(message, f"tensor {position}", allowance)
@@ -123,8 +124,8 @@ def _raw(packed: Buffer, datatype: Datatype, elements: int, what: str) -> Buffer
 
 
 _Fields: TypeAlias = tuple[str, int, list[int], dict[int, list[Buffer]], bytearray, int]
-"""The fields of a tensor: name, dtype and dimensions; the lists by field number, each in pieces; and the elements of
-flat_string in the raw form of BYTES, with their number."""
+"""The fields of a tensor. First its name, dtype and dimensions, then the lists by field number, each in pieces. Last,
+the elements of flat_string in the raw form of BYTES, with their number."""
 
 
 def _read_fields(message: Buffer, what: str, allowance: MessageAllowance) -> _Fields:
@@ -236,10 +237,10 @@ _SHORT_STRINGS = [_KEYS[Datatype.BYTES] + varint(size) for size in range(128)]
 
 def write_tensors(tensors: Iterable[Tensor]) -> tuple[Parts, int]:
     """Return the GenericTensorData of `tensors` in parts, the first of them small, and its size in bytes. FP32 and FP64
-    data are separate parts that are not copied.
+    data are separate parts, without a copy.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written.
+        GatewayError: INVALID_ARGUMENT naming a tensor that grps cannot carry.
     """
     parts: list[Buffer] = []
     written, total = b"", 0

@@ -1,4 +1,4 @@
-"""GrpsMessage and its Status. Messages of any size are read without copying their fields out of the buffer."""
+"""GrpsMessage and its Status. The reader does not copy fields out of the buffer, whatever the size of the message."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,13 +90,13 @@ def read_message(body: Buffer, limit: int) -> GrpsMessage:
 
 
 _MOST_FIELDS = 32
-"""Maximum number of fields of a message whose head is read. A GrpsMessage has three fields, but every field can occur
-several times."""
+"""Maximum number of fields of a message whose head the gateway reads without decoding the rest. A GrpsMessage has three
+fields, but every field can occur several times."""
 
 
 class MessageHead(NamedTuple):
-    """The fields that are read without decoding the data of a message. `model` is empty if the message does not name a
-    model."""
+    """The fields that the gateway can read without decoding the data of a message. `model` is empty if the message
+    lacks a model name."""
 
     model: str
     status: GrpsStatus | None
@@ -178,7 +178,7 @@ def check_message(body: Buffer) -> None:
 
 
 def _at_most(remaining: list[int], found: Iterable[Field]) -> Iterator[Field]:
-    """Yield `found` until the count in `remaining`, which all callers share, is used up."""
+    """Yield `found` until the count in `remaining`, which all callers share, is zero."""
     for each in found:
         if not remaining[0]:
             return
@@ -227,12 +227,12 @@ def _field_sizes(message: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def write_message(message: GrpsMessage) -> tuple[Buffer, ...]:
-    """Return `message` in parts. The data of FP32 and FP64 tensors, bin_data and str_data are separate parts that are
-    not copied. The tensors fit into the payload: the message comes from `client.encode_request` or
-    `server.encode_response`.
+    """Return `message` in parts. The data of FP32 and FP64 tensors, bin_data and str_data are separate parts, without a
+    copy. The message comes from `client.encode_request` or `server.encode_response`, so its payload can hold the
+    tensors.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming a tensor that cannot be written; UNIMPLEMENTED, an ndarray.
+        GatewayError: INVALID_ARGUMENT naming a tensor that grps cannot carry; UNIMPLEMENTED, an ndarray.
     """
     head = b"" if message.status is None else write_field(_STATUS, _write_status(message.status))
     if message.model:
@@ -274,7 +274,7 @@ _CODE, _MSG, _FLAG = 1, 2, 3
 
 
 def _read_status(message: Buffer) -> GrpsStatus:
-    """Return the Status in `message`. Flags that the schema does not define are kept. Raises DecodeError if `message`
+    """Return the Status in `message`, including flags that the schema does not define. Raises DecodeError if `message`
     is not a Status."""
     if message == _OK:
         return OK

@@ -25,7 +25,7 @@ def encode_error(error: GatewayError, request: Request | None, message: Message)
 
 
 def http_error(reply: Message) -> GatewayError:
-    """Return the error of a backend's response that is not a GrpsMessage: HTML from werkzeug, text from brpc, or a
+    """Return the error in a backend's response that is not a GrpsMessage: HTML from werkzeug, text from brpc, or a
     proxy's error page.
 
     Raises:

@@ -34,8 +34,8 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return the backend's response. The transport removes connection headers; it needs the header `connection` to find
-    their names, so this header is kept."""
+    """Return the backend's response. It keeps the header `connection`, because the transport needs this header to find
+    the names of the connection headers that it removes."""
     assert isinstance(answer, Response)
     assert answer.origin is not None
     return answer.origin

@@ -113,7 +113,7 @@ def read_settings(values: Mapping[str, str]) -> StreamControl:
     """Return the StreamControl of SETTINGS with these values.
 
     Raises:
-        SettingError: a mode, a key or a content type that cannot be used.
+        SettingError: a mode, a key or a content type is not usable.
     """
     mode, key, content_type = (values.get(each.name, each.default) for each in SETTINGS)
     if mode and mode not in _TAKEN:

@@ -1,5 +1,6 @@
-"""Media types of bodies: how the document that a template describes is spelled, and which of them a client accepts.
+"""Media types of bodies: the spelling of the document that a template describes, and the media types that a client
+accepts.
 
-CSV, JSON lines and form data are turned into the JSON text of the same document, which is read as every other JSON, and
-written from it.
+CSV, JSON lines and form data are converted to JSON text of the same document, which is read like all other JSON, and
+from which they are written.
 """

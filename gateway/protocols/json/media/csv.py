@@ -1,21 +1,21 @@
 """CSV (RFC 4180, `text/csv`) to the JSON text of the same table, and back.
 
-A table without a header is a list of lists. One with a header (`text/csv; header=present`, RFC 4180 section 3) is a
+A table without a header is a list of lists. A table with a header (`text/csv; header=present`, RFC 4180 section 3) is a
 list of objects, whose keys are the names in the header:
 
     1,2.50        [[1,2.50],            x,name         [{"x":1,"name":"a"},
     3,nan          [3,NaN]]             1,a             {"x":NaN,"name":"12"}]
                                         ,"12"
 
-Numbers keep their digits. A column holds what the datatype of its tensor says. If there is none, the whole column
-decides. It is a column
+Numbers keep their digits. The datatype of the tensor determines the values of a column. Without a datatype, the cells
+of the whole column determine them:
 
-- of numbers if each cell is a JSON number, NaN, an infinity (also spelled `nan`, `inf`) or empty, and none is quoted;
-- of booleans if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and none is quoted;
-- of texts otherwise.
+- Numbers, if each cell is a JSON number, NaN, an infinity (also spelled `nan`, `inf`) or empty, and no cell is quoted.
+- Booleans, if each cell is `true` or `false` (or `True` and `False`, as Python writes them), and no cell is quoted.
+- Otherwise texts.
 
-Empty lines behind the last row are passed over. An empty cell is NaN among numbers and the empty text among texts.
-Blanks may stand around a number; they are part of a text (RFC 4180, section 2, rule 4).
+Empty lines after the last row are ignored. An empty cell is NaN in a column of numbers, and the empty text in a column
+of texts. Blanks around a number are allowed; in a text they are content (RFC 4180, section 2, rule 4).
 """
 
 import json
@@ -34,7 +34,8 @@ from gateway.protocols.json.media.csv_rows import BLOCK, NOT_STRUCTURE, Cell, Cs
 from gateway.protocols.json.media.json_texts import elements
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
-"""The kind of a column's datatype by the column's name (`0`, `1`, ... without a header); None if it has none."""
+"""Returns the kind of a column's datatype by the column's name (`0`, `1`, ... without a header); None without a
+datatype."""
 
 _Convert: TypeAlias = Callable[[list[str]], list[str] | None]
 """Makes the JSON texts of some cells of a column; None if one of them cannot be of the column's datatype."""
@@ -49,10 +50,10 @@ _are_numbers_or_empty = re.compile(rf"(?:[ \t]*+(?:{_DIGITS})?+[ \t]*+\n)*+").fu
 _numbers_at = re.compile(rf"(?:{_NUMBER}(?:,|\r?+\n))*+".encode()).match
 
 _PIECE = 2**20
-"""Bytes that are looked at by one call into C, during which no other thread runs."""
+"""Number of bytes that one call into C processes, during which no other thread runs."""
 _ROWS_READ = 4096
 _ROWS, _CELL_SIZE = 2**20, 16
-"""Bytes of rows that are made at once, and what a cell takes beside its name."""
+"""Number of bytes of rows that are made in one step, and the size of a cell without its name."""
 _MARKS = "\x7f", "\x80", "\x81"
 """Letters that JSON writes as they are and texts seldom have."""
 
@@ -89,8 +90,8 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
 
 
 def _checked(text: bytes) -> bytes:
-    """`text` with one line end after the last row: empty lines at the end are no rows. Raises DecodeError if it is not
-    UTF-8."""
+    """Return `text` with one line end after the last row, without the empty lines at its end. Raises DecodeError if it
+    is not UTF-8."""
     at = len(text) if text.isascii() else 0
     while at < len(text):
         end = min(at + _PIECE, len(text))
@@ -126,7 +127,7 @@ def _check_columns(width: int, columns: int) -> None:
 
 
 def _joined(pieces: Iterator[bytes], limit: int) -> bytes:
-    """The JSON list of the rows in `pieces`."""
+    """Return the JSON text of a list with the rows in `pieces`."""
     found, size = [], 2
     for piece in pieces:
         found.append(piece)
@@ -137,7 +138,7 @@ def _joined(pieces: Iterator[bytes], limit: int) -> bytes:
 
 
 def _are_numbers(rows: CsvRows) -> bool:
-    """Whether each cell is a number, neither quoted nor empty, and no row is too short or too long."""
+    """Return True if each cell is an unquoted number, no cell is empty, and no row is too short or too long."""
     text, at, cells = rows.text, rows.start, 0
     while at < len(text):
         found = _numbers_at(text, at, at + _PIECE // 4)
@@ -152,7 +153,7 @@ def _are_numbers(rows: CsvRows) -> bool:
 
 
 def _number_pieces(rows: CsvRows, names: tuple[str, ...] | None, *, flat: bool) -> Iterator[bytes]:
-    """The rows as JSON, where every cell is a number: the cells go on as they are."""
+    """Yield the rows as JSON if every cell is a number. The cells are not changed."""
     for piece in rows.pieces():
         lines = piece.replace(b"\r\n", b"\n")[:-1]
         if b"n" in lines:  # NaN and infinities as JSON's readers know them
@@ -246,7 +247,7 @@ def _booleans(cells: list[str]) -> list[str] | None:
 
 
 _LIKE_BOOLEANS = frozenset({"true", "false", "True", "False"})
-"""The spellings by which a column of booleans is known."""
+"""The spellings that make a column without a datatype boolean."""
 _BOOLEANS = {
     **dict.fromkeys(("true", "True", "TRUE", "1"), "true"),
     **dict.fromkeys(("false", "False", "FALSE", "0"), "false"),
@@ -276,7 +277,7 @@ def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
 
 
 def _looks(batch: CsvBatch, at: int) -> _Convert | None:
-    """The function for cells that look like these of a column; None if they may be anything."""
+    """Return the function for these cells of a column, chosen by their look, or None if they could be anything."""
     cells = batch.column(at)
     if batch.has_quotes(at):
         if batch.width > 1 or any(compress(cells, batch.quoted)):
@@ -291,13 +292,14 @@ def _looks(batch: CsvBatch, at: int) -> _Convert | None:
 
 
 def write(text: bytes, *, header: bool) -> bytes:
-    """The CSV of the table in the compact JSON `text`: a list of lists, a list of single values, each of them a row, or
-    with a header a list of objects that have the same keys in the same order. Without any row it is empty.
+    """Return the CSV of the table in the compact JSON `text`. Without rows it is empty.
 
-    Numbers keep their digits, null is an empty cell. A text that would be read as something else is quoted.
+    The table is a list of lists, or a list of single values (each is a row). With a header, it is a list of objects
+    with the same keys in the same order. Numbers keep their digits, and null becomes an empty cell. A text is quoted if
+    it would otherwise be read as another type.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, the document is no table: a cell is a list or an object, or rows differ.
+        GatewayError: INVALID_ARGUMENT, the document is not a table: a cell is a list or an object, or rows differ.
     """
     if not text.startswith(b"["):
         raise invalid_input("the document is no list, but CSV has rows")

@@ -11,12 +11,12 @@ from gateway.core.frozen import frozen
 from gateway.protocols.json.media.pieces import in_pieces
 
 Cell: TypeAlias = bytes
-"""A cell as it stands in the body, with its quotes."""
+"""A cell as it is in the body, with its quotes."""
 
 _MOST_CELLS = 2**20
-"""Cells of a row: each becomes an object of its own, for a while."""
+"""Cells of a row. Each becomes an object, temporarily."""
 BLOCK = 2**17
-"""Bytes that are cut at once, for the same reason."""
+"""Number of bytes that are cut in one step, for the same reason."""
 _QUOTE, _COMMA, _LINE_FEED, _RETURN = b'",\n\r'
 NOT_STRUCTURE = bytes(set(range(256)) - set(b",\n"))
 _SEPARATOR = 0xFF
@@ -39,32 +39,32 @@ class CsvBatch:
     quoted: _Flags
     width: int
     start: int
-    """Where the first row begins in the text."""
+    """The start of the first row in the text."""
 
     def column(self, at: int) -> list[str]:
         """The cells of one column."""
         return self.cells[at :: self.width]
 
     def has_quotes(self, at: int) -> bool:
-        """Whether a cell of a column has quotes."""
+        """Return True if a cell of a column has quotes."""
         return bool(self.quoted[at :: self.width].any())
 
 
 @frozen
 class CsvRows:
-    """The rows of `text` from `start` on; each has `width` cells. The text is UTF-8 and ends with a line end."""
+    """The rows of `text` from `start` on. Each row has `width` cells. The text is UTF-8 and ends with a line end."""
 
     text: bytes
     start: int
     width: int
 
     def pieces(self) -> Iterator[bytes]:
-        """The text of the rows in pieces of whole lines."""
+        """Yield the text of the rows, in pieces of complete lines."""
         return in_pieces(self.text, self.start)
 
     def have(self, ends: bytes, cell: int) -> bool:
-        """Whether `ends`, commas and line feeds, are the ends of so many cells of rows, of which `cell` is the
-        first."""
+        """Return True if `ends` (commas and line feeds) are the ends of the cells of complete rows. `cell`: the first
+        of these cells."""
         expected = (b"," * (self.width - 1) + b"\n") * (2 + len(ends) // self.width)
         first = cell % self.width
         return ends == expected[first : first + len(ends)]
@@ -98,7 +98,7 @@ class CsvRows:
         return self.line_at(at)
 
     def _explain(self, at: int) -> NoReturn:
-        """Raises DecodeError for what is wrong in the row that begins at `at`, or in one after it."""
+        """Raise DecodeError for the error in the row that begins at `at`, or in a later row."""
         line = self.line_at(at)
         while at < len(self.text):
             row, following = next_row(self.text, at, line)
@@ -119,14 +119,14 @@ class _Block:
     quoted: _Flags
     has_empty_lines: bool
     last_row_end: int
-    """Where the last row that ends in the block does; 0 if none does."""
+    """The end of the last row that ends in the block, or 0."""
 
 
 def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
-    """The cells from `at` on, block by block; None for one with a quote or a carriage return out of place.
+    """Yield the cells from `at` on, block by block; None for a block with a misplaced quote or carriage return.
 
-    What a cell is made of is found by the number of quotes before each byte: those inside of a quoted cell follow an
-    odd number, since quotes of its own are doubled.
+    The number of quotes before each byte determines the cells. Bytes in a quoted cell have an odd number of quotes
+    before them, because quotes within the cell are doubled.
     """
     octets, first, inside, parts = np.frombuffer(text, np.uint8), at, False, [b""]
     while at < len(text):
@@ -162,8 +162,8 @@ def _blocks(text: bytes, at: int) -> "Iterator[_Block | None]":
 
 
 _Cut: TypeAlias = tuple[bytes, bytes, "np.ndarray[Any, np.dtype[np.intp]]", bool]
-"""Cells with _SEPARATOR between them, the characters that ended them, where these are, and whether the last cell, which
-has no end yet, goes on inside of quotes."""
+"""Cells separated by _SEPARATOR, with the characters that ended them and their positions. The last item is True if the
+last cell, which has no end yet, continues within quotes."""
 
 
 def _bare(piece: bytes) -> _Cut | None:
@@ -213,11 +213,11 @@ def counted(cells: int) -> str:
 
 
 def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tuple[list[Cell], int]:
-    """The cells of the row that begins at `at`, in `line`, and the end of the row. If there are quotes in it, it is not
-    read much further than `columns`: it has no numbers alone.
+    """Return the cells of the row that begins at `at` in `line`, and the end of the row. A row with quotes is read only
+    a little past `columns`, because it cannot consist of numbers only.
 
     Raises:
-        DecodeError: the line is empty, or has a quote or a carriage return out of place.
+        DecodeError: the line is empty, or has a misplaced quote or carriage return.
         GatewayError: TOO_LARGE, more than 2**20 cells.
     """
     end = text.find(b"\n", at) + 1
@@ -231,7 +231,7 @@ def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tup
 
 
 def _bare_row(text: bytes, line: int) -> list[Cell]:
-    """The cells of a line without quotes, which ends with a line feed that a carriage return may precede."""
+    """Return the cells of a line without quotes. The line ends with a line feed, optionally after a carriage return."""
     bare = text[:-2] if text.endswith(b"\r\n") else text[:-1]
     if b"\r" in bare:
         raise DecodeError(f"line {line}: a carriage return without a line feed in a cell that is not quoted")
@@ -275,7 +275,7 @@ def _end_of_quoted(text: bytes, at: int, line: int) -> int:
 
 
 def _end_of(pattern: "re.Pattern[bytes]", text: bytes, at: int) -> int:
-    """The end of what matches at `at`, or of a piece of it: all other threads wait while a pattern is matched."""
+    """Return the end of the match at `at`, or of a part of it: a match blocks all other threads."""
     found = pattern.match(text, at, at + BLOCK)
     assert found is not None  # the patterns match nothing at all, too
     return found.end()

@@ -1,7 +1,7 @@
 """The parts of form data, or the fields of a web form, to the JSON text of an object with a member for each, and back.
 
-A part is one of three, which the form says of each: a file, whose bytes are base64 in the JSON; a text; or a JSON
-document, as BentoML has them.
+The form determines the kind of each part: a text, a JSON document like in BentoML, or a file, whose bytes are base64 in
+the JSON.
 """
 
 import json
@@ -29,11 +29,11 @@ class FormFields:
     documents: frozenset[str] = frozenset()
 
     def read(self, found: Mapping[str, FormPart], *, limit: int) -> bytes:
-        """The JSON text of parts. `limit` (`limits.message`) is the largest size of what they become.
+        """Return the JSON text of parts. `limit` (`limits.message`): its maximum size in bytes.
 
         Raises:
-            DecodeError: a text is not UTF-8, or a document is not one; names the part.
-            GatewayError: TOO_LARGE, a larger text.
+            DecodeError: a text is not UTF-8, or a document is not JSON. The error names the part.
+            GatewayError: TOO_LARGE, the JSON text would be larger.
         """
         if _MOST_A_BYTE * sum(len(part.content) for part in found.values()) > limit:
             self._check_size(found.values(), limit)

@@ -1,6 +1,6 @@
-"""JSON texts that are taken apart without being read: their elements, their members, and whether they are one document.
+"""Splits JSON texts without decoding them: into elements or members. Also checks that a text is one document.
 
-Texts may hold NaN and infinities, as Python's `json` writes them; msgspec refuses those, so it is asked first.
+Texts can contain NaN and infinities, as Python's `json` writes them. msgspec, which refuses those, checks a text first.
 """
 
 import json
@@ -24,8 +24,8 @@ _LITERAL = re.compile(rb"\b(?:NaN|nan|Infinity|inf)\b")
 
 
 def check_document(text: bytes, what: str) -> None:
-    """Raises DecodeError, naming `what`, unless `text` is exactly one document: put into another text, it could stand
-    for two. Members that occur twice, and the letters of strings, are left to its reader."""
+    """Raise DecodeError with the name `what` unless `text` is exactly one document. Two documents within another text
+    could count as two values. The reader of the text checks duplicate members and the characters of strings."""
     try:
         DOCUMENTS.decode(_LITERAL.sub(b"0", _STRING.sub(b'""', text)))
     except (msgspec.DecodeError, RecursionError) as error:

@@ -13,12 +13,12 @@ _BLANKS = b" \t\r\n"
 
 
 def read(body: Buffer) -> bytes:
-    """The JSON text of the list of the documents in `body`. The last line may be blank. A body without lines is an
+    """Return the JSON text of the list of documents in `body`. The last line can be blank. A body without lines is an
     empty list.
 
     Raises:
-        DecodeError: a line that is not exactly one document, or blank; the text has its number. Members that occur
-            twice, and the letters of strings, are left to the reader of the list.
+        DecodeError: a line is blank, or is not exactly one document. The text has its number. The reader of the list
+            checks duplicate members and the characters of strings.
     """
     text = bytes(body).removeprefix(_BOM).replace(b"\r\n", b"\n")
     *_, last = text.rpartition(b"\n")

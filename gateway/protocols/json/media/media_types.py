@@ -34,8 +34,8 @@ class MediaType:
         return f"{self.type}/{self.subtype}"
 
     def matches(self, other: "MediaType") -> bool:
-        """Whether the two can be the same: their names are equal or `*`, and so are the values of all parameters that
-        both have. Letter case is ignored."""
+        """Return True if the two can be the same: their names are equal or `*`, and all parameters that both have are
+        equal. Letter case is ignored."""
         return (
             (self.type == other.type or "*" in (self.type, other.type))
             and (self.subtype == other.subtype or "*" in (self.subtype, other.subtype))
@@ -48,14 +48,14 @@ class MediaType:
 
 
 def parse(text: str) -> MediaType | None:
-    """The media type in a Content-Type header, or in a form; None if there is none, or a malformed one."""
+    """Return the media type in a Content-Type header or in a form, or None if it is missing or malformed."""
     found = _read(text, 0)
     return found[0] if found is not None and found[1] == len(text) and not text.endswith(",") else None
 
 
 def declared(text: str) -> MediaType | None:
-    """The media type that a form declares; None if it is malformed. CSV has no header unless the form says so: with
-    `text/csv` alone, a body with `header=present` is another type."""
+    """Return the media type that a form declares, or None if it is malformed. CSV has no header unless the form
+    declares one: `text/csv` does not match a body with `header=present`."""
     found = parse(text)
     if found is not None and found.essence == "text/csv" and "header" not in found.parameters:
         return replace(found, parameters={**found.parameters, "header": "absent"})
@@ -63,15 +63,16 @@ def declared(text: str) -> MediaType | None:
 
 
 def check_charset(given: MediaType) -> None:
-    """Raises DecodeError if a text of the media type `given` is written in another charset than UTF-8 or ASCII."""
+    """Raise DecodeError if a text of the media type `given` has a charset other than UTF-8 or ASCII."""
     charset = given.parameters.get("charset", "utf-8")
     if charset.lower() not in ("utf-8", "utf8", "us-ascii"):
         raise DecodeError(f"Content-Type has charset {charset!r}, expected utf-8")
 
 
 def preferred(accept: str, offered: Sequence[MediaType]) -> int | None:
-    """The position of the type in `offered` that the Accept header gives the largest weight, the first of several; None
-    if it accepts none of them. A header without a valid range accepts every type; ranges after the 256th are ignored.
+    """Return the position of the type in `offered` with the largest weight in the Accept header (the first of equal
+    weights), or None if the header accepts no offered type. A header without a valid range accepts every type. Ranges
+    after the 256th are ignored.
     """
     ranges = list(islice(_ranges(accept), _MOST_RANGES))
     if not ranges:
@@ -82,7 +83,7 @@ def preferred(accept: str, offered: Sequence[MediaType]) -> int | None:
 
 
 def _weight(offered: MediaType, ranges: list[tuple[MediaType, float]]) -> float:
-    """The weight of the most specific range that `offered` is in; 0 if it is in none."""
+    """Return the weight of the range that matches `offered` most specifically, or 0 if no range matches."""
     fitting = [(_specificity(each), weight) for each, weight in ranges if each.matches(offered)]
     return max(fitting)[1] if fitting else 0.0
 

@@ -1,8 +1,8 @@
 """Form data, `multipart/form-data` (RFC 7578, RFC 2046 section 5.1): named parts, each a text or a file.
 
-Read strictly: bytes before the first part or after the last one, parts without a name, two parts of one name, and
-transfer encodings are refused. In names, quotes and line ends are `%22`, `%0D` and `%0A`, as WHATWG's HTML standard
-("multipart/form-data encoding algorithm") has them and browsers, curl and Python's clients write them.
+The reader is strict: it refuses bytes before the first part or after the last one, parts without a name, duplicate
+names, and transfer encodings. In names, quotes and line ends are spelled `%22`, `%0D` and `%0A`, as in WHATWG's HTML
+standard ("multipart/form-data encoding algorithm"), browsers, curl and Python clients.
 """
 
 import re
@@ -16,7 +16,7 @@ from gateway.protocols.json.media.media_types import check_charset, parse
 
 _MOST_BOUNDARY = 70  # RFC 2046 section 5.1.1
 _OWN_BOUNDARY = 32
-"""Letters of the boundaries that are written."""
+"""Number of letters in a boundary that the gateway writes."""
 _MOST_HEAD = 8192
 """Bytes of the headers of one part."""
 
@@ -29,7 +29,7 @@ _PARAMETER = re.compile(rf'[ \t]*+;[ \t]*+({_TOKEN})=(?:"([^"]*+)"|([^";\s]++))'
 
 @frozen
 class FormPart:
-    """One part. `content_type` is empty if the part has none, `filename` None if it is no file."""
+    """One part. `content_type`: empty if the part does not have one. `filename`: None if the part is not a file."""
 
     name: str
     content: Buffer
@@ -49,11 +49,12 @@ class FormPart:
 
 
 def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
-    """The parts of `body` by their names. Their contents are views of `body`. `content_type` is the header of the
-    message, `parts` (`limits.json_values`) the largest number of parts.
+    """Return the parts of `body` by their names. Their contents are views of `body`. `content_type`: the header of the
+    message. `parts` (`limits.json_values`): the maximum number of parts.
 
     Raises:
-        DecodeError: there is no boundary, a part or the end is malformed, or a name occurs twice; names the part.
+        DecodeError: the boundary is missing, a part or the end is malformed, or a name occurs twice. The error names
+            the part.
         GatewayError: TOO_LARGE, more parts.
     """
     data, mark = bytes(body), b"--" + _boundary(content_type)

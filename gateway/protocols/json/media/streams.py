@@ -1,7 +1,7 @@
 """Streams of documents in one body: server-sent events and JSON lines.
 
-OpenAI's API ends its events with one that is `[DONE]`. That is read wherever events are, and written if the form's
-`stream` is `openai`.
+OpenAI's API ends a stream of events with the event `[DONE]`. The gateway accepts this event in all event streams, and
+writes it if the form's `stream` is `openai`.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class LineCutter:
         return lines
 
     def boundary(self) -> list[Buffer]:
-        """Nothing: a line may go on in the next HTTP chunk."""
+        """Return nothing: a line can continue in the next HTTP chunk."""
         return []
 
     def end(self) -> list[Buffer]:
@@ -60,7 +60,7 @@ class LineCutter:
 
 
 def write_line(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    """A line that holds `parts`, a JSON text without line ends; nothing if there are no parts."""
+    """Return a line that contains `parts`, a JSON text without line ends, or nothing if `parts` is empty."""
     return (*parts, b"\n") if parts else ()
 
 
@@ -70,7 +70,7 @@ LINES = StreamFraming(write_line, LineCutter)
 
 @frozen
 class StreamKind:
-    """How a streamed reply is written: its framing, its media type, and the body of the message that ends it."""
+    """The format of a streamed response: its framing, its media type, and the body of the message that ends it."""
 
     framing: StreamFraming
     media_type: str

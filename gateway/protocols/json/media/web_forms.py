@@ -1,7 +1,7 @@
 """Web forms, `application/x-www-form-urlencoded` (WHATWG's URL standard, section 5): named fields, each a text.
 
-A name that occurs twice is refused. A percent sign without two hexadecimal digits stands for itself, as the standard
-says.
+The gateway refuses a name that occurs twice. A percent sign without two hexadecimal digits means itself, as in the
+standard.
 """
 
 from collections.abc import Iterable, Sequence

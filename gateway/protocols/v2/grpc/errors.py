@@ -21,8 +21,8 @@ from gateway.protocols.v2.grpc.streams import set_final, wants_empty_final
 from gateway.protocols.v2.grpc.tensors import REQUEST, TENSORS
 
 _MAX_TEXT = 2000
-"""Maximum bytes of the text. The text is sent percent-encoded in a header, and real clients accept a total of 8 KiB of
-headers."""
+"""Maximum number of bytes of the text. The gateway sends it percent-encoded in a header, and real clients accept a
+total of 8 KiB of headers."""
 
 _REASON = "gateway_reason"
 """The parameter with the Reason in an error response of a stream."""
@@ -30,7 +30,7 @@ _REASON = "gateway_reason"
 _CLIENT_ERRORS = frozenset(
     {Status.INVALID_ARGUMENT, Status.PERMISSION_DENIED, Status.UNAUTHENTICATED, Status.CANCELLED}
 )
-"""Statuses that are unrelated to the model. Any other error of ModelReady means that the model cannot be used."""
+"""Statuses that are unrelated to the model. Any other error of ModelReady means that the model is not usable."""
 
 
 def encode_error(error: GatewayError, request: Request | None, message: Message) -> Message:
@@ -61,7 +61,7 @@ def _encode_stream_error(error: GatewayError, request: Request | None, message: 
 
 
 def _read_id(body: Buffer) -> str | None:
-    """Return the id in a ModelInferRequest that `decode_request` rejects, or None if it cannot be found."""
+    """Return the id in a ModelInferRequest that `decode_request` rejects, or None if its id is not readable."""
     try:
         head, _ = cut(memoryview(body), (TENSORS, REQUEST.raw_number), Allowance())
         return parse(ModelInferRequest, head).id or None

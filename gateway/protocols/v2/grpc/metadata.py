@@ -21,7 +21,7 @@ OWN_EXTENSIONS = ("parameters",)
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a response that says whether the server is live, the server is ready, or the model is ready."""
+    """Return a response with the health of the server or the model: live, ready, or model ready."""
     healthy = answer is True
     if request.operation is Operation.LIVE:
         return protobuf_reply(ServerLiveResponse(live=healthy))

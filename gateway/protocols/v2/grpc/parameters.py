@@ -23,7 +23,7 @@ _WITH_NEWER_TYPES_IF_LISTED = frozenset({"parameters", SCHEDULE_POLICY})
 
 
 def has_newer_types(target: Target) -> bool:
-    """Return whether a server is known to have the newer parameter types, from its server type or its extensions."""
+    """Return True if the server type or the extensions show that a server has the newer parameter types."""
     listed = target.extensions or ()
     return target.flavor in _WITH_NEWER_TYPES or not _WITH_NEWER_TYPES_IF_LISTED.isdisjoint(listed)
 

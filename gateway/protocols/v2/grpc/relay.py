@@ -1,7 +1,7 @@
 """Relay of inferences from a V2 gRPC client to a V2 gRPC server, without decoding them (`core.protocol.Relay`).
 
-The gateway inspects only the top-level fields of a ModelInferRequest: the names of the model and its version, and
-parameters that the gateway itself acts on, which raw contents cannot contain.
+The gateway inspects only the top-level fields of a ModelInferRequest: the model's name and version, and parameters that
+the gateway itself acts on, which raw contents cannot contain.
 """
 
 from functools import lru_cache

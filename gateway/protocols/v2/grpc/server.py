@@ -111,7 +111,7 @@ def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, 
 
 
 def _decode_statistics(message: Message, listener: ListenerSettings) -> Request:
-    """Decode a request for the statistics of one model, or of all models if none is named."""
+    """Decode a request for the statistics of one model, or of all models if it has no model name."""
     request = _decode_model(Operation.MODEL_STATISTICS, schema.ModelStatisticsRequest, message, listener)
     return request if request.model else replace(request, operation=Operation.ALL_STATISTICS, version="")
 
@@ -173,10 +173,12 @@ def _encode_stream(answer: Answer, request: Request, translate: Translate, typed
 def _write_response(
     response: Response, request: Request, parameters: Parameters, translate: Translate, typed: bool
 ) -> Parts:
-    """Return the ModelInferResponse of `response`, with `parameters` instead of its own. Its contents are typed if the
-    request's contents are, and the backend's contents are typed or `typed` is set. tritonclient, whose requests are
-    raw, reads typed numbers as an empty array. Clients of Triton, which always sends raw contents, read only raw
-    contents."""
+    """Return the ModelInferResponse of `response`, with `parameters` instead of its own.
+
+    Its contents are typed if the contents of the request are, and the backend's contents are typed or `typed` is set.
+    tritonclient, which sends raw requests, reads typed numbers as an empty array. Triton clients read only raw
+    contents, because Triton always sends them.
+    """
     # name, version and id are the client's own: for a request without an id, MLServer's response has a new UUID
     model, version = request.model or response.model, request.version or response.version
     head = InferenceHead(model, version, request.id, parameters)

@@ -82,8 +82,8 @@ _CONTENTS_NUMBER = 5
 
 
 _COPIED = 2**14
-"""Maximum bytes of a message for which copies of its tensors' data cost less than views, and maximum bytes of data for
-which writing them into one buffer with the rest costs less than separate buffers."""
+"""Size limit in bytes. In a message up to this size, copies of the tensors' data cost less than views. Data up to this
+size is cheaper to write into one buffer with the rest than into a separate buffer."""
 
 
 # --- Reading ---
@@ -96,8 +96,8 @@ _UNPACKED_SHAPE = 3 << 3 | VARINT
 
 
 InferenceFields: TypeAlias = tuple[str, str, str | None, tuple[Tensor, ...], Protobuf | None, bool]
-"""Model, version, id and tensors of a message; a message of all other fields (parameters, requested outputs), or None
-if they are all missing; and whether the tensors are typed."""
+"""The content of a message: model, version, id and tensors. Then a message of all other fields (parameters, requested
+outputs), or None if they are all missing. Last, True if the tensors are typed."""
 
 
 def read_inference(body: Buffer, kind: MessageKind, limit: int) -> InferenceFields:
@@ -197,8 +197,8 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
 
 
 _Entry: TypeAlias = tuple[str, str, Datatype, Shape, int, Buffer, bytes]
-"""The name of the tensor in errors; its name, datatype and shape; the number of bytes of raw data if only this number
-must be checked, or else -1; its typed contents; and the rest of its fields."""
+"""The name of a tensor in errors, then its name, datatype and shape. Then the number of bytes of raw data if only this
+number needs a check, or else -1. Last, its typed contents and its other fields."""
 
 
 def _read_entry(entry: Buffer, role: str, position: int) -> _Entry:

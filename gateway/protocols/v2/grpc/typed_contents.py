@@ -1,7 +1,7 @@
 """Tensor data in protobuf's own types: `InferTensorContents`, "a repeated field that matches the tensor's data type".
 
-The contents are read without upb: packed FP32 and FP64 already have the raw form, and upb would convert each element to
-a Python float, which also turns the signaling NaNs of FP32 into quiet ones.
+The gateway reads the contents without upb. Packed FP32 and FP64 already have the raw form, while upb would convert each
+element to a Python float, which also turns the signaling NaNs of FP32 into quiet ones.
 """
 
 from collections.abc import Iterable
@@ -43,8 +43,8 @@ _FIELDS = {
     Datatype.FP64: _FP64,
     Datatype.BYTES: _BYTES,
 }
-"""The field of each datatype. FP16 and BF16 have no field (FP16 "must be represented as raw content as there is no
-specific data type")."""
+"""The field of each datatype. FP16 and BF16 do not have a field (FP16 "must be represented as raw content as there is
+no specific data type")."""
 
 _UNPACKED = {_FP32: I32, _FP64: I64, _BYTES: LENGTH}
 """The wire type of one element that is not packed; VARINT for the other fields."""

@@ -26,7 +26,7 @@ class BinaryTensors:
 
     @property
     def left(self) -> int:
-        """The bytes that have not been taken yet."""
+        """The remaining bytes."""
         return len(self._bytes) - self._offset
 
     def take(self, size: object, what: str) -> Buffer:

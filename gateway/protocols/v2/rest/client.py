@@ -185,8 +185,7 @@ def encode_request(request: Request, target: Target) -> Message:
 
 
 def _decode_infer(reply: Message, limits: Limits, nan: str | None) -> Response:
-    """Return an inference response. Its binary outputs are views of the response's body. `nan` is the setting of the
-    route."""
+    """Return an inference response. Its binary outputs are views of the response's body. `nan`: the route's setting."""
     header, behind = split_body(reply)
     infer = read_as_type(InferenceResponse, header, limits.json_values)
     if infer is not None:

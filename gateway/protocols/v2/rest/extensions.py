@@ -40,7 +40,7 @@ from gateway.protocols.v2.rest.json_bodies import (
 )
 
 FILE = "file:"
-"""The prefix of load parameters that have a file of the model's folder, in base64: `file:1/model.onnx`."""
+"""The prefix of load parameters that contain a file from the model's folder, in base64: `file:1/model.onnx`."""
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -204,7 +204,7 @@ def _write_load_setting(key: str, given: SettingValue) -> object:
 
 
 def encode_trace_request(request: Request, target: Target) -> Message:
-    """Return the request to read or to change trace settings: the server's, or the settings of the request's model."""
+    """Return the request to read or to change trace settings, for the server or for the model in `request`."""
     model = f"/models/{path_segment(request.model, 'model', 'V2')}" if request.model else ""
     return _encode_settings_request(f"/v2{model}/trace/setting", request)
 

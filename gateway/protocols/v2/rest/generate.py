@@ -44,8 +44,8 @@ _RESPONSE_MEMBERS = frozenset({_ID, "model_name", "model_version"})
 
 
 def decode_request(message: Message, listener: ListenerSettings) -> Request:
-    """A request of `generate`, whose tensors the bridge gives datatypes and shapes. With null in place of a number it
-    has a flaw.
+    """Return a request of `generate`. The bridge gives its tensors datatypes and shapes. If it has null instead of a
+    number, the request has a flaw.
 
     Raises:
         DecodeError: not a JSON object of scalars and arrays.

@@ -163,12 +163,13 @@ def _put_back(message: InferenceRequest | InferenceResponse, cuts: list[Text]) -
 
 
 def general_request(header: bytes, values: int) -> InferenceRequest:
-    """Return the request in the JSON `header`, read by the general reader. `data` is an Array; shapes, parameters and
-    the id can have any type. NaN and Infinity are accepted as numbers, since rapidjson, which tritonclient and Triton
+    """Return the request in the JSON `header`, decoded by the general reader. `data` is an Array. Shapes, parameters
+    and the id can have any type. NaN and Infinity count as numbers, because rapidjson, which tritonclient and Triton
     use, writes them.
 
     Raises:
-        DecodeError: not a JSON object; no inputs; an invalid name or datatype; more JSON values than `values`.
+        DecodeError: the header is not a JSON object, has no inputs, an invalid name or datatype, or more JSON values
+            than `values`.
     """
     document = _general(header, values)
     inputs = _tensors(document, "input")

@@ -31,7 +31,7 @@ _HEALTH = {Operation.LIVE: "live", Operation.READY: "ready", Operation.MODEL_REA
 
 
 def encode_health(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return a response that says whether the server is live, the server is ready, or the model is ready: 200 if it is,
+    """Return a response with the health of the server or the model (live, ready, or model ready): 200 if it is healthy,
     or else 400."""
     # The status is the result ("a 4xx status code indicates false", in Triton 400). The specification has an empty
     # body, and tritonclient ignores it; but KServe's client fails without {"live": true}, which the newer OIP defines.

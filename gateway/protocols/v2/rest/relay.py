@@ -31,8 +31,9 @@ _ACTED_UPON: _Words = (
     (b'"timeout"', 3),
     (b"triton_enable_empty_final_response", 14),
 )
-"""Parameters that need decoding, with the position of a rare letter in each: the requests of a sequence must go to one
-server, shared memory is rejected, `timeout` sets a deadline, and Triton rejects the last one over REST."""
+"""Parameters that need decoding, with the position of a rare letter in each. The requests of a sequence must go to one
+server, the gateway rejects shared memory, and `timeout` sets a deadline. Triton rejects the last parameter over
+REST."""
 _PARAMETERS: _Words = ((b"parameters", 4), (b"\\u00", 0))
 """The member that has parameters. An escape could hide its name."""
 _ESCAPE = re.compile(rb"\\u00[567]")
@@ -83,8 +84,8 @@ def head(message: Message, listener: ListenerSettings) -> Head | None:
 
 
 def _json_of(body: Buffer, length: bytes) -> Buffer:
-    """Return the JSON before binary tensors. Long JSON is not copied, since it is kept until the response. Raises the
-    same errors as `head`."""
+    """Return the JSON before binary tensors. Long JSON is not copied, because the gateway needs it until the response.
+    Raises the same errors as `head`."""
     text = memoryview(body)[: header_length(length, len(body))]
     return text if len(text) > LARGE else bytes(text)
 

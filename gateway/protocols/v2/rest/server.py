@@ -243,7 +243,7 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
 
 
 def _encode_stream(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return one response of a stream, in the form of its request. The response is always JSON, since events are
+    """Return one response of a stream, in the form of its request. The response is always JSON, because events are
     text."""
     if request.schemaless:
         message = generate.encode_response(answer, request, translate)
@@ -310,6 +310,6 @@ def encode_response(answer: Answer, request: Request, translate: Translate) -> M
     """Return the response to a request that `decode_request` returned, or one response of a stream.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming an output that cannot be written in the form that the client requested.
+        GatewayError: INVALID_ARGUMENT naming an output that is not possible in the form that the client requested.
     """
     return _ENCODERS[request.operation](answer, request, translate)

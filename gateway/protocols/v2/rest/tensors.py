@@ -30,8 +30,8 @@ from gateway.protocols.v2.tensors import WIDER, check_raw, check_size, read_shap
 REFUSED_IN_JSON = frozenset(WIDER)
 """ "fp16 is problematic to communicate explicitly": Triton and KServe reject both in JSON."""
 WITHOUT_JSON = frozenset({Datatype.BF16})
-"""Datatypes that clients do not send or accept as JSON numbers. MLServer and its clients support FP16; BF16 is not
-known to be supported by any client."""
+"""Datatypes that clients do not send or accept as JSON numbers. MLServer and its clients support FP16; no client is
+known to support BF16."""
 
 _SMALL = 64 * 2**10
 """Maximum bytes of a BYTES tensor whose elements become one list."""
@@ -45,8 +45,8 @@ _NONE_BEHIND = BinaryTensors(b"")
 def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, limits: Limits) -> tuple[Tensor, ...]:
     """Return the tensors in a message's `inputs` or `outputs`, whose names must differ.
 
-    `role` is the singular, "input" or "output"; `behind` are the bytes after the JSON. Outputs are read in the form
-    that servers write: with null members, and FP16 in JSON.
+    `role`: the singular, "input" or "output". `behind`: the bytes after the JSON. Outputs can have null members, and
+    FP16 in JSON, like in the output of servers.
 
     Raises:
         DecodeError: anything that the specification does not allow.
@@ -67,8 +67,8 @@ def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, 
 
 def _read_numbers_alone(entry: InferenceTensor, limits: Limits) -> Tensor | None:
     """Return the tensor of an entry with numbers of its datatype, flat, and without parameters, which is the most
-    frequent form. None for any other entry, and for an entry with an error: `_read_tensor` reads it or reports the
-    error."""
+    frequent form. Return None for any other entry, and for an entry with an error. `_read_tensor` then reads it or
+    reports the error."""
     data, shape, datatype = entry.data, entry.shape, entry.datatype
     text = bytes(data) if type(data) is Raw else data if type(data) is Text else None
     if entry.parameters is not UNSET or text is None or type(shape) is not list or len(shape) > MAX_RANK:

@@ -69,7 +69,7 @@ class ClientCall:
         return waiter
 
     def pull(self) -> Received | None:
-        """Return the next reply; None if there is none."""
+        """Return the next reply, or None if no reply has arrived."""
         if not self.replies:
             return None
         reply = self.replies[0]
@@ -105,8 +105,8 @@ class ClientCall:
     # For the connection. All methods except `replied` and `fail` raise TransportError for an invalid reply.
 
     def replied(self, head: bytes, data: memoryview, trailers: bytes) -> bool:
-        """Take a complete reply, if it is like most replies: one message, not compressed, with status 0, for a call
-        that is not streamed and has a waiter. Return whether it is; if not, nothing was taken."""
+        """Take a complete reply and return True, if it is like most replies: one message, not compressed, with status
+        0, for a call that is not streamed and has a waiter. Otherwise take nothing and return False."""
         waiter = self._waiter
         if self.is_streamed or self._has_head or waiter is None:
             return False

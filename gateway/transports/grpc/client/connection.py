@@ -55,8 +55,8 @@ _ENDS_AT_DEADLINE = frozenset({Status.DEADLINE_EXCEEDED, Status.CANCELLED})
 
 
 def _says_deadline_passed(end: ResponseHead) -> bool:
-    """Whether the server ends the call for its deadline alone. One that says when to call again has more to say: a
-    gateway, for a call that waited for a free slot until then."""
+    """Return True if the server ends the call only because of its deadline. An error with a delay before another
+    attempt has more content: another gateway sends it for a call that waited for a free slot until the deadline."""
     return end.status in _ENDS_AT_DEADLINE and not end.metadata.get(RETRY_HEADER)
 
 
@@ -91,7 +91,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self.ready: asyncio.Future[None] = self.loop.create_future()
         self._is_yielding = False
         self._unwritten = 0
-        """The number of calls that have begun and will be written together."""
+        """The number of calls that have begun and wait for one joint write."""
         self.is_retired = False
         """Whether it begins no more calls."""
         self._is_pinged = False

@@ -21,21 +21,24 @@ from gateway.transports.grpc.messages import Received
 from gateway.transports.tls import ClientTls, Secured, default_tls
 
 _GRACE = 0.01
-"""Time added to the endpoint's timeout, in seconds. The gateway itself ends the call at the deadline; without this
+"""Time added to the endpoint's timeout, in seconds. The gateway itself ends the call at the deadline. Without this
 grace, the endpoint could be faster, and the client would get the endpoint's error text instead of the gateway's."""
 
 
 class GrpcConnector:
     """The connector of one endpoint.
 
-    `address` has a form that `parse_address` reads; `resolve` replaces the resolution of its host name. With `ip`, it
-    connects only to this IP address, but sends the host name to the endpoint. `headers` are added to the metadata of
-    every call. Connections are kept, and replaced when they break. Nothing is sent twice.
+    - `address`: has a form that `parse_address` reads.
+    - `resolve`: replaces the resolution of its host name.
+    - `ip`: the only IP address to connect to. The endpoint still gets the host name.
+    - `headers`: added to the metadata of every call.
 
-    Over TLS, with `tls` or for `grpcs://`, the endpoint must support HTTP/2 (ALPN); without `tls`, the system's
+    The connector keeps connections, and replaces them when they break. It sends nothing twice.
+
+    Over TLS, with `tls` or for `grpcs://`, the endpoint must support HTTP/2 (ALPN). Without `tls`, the system's
     certificates verify it.
 
-    A Message's `path` is the method, and its `headers` are metadata. A reply's `status` is gRPC's code; if that is not
+    A Message's `path` is the method, and its `headers` are metadata. A reply's `status` is gRPC's code. If that is not
     0, its body is the status text.
 
     Raises:
@@ -68,9 +71,9 @@ class GrpcConnector:
         """Send `message` and wait for its reply. Cancellation resets the stream, so the endpoint stops.
 
         Raises:
-            TransportError: UNAVAILABLE if the endpoint is unreachable or the connection was lost; INTERNAL if the reply
-                is invalid; DEADLINE_EXCEEDED if the deadline passed before anything was sent. After that, the caller
-                ends the exchange by cancelling it; the endpoint gets the deadline with the request.
+            TransportError: UNAVAILABLE if the endpoint is unreachable or the connection broke. INTERNAL if the reply is
+                invalid. DEADLINE_EXCEEDED if the deadline passed before the request left. After that, the caller ends
+                the exchange by cancelling it; the endpoint gets the deadline with the request.
         """
         connection = self._pool.take() or await self._pool.wait(message.deadline)
         call = ClientCall(self._limits, streamed=False)
@@ -88,8 +91,8 @@ class GrpcConnector:
         return call.result(body)
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message`, end the sending side, and yield each reply as it is pulled. An error status of the endpoint
-        is yielded as the last reply, so codecs read it in the same way as after `exchange`.
+        """Send `message`, end the sending side, and yield each reply as the caller pulls it. If the endpoint ends the
+        stream with an error status, this is the last reply, so codecs read it in the same way as after `exchange`.
 
         Raises:
             TransportError: like `exchange`, also after some replies.

@@ -89,8 +89,8 @@ def reset(code: int) -> TransportError:
     """Return the error after the endpoint has reset the stream. This affects only this call: the connection and other
     calls continue.
 
-    RFC 9113, section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred". The
-    request can then be sent again.
+    RFC 9113, section 8.7: REFUSED_STREAM, "the stream is being closed prior to any processing having occurred". In this
+    case the gateway can repeat the request.
     """
     reason = RESETS.get(code, OTHER_RESET)
     text = f"the call was reset: {error_name(code)}"

@@ -19,7 +19,7 @@ from gateway.transports.timeouts import connect_seconds
 from gateway.transports.tls import Secured
 
 Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
-"""Looks up the current addresses. Raises TransportError if there are none."""
+"""Looks up the current addresses. Raises TransportError if the lookup finds no address."""
 
 _MOST_ATTEMPTS = 3
 """The maximum number of attempts for one call, because an endpoint can close each connection before it takes a call."""
@@ -28,8 +28,8 @@ _CLOSED_AT_ONCE = "the connection was closed immediately"
 
 class GrpcPool:
     """The connections of one endpoint. Each call goes to the next connection that accepts one. The first call that
-    needs connections makes them, to all addresses in parallel. Connections are kept, and replaced when they break;
-    during that time calls use the other connections, or wait."""
+    needs connections makes them, to all addresses in parallel. The pool keeps connections, and replaces them when they
+    break. During that time, calls use the other connections, or wait."""
 
     def __init__(
         self, resolve: Resolve, limits: Limits, timeouts: EndpointTimeouts, secured: Secured | None = None
@@ -49,7 +49,7 @@ class GrpcPool:
         self._next_attempt = 0.0
 
     def take(self) -> GrpcClientConnection | None:
-        """Return a connection that accepts a call now. None if there is none, or if earlier calls are waiting."""
+        """Return a connection that accepts a call now. Return None without one, or if earlier calls are waiting."""
         if self._is_incomplete and self._ready:
             self._complete()
         return None if self._waiting else self._next()
@@ -58,8 +58,8 @@ class GrpcPool:
         """Wait for a connection that accepts a call, and return it.
 
         Raises:
-            TransportError: UNAVAILABLE if no address is reachable; DEADLINE_EXCEEDED if no connection was made in half
-                of the time until the deadline, or the existing ones accepted no call until the deadline.
+            TransportError: UNAVAILABLE if all addresses are unreachable. DEADLINE_EXCEEDED if no connection opened in
+                half of the time until the deadline, or the existing ones accepted no call until the deadline.
         """
         ticket, tried = next(self._tickets), set[asyncio.Task[str]]()
         while (connection := self._next()) is None:
@@ -91,7 +91,8 @@ class GrpcPool:
         self._connections.opened(connection)
 
     def changed(self) -> None:
-        """Wake all waiting calls, because there might be capacity for several calls, or no connection can be made."""
+        """Wake all waiting calls, because several of them might get a connection, or all connection attempts have
+        failed."""
         for _ in range(len(self._waiting)):
             self.freed()
 
@@ -174,7 +175,7 @@ class GrpcPool:
         self.changed()
 
     async def _connect_all(self) -> str:
-        """Connect to every address. Return why one could not be reached; empty if all were reached."""
+        """Connect to every address. Return the reason for an unreachable one, or an empty text."""
         try:
             async with asyncio.timeout(self._timeouts.connect):
                 places = await self._resolve()

@@ -28,8 +28,12 @@ _NUMBER = re.compile(rb"0|[1-9][0-9]{0,2}")
 
 @frozen
 class ResponseHead:
-    """The fields of one block. `http_status` is 0 if the block has none, like trailers. `status` is gRPC's, None if the
-    block has none, like the head of a reply with messages; `text` is the error's text, usually UTF-8."""
+    """The fields of one header block.
+
+    - `http_status`: 0 in blocks without a status, like trailers.
+    - `status`: gRPC's status. None in blocks without one, like the head of a reply with messages.
+    - `text`: the error's text, usually UTF-8.
+    """
 
     http_status: int = 0
     content_type: bytes = b""
@@ -67,8 +71,8 @@ _read_short = lru_cache(_MAX_BLOCKS)(_read)
 
 
 def plain_end(head: bytes, trailers: bytes, limit: int) -> ResponseHead | None:
-    """Return the ResponseHead of `trailers`, if they have a success status and `head` is from a gRPC server; None in
-    all other cases, in which each block must be read separately."""
+    """Return the ResponseHead of `trailers`, if they have a success status and `head` is from a gRPC server. Return
+    None in all other cases, in which the caller must read each block separately."""
     if len(head) > _MAX_SIZE or len(trailers) > _MAX_SIZE:
         return None
     try:

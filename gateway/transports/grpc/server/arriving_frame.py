@@ -1,5 +1,5 @@
-"""Measures how long a client takes for one frame, or for a header block in several frames. An incomplete frame is not
-interpreted yet, so no call can monitor it. Pure: the caller passes the time."""
+"""Measures how long a client takes for one frame, or for a header block in several frames. The gateway cannot interpret
+an incomplete frame, so no call can monitor it. Pure: the caller passes the time."""
 
 from math import inf
 
@@ -12,13 +12,13 @@ _TYPE, _FLAGS = 3, 4
 
 
 class ArrivingFrame:
-    """The incomplete frame or header block that is arriving on one connection; usually there is none."""
+    """The incomplete frame or header block that is arriving on one connection, if any."""
 
     __slots__ = ("_block_since", "_data_bytes", "since")
 
     def __init__(self) -> None:
         self.since: float | None = None
-        """When it began; None if there is none."""
+        """When it began; None without an incomplete frame."""
         self._block_since: float | None = None
         """The last `block_since` from the connection."""
         self._data_bytes = 0
@@ -40,13 +40,13 @@ class ArrivingFrame:
             self.since = now
 
     def excuse(self, seconds: float) -> None:
-        """Do not count these seconds, in which nothing was read from the client."""
+        """Do not count these seconds, in which the gateway read nothing from the client."""
         if self.since is not None:
             self.since += seconds
 
     def seconds_left(self, now: float, timeouts: Timeouts) -> float:
-        """Return the seconds until it must be complete; infinity if there is none. DATA has the time limit of a
-        message, all other frames have the limit of a head."""
+        """Return the seconds until it must be complete; infinity without an incomplete frame. DATA has the time limit
+        of a message, all other frames have the limit of a head."""
         if self.since is None:
             return inf
         seconds = timeouts.body + self._data_bytes / timeouts.rate if self._data_bytes else timeouts.head

@@ -19,8 +19,9 @@ from gateway.transports.lifespan import Lifespan
 
 class BoundedGrpcConnection(GrpcServerConnection):
     """A connection with limits. After its last request, or at its maximum age, a GOAWAY asks the client to use another
-    connection; this one ends with its last call. Calls have `limits.connection_grace` seconds for that. A call that is
-    shed is refused once the size of its message is known; calls of gRPC's own services are never shed."""
+    connection. This one ends with its last call. Calls have `limits.connection_grace` seconds for that. When the
+    gateway sheds load, it refuses a call once the size of its message is known. It never sheds calls to gRPC's own
+    services."""
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)

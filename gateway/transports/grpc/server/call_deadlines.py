@@ -18,7 +18,7 @@ class CallDeadlines:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, streams: Mapping[int, Stream]) -> None:
         self.next_due = inf
-        """The time on the loop's clock of the next ring; infinity while no call has a deadline."""
+        """The time on the loop's clock of the next ring; infinity if all calls lack a deadline."""
         self._loop = loop
         self._streams = streams
         self._alarm = Alarm(loop, self._ring)

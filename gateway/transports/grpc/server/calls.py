@@ -1,4 +1,4 @@
-"""One call of a client, from the request's head to the end of its reply.
+"""One client call, from the request's head to the end of its reply.
 
 No part of a request outlives its reply: a call drops each message when it hands it on, and its stream, task and timer
 when it ends. So no reference cycle keeps a body until the garbage collector runs.
@@ -40,7 +40,7 @@ then, at the deadline and in the form of the protocol."""
 
 Answer: TypeAlias = Callable[[Message], EventualReply]
 StartRecord: TypeAlias = Callable[[Message, int], Record]
-"""Creates the record of a request, like `transport.StartRecord`, but for one protocol."""
+"""Creates the record of a request in one protocol. (`transport.StartRecord` is for several protocols.)"""
 AnswerStream: TypeAlias = Callable[[AsyncIterator[Message]], AsyncGenerator[Message, None]]
 
 
@@ -147,8 +147,8 @@ class ServerCall:
 
     @property
     def may_be_shed(self) -> bool:
-        """Whether it can be refused because the process is overloaded: only its head has arrived, and it is not for one
-        of gRPC's own services, such as health."""
+        """True if the gateway can refuse it because the process is overloaded: only its head has arrived, and it is not
+        for one of gRPC's own services, such as health."""
         return not self.arrived_bytes and self._reader.is_between and self._method.refuse is not None
 
     def received_whole(self, data: memoryview) -> None:
@@ -205,7 +205,7 @@ class ServerCall:
         self.fail(error)
 
     def fail(self, error: GatewayError) -> None:
-        """End the call with an error of the listener itself."""
+        """End the call with one of the listener's own errors."""
         task, self._task = self._task, None
         if self._record is UNRECORDED:
             self._message(b"", self._stream.heard)
@@ -214,7 +214,7 @@ class ServerCall:
         self._stop(task)
 
     def cancel(self) -> None:
-        """Stop the running task: the client has disconnected, or the stream is closed."""
+        """Stop the running task, because the client has disconnected, or the stream is closed."""
         task, self._task = self._task, None
         self._record.give_up(GIVEN_UP["grpc"])
         self._over()
@@ -275,7 +275,7 @@ class ServerCall:
         return self._method.refuse(known, Message(name, name, pattern=name, record=self._record))
 
     def _end(self, reply: Message) -> None:
-        """End the reply with the status and headers of `reply`, after a head if none was sent."""
+        """End the reply with the status and headers of `reply`, after a head if the client has not got one yet."""
         http2, stream = self._owner.http2, self._stream
         if stream.unsent is not None:
             http2.reset(stream, ErrorCode.CANCEL)  # a status cannot be sent within a message
@@ -311,7 +311,7 @@ class ServerCall:
         self._task = asyncio.Task(work, loop=self._owner.loop, name="gRPC call")
 
     def _over(self) -> None:
-        """Drop all references. The unsent rest of a complete reply is sent without the call."""
+        """Drop all references. The connection sends the rest of a complete reply without the call."""
         self._stream.handler = None
         self._task = None
         held, self._held_in_memory = self._held_in_memory, 0
@@ -321,7 +321,8 @@ class ServerCall:
 
 
 class UnaryCall(ServerCall):
-    """One request and one reply. The request is served immediately if the exchange can do that, otherwise in a task."""
+    """One request and one reply. The call serves the request immediately if the exchange can do that, otherwise in a
+    task."""
 
     __slots__ = ()
 
@@ -424,7 +425,7 @@ class StreamCall(ServerCall):
         self._held_bytes = 0
         self._ended = False
         self._idle_since: float | None = None
-        """When everything that the client requested was answered; None while something is not."""
+        """The time since which all requested replies are complete. None while one is missing."""
         self._messages_pulled = 0
         self._is_cut_off = False
         """Whether the client could not send everything, because the listener drains."""
@@ -558,14 +559,14 @@ class _RefusedError(Exception):
 
 
 def refused(error: GatewayError) -> Message:
-    """Return the reply for an error of the listener itself: gRPC's status."""
+    """Return the reply for one of the listener's own errors: gRPC's status."""
     return Message(
         headers=Headers(error_fields(error)), parts=(error.message.encode("utf-8", "replace"),), status=error.status
     )
 
 
 def stopping() -> GatewayError:
-    """Return the error of requests that are in flight when the listener stops."""
+    """Return the error for requests that are in flight when the listener stops."""
     return refusal(Reason.NOT_READY, "the gateway is stopping")
 
 

@@ -87,8 +87,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.is_draining = False
         self.is_stopping = False
         self._is_asked_to_stop = False
-        """Whether the client has been asked to send no more requests, which is possible only after it has sent valid
-        HTTP/2."""
+        """True if the gateway has asked the client to send no more requests, which is possible only after the client
+        has sent valid HTTP/2."""
         self.http2: Http2Server[CallHead] = Http2Server(site.heads, self._loop.time(), _HTTP1_REPLY)
         self.http2.ping_interval = site.limits.ping_interval
         self.deadlines = CallDeadlines(self._loop, self.http2.streams)
@@ -101,7 +101,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._is_working = False
         self._is_watching = False
         self._unwritten = 0
-        """The number of replies that are ready and will be written together."""
+        """The number of replies that are ready and wait for one joint write."""
         self._looked = 0.0
         """When the time limits were last checked."""
 
@@ -423,7 +423,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.flush()
 
     def ended(self, task: object) -> None:
-        """Handle the end of a request whose stream was closed before."""
+        """Handle the end of a request whose stream is already closed."""
         self.http2.still_running -= 1
         if self.is_draining:
             self.flush()

@@ -7,7 +7,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 
 
 class Descriptors:
-    """The files of several FileDescriptorSets. If two have the same name or symbol, the first one is used."""
+    """The files of several FileDescriptorSets. If two have the same name or symbol, the first one counts."""
 
     def __init__(self, sets: Iterable[bytes]) -> None:
         self._files: dict[str, Any] = {}
@@ -17,7 +17,7 @@ class Descriptors:
                 self._add(file)
 
     def by_name(self, name: str) -> tuple[bytes, ...]:
-        """Return the serialized file, followed by all files that it imports; empty if there is no such file."""
+        """Return the serialized file, followed by all files that it imports, or an empty result for an unknown file."""
         names = dict.fromkeys([name] if name in self._files else [])
         pending = list(names)
         while pending:

@@ -23,7 +23,7 @@ NOT_SERVING = HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = HealthCheckResponse.SERVICE_UNKNOWN
 
 _OVERALL = ""
-"""The name of the server as a whole."""
+"""The name that means the complete server."""
 
 WATCH_SECONDS = 5.0
 """Interval between two readiness checks for a client that watches readiness, in seconds. Each check can query the

@@ -18,7 +18,7 @@ class Receiver(typing.Protocol):
 
 
 class LargeMessages:
-    """Admits calls first come, first served: a message for which there is no space delays the messages behind it."""
+    """Admits calls first come, first served: a message that must wait for space delays the messages behind it."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -28,8 +28,7 @@ class LargeMessages:
         """Calls whose large message must wait."""
 
     def admits(self, call: Receiver, size: int) -> bool:
-        """Return whether `size` more bytes of a message can arrive now. If not, `call.grant` is called when they
-        can."""
+        """Return True if `size` more bytes of a message can arrive now. If not, call `call.grant` when they can."""
         if call in self._held_back:
             return False
         if self._arriving and sum(self._arriving.values()) + size > _LARGEST_AT_ONCE * self.limits.message:

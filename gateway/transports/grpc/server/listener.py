@@ -26,11 +26,11 @@ from gateway.transports.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 
 class GrpcListener(BaseListener):
-    """Accepts clients of `protocols` at one address, in addition to gRPC's health and reflection services. Messages
-    over `limits.message` are refused with RESOURCE_EXHAUSTED as soon as their size is known.
+    """Accepts clients of `protocols` at one address, in addition to gRPC's health and reflection services. It refuses
+    messages over `limits.message` with RESOURCE_EXHAUSTED as soon as their size is known.
 
-    The paths of gRPC are fixed by its schemas, so a protocol's `prefix` has no effect. As a part of a shared listener,
-    it has the `connections` of that listener.
+    gRPC's schemas define the paths, so a protocol's `prefix` has no effect. As a part of a shared listener, it has the
+    `connections` of that listener.
     """
 
     opening = Opening(PREFACE, ALPN)
@@ -86,7 +86,7 @@ class GrpcListener(BaseListener):
         self._ending.set()
 
     async def stop_accepting(self) -> None:
-        """See `Listener.stop_accepting`. Clients are asked to send no more requests (GOAWAY); requests that `drain`
+        """See `Listener.stop_accepting`. A GOAWAY asks clients to send no more requests. Requests that `drain`
         terminates end with UNAVAILABLE."""
         self.announce_end()
         await super().stop_accepting()
@@ -104,7 +104,7 @@ def _by_name(
 
 
 def _methods(protocols: Sequence[Protocol], exchanges: Exchanges, ending: asyncio.Event) -> Iterator[Method]:
-    """Yield the served methods. If two have the same name, the last one is used."""
+    """Yield the methods. If two have the same name, the last one counts."""
     own = list(_of_protocols(protocols, exchanges))
     services = sorted({*(_service(method.name) for method in own), schema.HEALTH, *schema.REFLECTIONS})
     descriptors = Descriptors(

@@ -1,4 +1,4 @@
-"""gRPC's own reflection service: the services and their schemas, for clients that were built without them."""
+"""gRPC's own reflection service: the services and their schemas, for clients that do not have them yet."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 

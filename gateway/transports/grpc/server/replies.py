@@ -44,7 +44,7 @@ def more_trailers(record: Record) -> bytes:
 
 
 def status_block(status: Status, text: str) -> bytes:
-    """Return the header block that ends a call with an error of the listener itself."""
+    """Return the header block that ends a call with one of the listener's own errors."""
     return _fields(status, text, ())
 
 

@@ -1,5 +1,11 @@
-"""Ends stalled streams of a connection: a request that has stopped arriving, or arrives too slowly; a stream in which
-neither side sends anything; and a reply that the client receives too slowly. The caller passes the time."""
+"""Ends stalled streams on a connection:
+
+- a request that has stopped arriving, or arrives too slowly,
+- a stream in which neither side sends anything,
+- a reply that the client receives too slowly.
+
+The caller passes the time.
+"""
 
 import typing
 
@@ -54,8 +60,8 @@ def _end_if_stalled(stream: Stream, http2: Http2Connection, timeouts: Timeouts, 
 
 
 def _too_slow(call: _Call, stream: Stream, now: float, timeouts: Timeouts) -> str | None:
-    """Return why the arriving message is ended; None if it continues. While the stream's window is closed, the client
-    cannot send, so only the time for the complete message counts."""
+    """Return the reason to end the arriving message, or None if it continues. While the stream's window is closed, the
+    client cannot send, so only the time for the complete message counts."""
     if stream.room > 0 and now - stream.heard > timeouts.body:
         return f"nothing of the message came for {timeouts.body:g} s"
     waited = now - call.arriving_since

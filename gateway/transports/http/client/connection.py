@@ -1,11 +1,11 @@
 """One HTTP/1.1 connection to an endpoint, with one exchange at a time.
 
     connection_made ──→ quiet ──send──→ exchanging ──reply complete──→ quiet, or closing
-                                            └─ error, abandon ──→ closed
+                                             └─ error, abandon ──→ closed
 
 A connection is *quiet* while it has no exchange and its peer has neither closed it nor sent anything. In HTTP/1.1, only
-the order on the connection assigns a reply to its request, so the gateway uses only quiet connections: a byte that
-arrived before the request was sent would count as the beginning of its reply.
+the order on the connection assigns a reply to its request. Therefore the gateway uses only quiet connections: a byte
+that arrived before the request would count as the beginning of its reply.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
     """The beginning of the bytes that the peer sent without a request."""
     _paused = False
     _looks_left: int | None = None
-    """The number of checks after which it is closed."""
+    """The number of remaining checks before the connection closes."""
     _is_probing = False
     _request_size = 0
 
@@ -122,8 +122,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
             self._write_on()
 
     def is_quiet(self) -> bool:
-        """Return whether the peer has neither closed nor sent anything, including bytes that the loop has not read
-        yet."""
+        """True if the peer has neither closed nor sent anything, including bytes that the loop has not read yet."""
         return not self._transport.is_closing() and not self._poll.poll(0)
 
     def is_fresh(self) -> bool:
@@ -230,8 +229,8 @@ class HttpClientConnection(asyncio.BufferedProtocol):
             self._observer.distrust()
 
     def _check_order(self) -> None:
-        """Refuse a reply that was sent before the peer's system had received any part of the request: it is a second
-        reply to an earlier request. If it is sent later, it cannot be distinguished from the right reply."""
+        """Refuse a reply that the peer sent before its system had received any part of the request: it is a second
+        reply to an earlier request. If the peer sends it later, it looks like the right reply."""
         if not self._is_tls and self._unconfirmed.count() >= self._request_size:
             self._observer.distrust()
             raise malformed("reply was sent before the request had arrived, so it answers another one")

@@ -31,8 +31,8 @@ class ConnectorTimeouts:
     connect: float = CONNECT_SECONDS
     """Maximum time to open a connection: name resolution, TCP and TLS."""
     idle: float = 4.0
-    """Time until an idle connection is closed: before the endpoint closes it, because uvicorn (MLServer, KServe) and
-    the C++ UM-Bridge server do that after 5 s."""
+    """Time until the connector closes an idle connection. It is shorter than the 5 s after which uvicorn (MLServer,
+    KServe) and the C++ UM-Bridge server do that."""
 
 
 DEFAULT_TIMEOUTS = ConnectorTimeouts()
@@ -41,15 +41,15 @@ DEFAULT_TIMEOUTS = ConnectorTimeouts()
 class HttpConnector:
     """The connector of one endpoint. Any number of exchanges can run in parallel, each on its own connection.
 
-    No request is ever sent twice. An idle connection is used only if its peer has left it open and silent. If the
-    connection closes after the request was sent, the exchange fails with `sent=True`, because the endpoint might have
-    begun to process it.
+    The connector never sends a request twice. It uses an idle connection only if its peer has left it open and silent.
+    If the connection closes after the request left, the exchange fails with `sent=True`, because the endpoint might
+    have begun to process it.
 
-    `address` has the form in `parse_address`. With `tls`, an address without a scheme means https; for https without
-    `tls`, the system's certificates verify the endpoint.
-
-    `ip` is the IP address to connect to; without it, all addresses of the host name are tried. The data sent to the
-    endpoint (the Host header, TLS's server name) has the host name. `headers` are sent with every message.
+    - `address`: has the form in `parse_address`. With `tls`, an address without a scheme means https. For https without
+      `tls`, the system's certificates verify the endpoint.
+    - `ip`: the IP address to connect to. If it is empty, the connector tries all addresses of the host name. The data
+      for the endpoint (the Host header, TLS's server name) has the host name.
+    - `headers`: sent with every message.
 
     Raises:
         ValueError: `address` is invalid.
@@ -85,9 +85,9 @@ class HttpConnector:
         """Send `message` and return its reply, uncompressed. Cancellation closes the connection.
 
         Raises:
-            TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection was lost; INTERNAL if the
-                reply is malformed or too large; DEADLINE_EXCEEDED if the deadline passed before anything was sent.
-            ValueError: the message cannot be written as HTTP.
+            TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection broke. INTERNAL if the reply
+                is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the request left.
+            ValueError: HTTP cannot carry the message.
         """
         parts, pool, deadline = message.parts, self._pool, message.deadline
         size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
@@ -109,17 +109,17 @@ class HttpConnector:
         return reply.message
 
     async def stream(self, message: Message) -> AsyncGenerator[Message, None]:
-        """Send `message` and yield each message of its reply when it is pulled. `stream_framing` splits the body of a
-        200 into messages; any other reply is one message, like from `exchange`. Closing the iterator early closes the
-        connection, so the endpoint stops. The wait for the next message has no limit.
+        """Send `message` and yield each message of its reply when the caller pulls it. `stream_framing` splits the body
+        of a 200 into messages; any other reply is one message, like from `exchange`. Closing the iterator early closes
+        the connection, so the endpoint stops. The wait for the next message has no limit.
 
-        On a route that passes requests unchanged, a client can send a body with a method that has none by RFC 9110
-        (GET, DELETE, ...). After a request like this, the connection is closed, because a server that ignores the body
-        would read it as the next request.
+        On a route that passes requests unchanged, a client can send a body with a method for which RFC 9110 defines
+        none (GET, DELETE, ...). The connector closes the connection after a request like this, because a server that
+        ignores the body would read it as the next request.
 
         Raises:
             TransportError: like `exchange`, also after some messages; UNIMPLEMENTED without a `stream_framing`.
-            ValueError: the message cannot be written as HTTP.
+            ValueError: HTTP cannot carry the message.
         """
         if self._stream_framing is None:
             text = "replies are not streamed in this protocol"
@@ -204,7 +204,7 @@ class HttpConnector:
 
 
 def _spoiled(connection: HttpClientConnection) -> TransportError:
-    """Return the error for a new connection that is not quiet; it is closed."""
+    """Return the error for a new connection that is not quiet, and close the connection."""
     connection.drop()
     how = "sent something on" if connection.unrequested else "closed"
     hint = foreign(connection.unrequested, "http")

@@ -8,16 +8,16 @@ from gateway.transports.connector_connections import ConnectorConnections
 from gateway.transports.http.client.connection import HttpClientConnection
 
 DISTRUST_SECONDS = 60.0
-"""How long each exchange gets its own connection after an endpoint has sent bytes without a request, in seconds. A
-second reply to one request that arrives after the next request was sent would count as the reply to that request."""
+"""Time, in seconds, for which each exchange gets its own connection after an endpoint has sent bytes without a request.
+If a second reply to one request arrived after the next request, it would count as the reply to that request."""
 
 WATCH_SECONDS = 1.0
 """The interval of checks of new connections and connections that are ending, in seconds."""
 
 
 class HttpPool:
-    """The connections to one endpoint. The most recently used one is used next, so superfluous ones stay idle; they are
-    closed after `idle_seconds`."""
+    """The connections to one endpoint. The pool takes the most recently used one next, so superfluous ones stay idle,
+    and closes them after `idle_seconds`."""
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
@@ -36,11 +36,11 @@ class HttpPool:
 
     @property
     def keeps(self) -> bool:
-        """Whether connections are kept after their exchange; False while the endpoint is distrusted."""
+        """True if connections stay open after their exchange. False while the endpoint is distrusted."""
         return not self.is_cautious or self._is_trusted_again()
 
     def take(self) -> HttpClientConnection | None:
-        """Return an idle connection that its peer has left open and silent; None if there is none."""
+        """Return an idle connection that its peer has left open and silent, or None without one."""
         idle = self._idle
         while idle:
             connection = idle.pop()

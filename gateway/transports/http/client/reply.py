@@ -21,13 +21,16 @@ _NO_BODY = (204, 304)  # RFC 9112, section 6.3: independent of the headers
 
 
 class ReplyReader:
-    """Reads one reply. Each exchange has a new reader, so one reply cannot affect the next. `to_head`: the reply is to
-    a HEAD request. `close` closes the connection. `heads` are the known heads of the endpoint's earlier replies.
+    """Reads one reply. Each exchange has a new reader, so one reply cannot affect the next.
 
-    The next bytes go into `body_buffer`, if it is not None, and are reported with `filled`; else they are passed to
-    `read`. While `is_paused`, no bytes should be read. `message` is None until the reply is complete. After that,
-    `keep_alive` is whether the connection can have another exchange, `coding` is the Content-Encoding, and
-    `has_extra_bytes` is whether bytes followed that belong to no reply. Every method raises TransportError for a
+    - `to_head`: the reply is to a HEAD request.
+    - `close`: closes the connection.
+    - `heads`: the known heads of the endpoint's earlier replies.
+
+    The next bytes go into `body_buffer`, if it is not None, and the caller reports them with `filled`. Otherwise the
+    caller passes them to `read`. While `is_paused`, it should not read. `message` is None until the reply is complete.
+    After that, `keep_alive` is True if the connection can have another exchange, `coding` is the Content-Encoding, and
+    `has_extra_bytes` is True if bytes followed that belong to no reply. Every method raises TransportError for a
     malformed reply.
     """
 
@@ -120,8 +123,8 @@ class ReplyReader:
         return self.message
 
     def stop(self) -> None:
-        """Drop the received part of a reply that will not be complete. The parser and this reader refer to each other,
-        so without this call the memory would not be freed before the next garbage collection."""
+        """Drop the received part of a reply that will remain incomplete. The parser and this reader refer to each
+        other, so their memory would otherwise remain until the next garbage collection."""
         self._parser = self._arriving = self.body_buffer = None
         self._body = b""
 

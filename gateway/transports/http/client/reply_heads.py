@@ -44,7 +44,7 @@ class ReplyHeads:
         return len(self._known)
 
     def find(self, data: bytes) -> ReplyHead | None:
-        """Return the head at the beginning of `data`; None if it is not known."""
+        """Return the head at the beginning of `data`, or None if it is unknown."""
         # A head ends at its first empty line, so data that begins with all bytes of a head begins with this head.
         if data.startswith(self._last_bytes):
             return self._last
@@ -66,8 +66,8 @@ class ReplyHeads:
     def add(self, data: bytes, head: ReplyHead) -> None:
         """Add `head`, which the parser has read from the beginning of `data`. `data` is the complete reply.
 
-        A head is added only if it ends at the first empty line, so the bytes before that line are only this head,
-        without an interim reply. The oldest head is removed if there are too many.
+        The function adds a head only if it ends at the first empty line, so the bytes before that line are only this
+        head, without an interim reply. If there are too many heads, it removes the oldest one.
         """
         size = head.size
         if size > LARGEST_HEAD or data.find(_END_OF_HEAD) != size - len(_END_OF_HEAD):

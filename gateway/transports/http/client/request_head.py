@@ -93,12 +93,12 @@ def _length_line(size: int) -> bytes:
 
 @lru_cache(256)
 def _timeout_line(seconds: float) -> bytes:
-    """Cached, because the calls of a model usually have the same limit, and are sent immediately."""
+    """Cached, because a model's calls usually have the same time limit, and leave immediately."""
     return b"Request-Timeout: %.3f\r\n" % min(seconds, _MAX_SECONDS)
 
 
 def _as_text(headers: Headers) -> Sequence[tuple[bytes, bytes]]:
-    """Return the fields of `headers`; binary metadata of gRPC is base64, like in gRPC's wire format."""
+    """Return the fields of `headers`. gRPC's binary metadata is base64, like in its wire format."""
     if not isinstance(headers, Metadata):
         return headers.raw
     return [(name, base64.b64encode(data) if name.endswith(b"-bin") else data) for name, data in headers.raw]

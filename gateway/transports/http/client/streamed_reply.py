@@ -16,8 +16,8 @@ _OVERHEAD = 64
 
 
 class StreamedReplyReader(ReplyReader):
-    """Reads one reply. `framing` splits the body of a 200, and `pop` returns its messages. Any other reply, and a reply
-    to HEAD, is read like in ReplyReader, and `message` has its body.
+    """Reads one reply. `framing` splits the body of a 200, and `pop` returns its messages. For any other reply, and a
+    reply to HEAD, this works like ReplyReader, and `message` has its body.
 
     `news` is set when a message arrives and when the reply ends. `is_paused` is True while too many messages wait.
     """
@@ -34,7 +34,7 @@ class StreamedReplyReader(ReplyReader):
         self._waiting = 0
 
     def pop(self) -> Message | None:
-        """Return the next message, with the reply's status and headers; None if none has arrived."""
+        """Return the next message, with the reply's status and headers, or None if no message has arrived."""
         if not self._arrived:
             self.news.clear()
             self._waiting = 0

@@ -1,4 +1,4 @@
-"""The bytes that a client sends before their turn: pipelined requests, while an earlier one is served."""
+"""The bytes that a client sends before their turn: pipelined requests during an earlier one."""
 
 from gateway.core.errors import GatewayError
 from gateway.transports.memory import ConnectionMemory
@@ -15,9 +15,9 @@ class BytesAhead:
     def __init__(self) -> None:
         self.data = bytearray()
         self.error: GatewayError | None = None
-        """Why bytes were not kept: the connection ends with this error when their turn comes."""
+        """The error that ends the connection when the turn of dropped bytes comes."""
         self.is_full = False
-        """Whether no more bytes should be read from the client."""
+        """True if the connection should stop reading from the client."""
 
     def store(self, data: bytes, connection_memory: ConnectionMemory) -> None:
         """Keep bytes, or record why not."""

@@ -13,8 +13,8 @@ from gateway.transports.lifespan import Lifespan
 
 
 class BoundedHttpConnection(HttpServerConnection):
-    """A connection with limits. The reply to its last request has `Connection: close`. A request that is shed is
-    refused after its head; a small body is still received, so the connection can be kept."""
+    """A connection with limits. The reply to its last request has `Connection: close`. When the gateway sheds load, it
+    refuses a request after its head. It still receives a small body, so the connection can stay open."""
 
     def __init__(self, context: HttpContext) -> None:
         super().__init__(context)

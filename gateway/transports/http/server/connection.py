@@ -50,9 +50,9 @@ from gateway.transports.lifecycle import Lifecycle, Phase
 log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN = 32
-"""The maximum number of requests that are received from one connection in a row, fewer if they take TURN seconds; then
-other connections get their turn. A client can send thousands together, and many are answered in 0.1 ms each without
-waiting; a head with 2,000 fields takes 2 ms."""
+"""The maximum number of requests that a connection receives in a row, fewer if they take TURN seconds; then other
+connections get their turn. A client can send thousands together, and many take 0.1 ms each without waiting; a head with
+2,000 fields takes 2 ms."""
 
 # Python 3.11 takes ten times as long to find a member in its class.
 _IDLE, _HEAD, _BODY, _ANSWERING = Phase.IDLE, Phase.HEAD, Phase.BODY, Phase.ANSWERING
@@ -82,7 +82,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """The body into which the next bytes are directly received."""
         self._ahead = BytesAhead()
         self._keep_alive = False
-        """Whether the connection is kept after the reply."""
+        """True if the connection stays open after the reply."""
         self._task: asyncio.Task[None] | None = None
         """The task that serves the request, if that takes time."""
         self._half_close: HalfClose | None = None
@@ -91,7 +91,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._stream: StreamedReplyWriter | None = None
         """The writer of the reply, if that is streamed."""
         self._record = UNRECORDED
-        """The record of the request, from the time when it is served or refused."""
+        """The record of the request, from the time when the connection serves or refuses it."""
 
     # Callbacks of the event loop and the listener; more in Lifecycle.
 
@@ -101,8 +101,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return int(self._phase in _UNANSWERED)
 
     def renew(self, context: HttpContext) -> "asyncio.Task[None] | None":
-        """Use `context` for the next request, or for the one that is still arriving. Return the task that serves the
-        request in flight; None if there is none."""
+        """Use `context` for the next request, or for the one that is still arriving. Return the task of the request in
+        flight, or None without one."""
         self._context = context
         self._head_reader.limit = context.limits.headers
         if self._phase is _BODY and self._head is not None:
@@ -147,9 +147,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._task = None
 
     def eof_received(self) -> bool:
-        """Handle a client that will send no more. Return whether the connection stays open: while complete requests are
-        served, and the client might wait for the replies. If a streamed reply has begun, the client counts as
-        disconnected."""
+        """Handle a client that will send no more. Return True if the connection stays open, because it has complete
+        requests to serve, and the client might wait for the replies. If a streamed reply has begun, the client counts
+        as disconnected."""
         if self._half_close is not None:  # uvloop calls this again after `resume_reading`
             return True
         is_answering = self._phase in (_ANSWERING, _FLUSHING) or (self._phase is _IDLE and bool(self._ahead.data))
@@ -162,7 +162,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return True
 
     def _close_after_last(self) -> None:
-        """Close after the client has ended its side, unless a complete request is left to serve."""
+        """Close after the client has ended its side, unless the connection has a complete request to serve."""
         if self._phase in _RECEIVING and not self._ahead.data:
             self._close()
 
@@ -217,7 +217,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return True
 
     def _receive_head(self, data: bytes, at: int) -> int:
-        """Continue to read at `at`. Return the position in `data` up to which bytes were read."""
+        """Continue to read at `at`. Return the position in `data` after the last byte read."""
         reader = self._head_reader
         cached = self._context.heads.find(data, at) if self._phase is _IDLE else None
         if cached is not None:
@@ -252,7 +252,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._body_begun = None
 
     def _receive_body(self, data: bytes, at: int) -> int:
-        """Continue to read at `at`. Return the position in `data` up to which bytes were read."""
+        """Continue to read at `at`. Return the position in `data` after the last byte read."""
         body = self._body
         assert body is not None
         end = body.feed(data, at)
@@ -380,7 +380,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._receive_ahead()
 
     def _rest_of(self, begin: Buffer) -> Buffer:
-        """Return the part of a reply's first buffer that is not written yet."""
+        """Return the unwritten part of a reply's first buffer."""
         return begin if self._half_close is None else self._half_close.rest_of(begin)
 
     # Writing.
@@ -414,9 +414,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._record.end(reply.status, size)
 
     def _connection_line(self) -> bytes:
-        """Return the Connection line of a head that is written now, with the lines of the request's record and the CORS
-        lines. It decides whether the connection is kept: if a reply does not announce a close, the client can send
-        another request (RFC 9112, section 9.6), which must be answered."""
+        """Return the Connection line for the next head, with the lines of the request's record and the CORS lines. The
+        line decides whether the connection stays open: if a reply does not announce a close, the client can send
+        another request (RFC 9112, section 9.6), and the connection must answer it."""
         if self._context.connections.ending:
             self._keep_alive = False
         head = self._head

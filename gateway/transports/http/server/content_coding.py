@@ -42,8 +42,8 @@ async def _exchange_inflated_in_thread(
 async def request_stream(
     message: Message, coding: str, limits: Limits, memory: Memory
 ) -> AsyncGenerator[Message, None]:
-    """Yield the client's side of a stream, which in HTTP is one `message`; its body, in `coding` (empty: none), is
-    decompressed.
+    """Yield the client's side of a stream, which in HTTP is one `message`, with its body decompressed. `coding`: the
+    body's coding; empty for an uncompressed body.
 
     Raises:
         DecodeError, GatewayError: like `exchange_inflated`.

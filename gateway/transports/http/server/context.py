@@ -34,10 +34,10 @@ class HttpContext(ConnectionContext):
         return self.table.spoken if is_told else ""
 
     def check_early(self, head: RequestHead, dispatch: Dispatch, identity: str, peer: str) -> None:
-        """Check a request before its body is received. `identity` and `peer` are the client's.
+        """Check a request before its body arrives. `identity` and `peer` are the client's.
 
         Raises:
-            GatewayError: its body is too large, or it is refused and its body is not worth receiving.
+            GatewayError: its body is too large, or the gateway refuses it and does not need its body.
         """
         check_length(head, self.limits.message)
         if dispatch.refused is not None and not worth_receiving(head):
@@ -47,8 +47,8 @@ class HttpContext(ConnectionContext):
 
     def error_reply(self, error: GatewayError, request: Message, dispatch: Dispatch | None) -> Message:
         """Return the reply that reports `error`, in the form of the protocol that the request's path belongs to.
-        `dispatch` is None if the request's head was not read. If requests are observed, this creates the record of the
-        request."""
+        `dispatch` is None if the request's head is not readable. If the gateway observes requests, this creates the
+        record of the request."""
         protocol = self.table.protocol_for_error(request.path) if dispatch is None else dispatch.protocol
         if request.record is UNRECORDED:
             begun(self.record, request, protocol, 0)
@@ -60,7 +60,7 @@ class HttpContext(ConnectionContext):
         return replace(reply, status=417) if isinstance(error, UnknownExpectationError) else reply
 
     def note_refused(self, request: Message, error: GatewayError, status: int) -> None:
-        """Record a request over HTTP/2 that was refused with this HTTP `status`."""
+        """Record an HTTP/2 request that the gateway refused with this HTTP `status`."""
         record = begun(self.record, request, self.table.protocol_for_error(request.path), 0)
         record.failed(error)
         record.end(status, 0)

@@ -11,7 +11,8 @@ from gateway.core.types import Headers, Message
 from gateway.transports.http.server.request_head import RequestHead
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-"""All methods that a path can have: a page can read the error of a request better than the error of its preflight."""
+"""All methods that a path can have: a page can read the error of a request more easily than the error
+of its preflight."""
 _SHOWN = (
     "x-request-id", "gateway-reason", "retry-after", "gateway-route", "gateway-backend", "gateway-tries",
     "gateway-cache", "gateway-explanation", "gateway-derivative", "inference-header-content-length", "ce-specversion",
@@ -23,7 +24,7 @@ _NO_CONTENT = 204
 
 
 class CrossOriginReplies:
-    """The CORS headers of the replies of one listener."""
+    """The CORS headers of one listener's replies."""
 
     names = frozenset(
         (
@@ -61,7 +62,7 @@ class CrossOriginReplies:
         return b"Vary: Origin\r\n" + allowed
 
     def refused(self, head: RequestHead) -> GatewayError | None:
-        """Return why a preflight is refused; None if it is allowed."""
+        """Return why the listener refuses a preflight, or None if it is allowed."""
         origin = head.headers.first[b"origin"]
         if self._any or origin in self._origins:
             return None

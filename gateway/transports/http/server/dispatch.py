@@ -1,4 +1,5 @@
-"""The dispatch of a request by its head, before its body arrives: the protocol that serves it, or why it is refused."""
+"""The dispatch of a request by its head, before its body arrives: the protocol that serves it, or the reason for
+refusing it."""
 
 from collections.abc import Sequence
 
@@ -65,8 +66,8 @@ class Dispatch:
         self.asks_body = self.protocol.http.body_wants_stream is not None
 
     def message(self, head: RequestHead, body: Buffer, peer: str, received: float, identity: str = "") -> Message:
-        """Return the Message of a request of the client `peer`, whose certificate names `identity`. It was `received`
-        at this time on the loop's clock."""
+        """Return the Message of a request from the client `peer`, whose certificate names `identity`. `received`: the
+        time on the loop's clock when it arrived."""
         timeout = self.timeout
         # Positional arguments: keywords would double the cost.
         return Message(

@@ -26,8 +26,8 @@ _FIRST = b"H"
 
 
 class HalfClose:
-    """Monitors a half-closed client, from the wait for a reply until it is written. If the client has disconnected, or
-    too many open files prevent the monitoring, its connection is aborted."""
+    """Monitors a half-closed client while it waits for a reply, until the end of the write. If the client has
+    disconnected, or too many open files prevent the monitoring, abort its connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         self._loop = loop
@@ -49,7 +49,7 @@ class HalfClose:
         self._transport.write(_FIRST)
 
     def rest_of(self, begin: Buffer) -> Buffer:
-        """Return the part of the reply's first buffer that is not written yet."""
+        """Return the unwritten part of the reply's first buffer."""
         self.stop()
         if not self._is_begun:
             return begin

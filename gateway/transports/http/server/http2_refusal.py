@@ -44,7 +44,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
         self._left = _MOST_REQUESTS
 
     def take_over(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Serve a client that has sent `data` so far."""
+        """Serve a client that has already sent `data`."""
         transport.set_protocol(self)
         self.connection_made(transport)
         if not transport.is_closing():
@@ -52,7 +52,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """0, because requests are refused immediately."""
+        """0, because the gateway refuses requests immediately."""
         return 0
 
     def renew(self, context: HttpContext) -> None:

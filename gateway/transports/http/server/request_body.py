@@ -118,8 +118,7 @@ class ChunkedBody:
         return self._arriving.body
 
     def feed(self, data: bytes, at: int) -> int:
-        """Continue to read at `at`, up to LINES_PER_FEED lines. Return the position in `data` up to which bytes were
-        read.
+        """Continue to read at `at`, up to LINES_PER_FEED lines. Return the position in `data` after the last byte read.
 
         Raises:
             DecodeError: it is not a chunked body.

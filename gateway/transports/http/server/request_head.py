@@ -88,7 +88,7 @@ class HeadReader:
         self.complete = False
 
     def stop(self) -> None:
-        """Drop the parser. It refers to this reader, so without this call both would stay until garbage collection."""
+        """Drop the parser. It refers to this reader, so both would otherwise stay until garbage collection."""
         self._parser = None
 
     def feed(self, data: bytes, at: int) -> int:
@@ -136,7 +136,7 @@ class HeadReader:
 
     @property
     def version(self) -> str:
-        """The version of HTTP as it was sent, known or not: `1.1`."""
+        """The HTTP version in the request, known or not: `1.1`."""
         version: str = self._parser.get_http_version()
         return version
 
@@ -172,7 +172,7 @@ class HeadReader:
 
 
 class ReadHead(Protocol):
-    """A head that has been read but not checked: for example a complete HeadReader."""
+    """A head that the gateway has read but not checked: for example a complete HeadReader."""
 
     @property
     def target(self) -> bytes: ...
@@ -210,7 +210,7 @@ class RequestHead:
         self.headers = Headers(reader.headers)
         self.path = self.query = ""
         self.accepted_coding = ""
-        """The content coding of the reply; empty for none."""
+        """The content coding of the reply; empty for an uncompressed reply."""
 
     def check(self) -> None:
         """Check the head, and set the other attributes. The constructor does not check, because an error reply needs
@@ -248,7 +248,7 @@ class RequestHead:
 
     @property
     def coding(self) -> str:
-        """The body's content coding; empty for none.
+        """The body's content coding; empty for an uncompressed body.
 
         Raises:
             GatewayError: UNSUPPORTED_ENCODING.
@@ -294,7 +294,7 @@ def read_target(target: bytes) -> tuple[str, str]:
 
 
 def version_refused() -> GatewayError:
-    """Return the error for every other version of HTTP."""
+    """Return the error for an unsupported HTTP version."""
     return refusal(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are supported")
 
 

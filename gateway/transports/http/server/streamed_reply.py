@@ -39,8 +39,8 @@ Wrap = Callable[[tuple[Buffer, ...]], tuple[Buffer, ...]]
 
 
 class StreamedReplyWriter:
-    """Writes the reply to a request, given as `messages`, the client's side of the stream. Headers with the names
-    `left_out` are dropped, because the listener writes its own."""
+    """Writes the reply to a request, from `messages`, the client's side of the stream. It drops headers with the names
+    `left_out`, because the listener writes its own."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class StreamedReplyWriter:
         self._record = record
         self._left_out = left_out
         self.begun = False
-        """Whether a part of the reply is written."""
+        """True if the writer has written a part of the reply."""
 
     @property
     def is_delimited(self) -> bool:
@@ -92,7 +92,7 @@ class StreamedReplyWriter:
 
     async def pieces(self, connection_line: Callable[[], bytes]) -> AsyncGenerator[Buffer, None]:
         """Yield the buffers to write. Pull the next one after the client has read the previous one. `connection_line`
-        is called when the head is written.
+        is the function that returns the Connection line, for the time when the writer writes the head.
 
         Raises:
             Exception: any exception of the exchange. After the first piece, the reply must not end like a complete one.
@@ -196,9 +196,9 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 
 def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
-    """Return the reply without hop-by-hop headers, including the headers that its `Connection` header names, without
-    the headers of the record, and without the names `left_out`: a reply that passes through can have its own request
-    id."""
+    """Return the reply without three kinds of headers: hop-by-hop headers, including the names in its `Connection`
+    header; the headers of the record, because a reply that passes through can have its own request id; and the names
+    `left_out`."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]

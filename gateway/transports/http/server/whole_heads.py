@@ -61,8 +61,8 @@ class WholeHeads:
         self._shapes: dict[tuple[bytes, ...], _Shape] = {}
 
     def find(self, data: bytes, at: int) -> WholeHead | None:
-        """Return the head that starts at `at`; None if it is incomplete, longer than 1 KiB, or invalid. The error of an
-        invalid head is found again, and reported, when the head is received in parts."""
+        """Return the head that starts at `at`, or None if it is incomplete, longer than 1 KiB, or invalid. The reader
+        of heads in parts reads an invalid head again, and reports its error."""
         end = data.find(END_OF_HEAD, at, at + _MAX_SIZE)
         if end < 0:
             return None
@@ -131,9 +131,9 @@ class WholeHeads:
             reader.stop()
 
     def _is_simple(self, head: RequestHead, dispatch: Dispatch) -> bool:
-        """Return whether a request with this head can be served as soon as its bytes have arrived: its body has a known
-        size within the limits and is too small to be counted in Memory, and there is nothing to send or check before it
-        is received."""
+        """Return True if the gateway can serve a request with this head as soon as its bytes have arrived. This
+        requires that its body has a known size within the limits and is too small for Memory to count. The gateway must
+        also have nothing to send or check before the body."""
         length = head.length
         if length is None or dispatch.admits_first:  # this includes every client that waits for 100 Continue
             return False

@@ -18,7 +18,7 @@ _NO_TAG = 0
 """The key of the call in framings without tags."""
 
 MAX_UNREQUESTED = 1000
-"""The maximum number of replies without a call before the connection is closed."""
+"""Maximum number of replies without a call before the connection closes."""
 
 
 class TcpConnectionObserver(typing.Protocol):
@@ -63,9 +63,9 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         middle of a reply, so the connection takes no more calls.
 
         Raises:
-            TransportError: UNAVAILABLE if the connection was lost, or the endpoint is stopping and has not begun the
-                call; INTERNAL if the reply is malformed or too large; DEADLINE_EXCEEDED if the deadline passed before
-                anything was sent.
+            TransportError: UNAVAILABLE if the connection broke, or the endpoint is stopping and has not begun the call.
+                INTERNAL if the reply is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the
+                request left.
         """
         await self._until_writable()
         if self._transport.is_closing():  # the endpoint closed it immediately: no reply would come
@@ -107,7 +107,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             self.abort()
 
     def close(self) -> None:
-        """Close after the written data is sent."""
+        """Close after all data has left."""
         self._transport.close()
 
     def abort(self) -> None:
@@ -160,11 +160,11 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         self._observer.lost(self)
 
     def pause_writing(self) -> None:
-        """Pause writing, because the endpoint reads more slowly than calls are written."""
+        """Pause writing, because the endpoint reads more slowly than the gateway writes."""
         self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Resume writing after the endpoint has read most of the written data, or the connection is closed."""
+        """Resume writing after the endpoint has read most of the data, or the connection has closed."""
         if self._writable is not None:
             self._writable.set_result(None)
             self._writable = None
@@ -185,8 +185,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         )
 
     def _deliver(self, reply: Message) -> None:
-        """Hand the reply to the call that waits for it. A reply without a waiting call is dropped; without tags it
-        closes the connection, because it would count as the reply to the next call."""
+        """Hand the reply to the call that waits for it. Drop a reply without a waiting call. On a connection without
+        tags, close the connection instead, because the reply would count as the reply to the next call."""
         tag = _NO_TAG if self._framing.tag is None else self._framing.tag(reply)
         waiter = self._waiting.pop(tag, None)
         self._replies += 1
@@ -199,7 +199,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
 
     def _answer(self, waiter: "asyncio.Future[Message]", reply: Message) -> None:
         """Complete the call. If the reply means that the server is stopping and has not begun the call, the call fails
-        with `sent=False`, and another endpoint can be tried."""
+        with `sent=False`, and the gateway can try another endpoint."""
         stopping = None if self._framing.stopping is None else self._framing.stopping(reply)
         if stopping is None:
             waiter.set_result(reply)
@@ -216,8 +216,8 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             raise DecodeError(f"more than {MAX_UNREQUESTED} replies to calls that were never made")
 
     def _read_rest(self) -> None:
-        """Read the remaining data in the kernel: if a server replies and closes without reading the complete request,
-        the write fails before the reply is read."""
+        """Read the remaining data in the kernel. If a server replies and closes without reading the complete request,
+        the gateway's write fails before it has read the reply."""
         descriptor = self._transport.get_extra_info("socket").fileno()
         try:
             while self._waiting and (size := os.readv(descriptor, [self._reader.buffer])):

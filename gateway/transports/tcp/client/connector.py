@@ -25,13 +25,13 @@ other client during that time, so they must not wait long."""
 class TcpConnector:
     """The connector of one endpoint. The number of calls on a connection depends on the framing:
 
-    - without tags, one at a time; with `connection_per_call`, only one;
-    - with tags, any number in parallel on one shared connection, which is replaced when a call was cancelled and no
-      reply at all arrived while it waited.
+    - Without tags: one call at a time. With `connection_per_call`: only one call.
+    - With tags: any number in parallel on one shared connection. The connector replaces it after a cancelled call if no
+      reply at all arrived while the call waited.
 
-    No call is ever sent twice. `address` has the form in `parse_address`; `ip` is the IP address to connect to instead
-    of its host name. With `tls`, an address without a scheme uses TLS; for `tcps://` without `tls`, the system's
-    certificates verify the endpoint.
+    The connector never sends a call twice. `address` has the form in `parse_address`. `ip`: the IP address to connect
+    to instead of its host name. With `tls`, an address without a scheme uses TLS; for `tcps://` without `tls`, the
+    system's certificates verify the endpoint.
 
     Raises:
         ValueError: `address` is invalid.
@@ -63,8 +63,8 @@ class TcpConnector:
         """Send `message` and return its reply, uncompressed. Cancellation works like in TcpClientConnection.exchange.
 
         Raises:
-            TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection was lost; INTERNAL if the
-                reply is malformed or too large; DEADLINE_EXCEEDED if the deadline passed before anything was sent.
+            TransportError: UNAVAILABLE if the endpoint is unreachable, or the connection broke. INTERNAL if the reply
+                is malformed or too large. DEADLINE_EXCEEDED if the deadline passed before the request left.
         """
         reply = await self._exchange(message)
         if not is_compressed(reply, self._framing):
@@ -101,7 +101,7 @@ class TcpConnector:
         return reply
 
     def _take(self) -> TcpClientConnection | None:
-        """Return an idle connection that the endpoint has left open; None if there is none."""
+        """Return an idle connection that the endpoint has left open, or None without one."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable():
@@ -110,7 +110,7 @@ class TcpConnector:
         return None
 
     def _release(self, connection: TcpClientConnection) -> None:
-        """Keep the connection after its call was answered, or wait for the endpoint to close it."""
+        """Keep the connection after its call has its reply, or wait for the endpoint to close it."""
         if self._per_call:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, connection.close)
         else:

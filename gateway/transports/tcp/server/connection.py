@@ -35,8 +35,8 @@ from gateway.transports.tcp.packets import Packet, PacketReader, write
 _LAST = frozenset({Phase.LINGERING, Phase.CLOSED})
 
 MESSAGES_PER_TURN = 32
-"""The maximum number of messages of one connection that are handled before other connections get their turn. A client
-can send thousands together, and many are answered in 0.1 ms each without waiting."""
+"""Maximum number of messages on one connection before other connections get their turn. A client can send thousands
+together, and many take 0.1 ms each without waiting."""
 
 LARGEST_IN_FLIGHT = 2
 """The number of requests of `limits.message` bytes, or of smaller requests with the same total size, that one
@@ -72,7 +72,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._waiting: deque[Message] = deque()
         """Messages that wait for the exchange."""
         self._to_refuse: deque[Message] = deque()
-        """Messages to be refused, without waiting for the requests in flight."""
+        """Messages to refuse, without waiting for the requests in flight."""
         self._tasks: dict[asyncio.Task[None], int] = {}
         """The requests in flight, and the size of each without its header, in bytes."""
         self._in_flight_bytes = 0
@@ -87,7 +87,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._next_turn: asyncio.Handle | None = None
         """Continues with the messages that waited when the connection's turn was over."""
         self._ends_at = math.inf
-        """When the connection ends if nothing is in flight by then; finite while the listener drains."""
+        """The time when the connection ends if no request is in flight. Finite while the listener drains."""
 
     @property
     def protocol(self) -> str:
@@ -109,7 +109,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return list(self._tasks)
 
     def drain(self) -> None:
-        """Close after the last reply; if replies have a tag, new requests are refused from now on."""
+        """Close after the last reply. If replies have a tag, refuse new requests from now on."""
         self._ends_at = self._loop.time() + self._context.timeouts.grace
         super().drain()
 
@@ -141,8 +141,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._proceed()
 
     def eof_received(self) -> None:
-        """Handle a client that has closed or half-closed. The two look the same, and a reply is not computed if it will
-        not be read."""
+        """Handle a client that has closed or half-closed. The two look the same, and the gateway does not compute a
+        reply that the client might not read."""
         if self._phase not in _LAST and not self._tasks and not self._waiting and not self._to_refuse:
             try:
                 self._reader.check_end()
@@ -296,7 +296,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     # Refusing.
 
     def _refuses_new(self) -> bool:
-        """Return whether each request that arrives now is refused, which requires a tag in the reply."""
+        """Return True if the connection refuses each request that arrives now, which requires a tag in the reply."""
         return self._rejection is not None or (self._ends_at < math.inf and self._framing.tag is not None)
 
     def _refuse_new(self, message: Message) -> None:
@@ -304,8 +304,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._refuse(error, message)
 
     def _reject_connection(self, error: GatewayError) -> None:
-        """Refuse the connection. Clients drop a reply with an unknown tag, so if replies have a tag, the first requests
-        are refused instead."""
+        """Refuse the connection. Clients drop a reply with an unknown tag, so if replies have a tag, refuse the first
+        requests instead."""
         if self._framing.tag is None:
             super()._reject_connection(error)
         else:
@@ -362,8 +362,8 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         return Phase.HEAD if self._reader.header else Phase.IDLE
 
     def _close_idle(self) -> None:
-        """Close an idle connection. While draining, this also ends a client that continues to send, although its
-        requests were refused for long enough."""
+        """Close an idle connection. While draining, also close the connection to a client that continues to send after
+        a period of refusals."""
         if self._ends_at < math.inf and self._framing.tag is not None:
             self._linger()
         else:

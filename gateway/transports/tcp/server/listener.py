@@ -98,10 +98,10 @@ class TcpListener(BaseListener):
         return [task for each in own for task in each.renew(context)]
 
     def announce_end(self) -> None:
-        """Do nothing: these protocols cannot announce it. Requests are served until `drain`."""
+        """Do nothing: these protocols cannot announce it. The listener serves requests until `drain`."""
 
     async def stop_accepting(self) -> None:
-        """See `Listener.stop_accepting`. New requests on a multiplexed connection are refused from now on."""
+        """See `Listener.stop_accepting`. Multiplexed connections refuse new requests from now on."""
         if self._unix is not None:
             self._unix.remove()
         await super().stop_accepting()
