@@ -26,8 +26,8 @@ Array = np.ndarray[Any, Any]
 def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
     """Return the data of `tensor` in the datatype `wanted`.
 
-    `cast` is the route's setting for conversions that are not exact: `refuse`; `round` (half to even; out of range is
-    an error); `saturate` (like `round`, but values out of range are clipped).
+    `cast` is the route's setting for conversions that are not exact: `refuse`; `round` (half to even; a value out of
+    range is an error); `saturate` (like `round`, but values out of range are clipped).
 
     Raises:
         DecodeError: the conversion is not exact, and `cast` does not allow it; NaN as an integer.

@@ -134,11 +134,11 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
 
 
 def _with_missing(tensor: Tensor, fitting: Fitting, what: str) -> Tensor:
-    """Numbers with NaN for a tensor of the JSON texts of rows, which V1 and MIP make of rows with null; the tensor
-    itself if it holds anything else.
+    """Return the numbers, with NaN for null, if the tensor holds the JSON texts of rows: V1 and MIP encode rows with
+    null in this way. Return any other tensor unchanged.
 
     Raises:
-        DecodeError: null stands for NaN neither on the route nor in the client's protocol.
+        DecodeError: the route and the client's protocol do not use null for NaN.
     """
     if tensor.content_type != "json":
         return tensor

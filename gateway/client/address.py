@@ -71,7 +71,7 @@ def _transport_address(rest: str, transport: str, *, tls: bool) -> str:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the most similar name, or all names if none is similar."""
+    """Return the end of a message about an unknown name: the most similar name, or a list of all names."""
     close = get_close_matches(name, known := list(known), n=1, cutoff=0.7)
     return f"; did you mean {close[0]!r}?" if close else f"; expected {', '.join(known)}"
 

@@ -32,14 +32,14 @@ class FunctionArguments:
     timeout: Seconds = UNSET
 
     def given(self) -> dict[str, Any]:
-        """Return the arguments that every call of the client gets."""
+        """Return the common arguments of all calls."""
         return {
             "parameters": self.parameters, "version": self.version, "cast": self.cast, "timeout": self.timeout,
         }  # fmt: skip
 
 
 class AsyncModelFunction:
-    """A model of a client as a function from arrays to an array.
+    """A client's model as a function from arrays to an array.
 
         posterior = client.model("posterior")
         density, slope = await posterior(theta), await posterior.gradient(theta)
@@ -150,7 +150,7 @@ class AsyncModelFunction:
         return name
 
     async def _output(self, arrays: tuple[object, ...]) -> tuple[int, int]:
-        """Return the position and the length of the output. Call the model if it was not called before."""
+        """Return the position and the length of the output. If there has been no call to the model yet, make one."""
         if not self._sizes:
             await self._evaluated(arrays, {})
         name = self._chosen(self._sizes)

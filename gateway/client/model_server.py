@@ -116,7 +116,7 @@ QUESTION_SECONDS = 2.0
 pings."""
 
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-"""With these statuses, a gateway that is busy or starting does not say what it is."""
+"""Statuses with which a gateway that is busy or starting does not identify itself."""
 
 
 class ModelServer:
@@ -161,18 +161,18 @@ class ModelServer:
 
     async def ask(self, request: Request, cast: Cast = "refuse", client: Protocol = PYTHON) -> Answer:
         """Return the server's response in the form for clients of the protocol `client`. Operations on the server as a
-        whole (`models`, ...) are sent unchanged; operations on a model go through the bridge.
+        whole (`models`, ...) stay unchanged; operations on a model go through the bridge.
 
         Raises:
             DecodeError: the tensors do not match the model.
-            GatewayError: an error of the server, or of the connection.
+            GatewayError: a server or connection error.
         """
         return await self._handler(request, cast, client)(request)
 
     async def batched(self, model: str, version: str, *, are_independent: bool) -> Batched | None:
         """Return the signature and the maximum batch size of a model that takes batches, otherwise None. A first
-        dimension of -1 alone does not show that the rows of a batch are independent of each other: the server must
-        declare a `max_batch_size`, or the caller knows that they `are_independent`.
+        dimension of -1 alone does not prove that batch rows are independent of each other: the server must declare a
+        `max_batch_size`, or the caller must declare that the rows `are_independent`.
 
         Raises:
             GatewayError: the server's error about the model's metadata.

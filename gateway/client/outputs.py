@@ -5,7 +5,7 @@ it if the model's datatype holds every value, and refuses everything else. Pytho
 datatype, like in JSON: an integer becomes the model's datatype if that has the value, and a number with a fraction is
 rounded to the model's float type.
 
-BYTES are arrays of objects: `bytes`, and `str`, which is sent as UTF-8. BF16 is `ml_dtypes.bfloat16`, in both
+BYTES are arrays of objects: `bytes`, and `str`, which the client sends as UTF-8. BF16 is `ml_dtypes.bfloat16`, in both
 directions; an array of uint16 is UINT16, never BF16.
 """
 
@@ -130,7 +130,7 @@ def as_tensors(positional: Iterable[object], named: Mapping[str, object]) -> tup
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the elements of `tensor` as a writable array; copied only if the received bytes are read-only."""
+    """Return the elements of `tensor` as a writable array. Copy them only if the received bytes are read-only."""
     array = tensor.array
     return array if array.flags.writeable else array.copy()
 

@@ -24,14 +24,15 @@ Progress: TypeAlias = bool | Callable[..., Bar]
 `tqdm.rich.tqdm`."""
 
 Noted: TypeAlias = Callable[[int, bool], None]
-"""Called at the end of each evaluation: how often it was sent, and whether it failed."""
+"""A function that the map calls at the end of each evaluation, with its number of attempts, and with True if it
+failed."""
 
 UNIT = "eval"
 
 
 @contextmanager
 def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[Noted]:
-    """A bar while the block runs; without `progress` nothing is shown.
+    """Show a progress bar while the block runs. Without `progress`, show nothing.
 
     Raises:
         ModuleNotFoundError: tqdm is not installed.

@@ -50,8 +50,8 @@ class Evaluation:
 
 
 class Results(Sequence[Outputs]):
-    """A sequence of the outputs of each point. Access to a failed point raises its error; there is no placeholder
-    value. `errors` has the errors by the index of the point.
+    """A sequence of the outputs of each point. Access to a failed point raises its error, instead of returning a
+    placeholder. `errors` has the errors by the index of the point.
 
     If a `map` ended early, `len()` is the number of points up to the last completed point, and `missing` lists the
     points without a result.
@@ -67,7 +67,7 @@ class Results(Sequence[Outputs]):
     @contextmanager
     def kept_by_errors(self, total: int | None) -> Iterator[None]:
         """Attach these results to an exception (an error or an interrupt) that ends the block early, as its attribute
-        `results`. `total` is the number of all points, if it is known."""
+        `results`. `total` is the number of all points, or None."""
         try:
             yield
         except BaseException as error:
@@ -86,7 +86,7 @@ class Results(Sequence[Outputs]):
 
     @property
     def missing(self) -> list[int]:
-        """Return the indices of points that were not started, or started and did not end."""
+        """Return the indices of points that did not start, or started and did not end."""
         return [index for index in range(self._length) if index not in self.done and index not in self.errors]
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class Results(Sequence[Outputs]):
         only one output. With `fill`, the rows of points without a result hold that number, such as nan.
 
         Raises:
-            ClientError: a point failed, and `fill` is not given.
+            ClientError: a point failed, and `fill` is None.
             ValueError: the name is missing or unknown, the shapes differ, or the datatype cannot hold `fill`.
         """
         if fill is None or len(self.done) == self._length:

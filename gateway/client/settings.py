@@ -22,7 +22,7 @@ class Tls:
     ca: str | None = None
     """The PEM file of the CA that signed the server's certificate; None: the CAs of the system."""
     certificate: str | None = None
-    """The PEM file of the client certificate; requires `certificate_key`."""
+    """The PEM file with the client certificate; requires `certificate_key`."""
     certificate_key: str | None = None
     server_name: str | None = None
     """The name in the server's certificate, if it is not the address's host."""
@@ -59,13 +59,12 @@ class CallLimits:
     """Maximum number of concurrent calls; additional calls wait for their turn. 0: no limit. None: the number that the
     server takes, at most MOST_AT_ONCE: 1 for MIP and UM-Bridge servers that are not a gateway."""
     max_waiting: int | None = None
-    """Maximum number of calls that wait for their turn; additional calls are refused. None: no limit."""
+    """Maximum number of calls that wait for their turn. The client refuses additional calls. None: no limit."""
 
 
 @dataclass(frozen=True)
 class ServerKind:
-    """The facts about a server in addition to its protocol; each field matches the key of a backend in the
-    configuration."""
+    """Facts about a server in addition to its protocol. Each field matches a backend key in the configuration."""
 
     flavor: str = ""
     batch: str = ""

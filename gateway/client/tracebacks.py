@@ -15,8 +15,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SHORTENED = (ClientError, OtherResults, KeyboardInterrupt)
-"""The ends of a call whose tracebacks are brief. Others are mistakes here, or come from points that the caller
-makes."""
+"""Exceptions of a call whose tracebacks the client shortens. Other exceptions are errors in this package, or come from
+the caller's points."""
 
 
 def forget_frames(error: BaseException) -> None:

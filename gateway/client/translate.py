@@ -1,4 +1,4 @@
-"""Conversion between bytes of any protocol and canonical values, without a server: for tests and tools.
+"""Conversion between bytes of any protocol and canonical values, without a server. Use it in tests and tools.
 
     request = decode_request("v2-rest", body, path="/v2/models/double/infer")
     message = encode_request("grps-brpc", request)
@@ -99,7 +99,7 @@ def decode_request(
     """Return the request in a client's message.
 
     `path` is the HTTP path without the query, or the gRPC method (`/inference.GRPCInferenceService/ModelInfer`).
-    `model` is the model for clients that name none (MIP, GraphPipe at `/`), like a listener's `model`.
+    `model` is the model for clients that send no model name (MIP, GraphPipe at `/`), like a listener's `model`.
 
     Raises:
         DecodeError: the bytes are malformed.
@@ -115,8 +115,8 @@ def decode_request(
 def encode_request(
     protocol: str, request: Request, *, address: str = "server", flavor: str = "", batch: str = ""
 ) -> Message:
-    """Return the message that sends `request` to a server. `flavor` and `batch` are the keys of a backend; `address` is
-    the server's, which GraphPipe's path depends on.
+    """Return the message that sends `request` to a server. `flavor` and `batch` are backend keys; `address` is the
+    server's, which determines GraphPipe's path.
 
     Raises:
         GatewayError: the protocol cannot carry the request.
@@ -163,7 +163,7 @@ def encode_response(protocol: str, answer: Answer, request: Request, translate: 
 
 
 def encode_error(protocol: str, error: GatewayError, request: Request | None = None, body: Buffer = b"") -> Message:
-    """Return the message that reports `error` to a client. `request` is None if it could not be read. `body` is the
+    """Return the message that reports `error` to a client. `request` is None if it was malformed. `body` is the
     client's packet; the response repeats its numbers. If it is empty, the response repeats the numbers of an example
     packet.
 
