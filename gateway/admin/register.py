@@ -35,7 +35,8 @@ class Renewal(_Body):
 
 
 class GrantedLease(BaseModel):
-    """A lease. The server is removed `seconds` after its last renewal, unless it ends the lease first."""
+    """A lease. The gateway removes the server `seconds` after its last renewal, unless the server ends the lease
+    first."""
 
     lease: str
     address: str

@@ -35,7 +35,7 @@ class SharedEndpoint:
 
 
 class SharedEndpoints:
-    """All endpoints in use. When the last Assembly releases an endpoint, it is closed after its last call."""
+    """All endpoints in use. When the last Assembly releases an endpoint, the endpoint closes after its last call."""
 
     def __init__(self) -> None:
         self._shared: dict[EndpointKey, SharedEndpoint] = {}
@@ -49,7 +49,7 @@ class SharedEndpoints:
         return shared
 
     async def release(self, keys: Iterable[EndpointKey]) -> None:
-        """Remove one Assembly from the count of each endpoint. Return when the endpoints without an Assembly are
+        """Remove one Assembly from the count of each endpoint. Return when all endpoints without an Assembly are
         closed."""
         keys = tuple(keys)
         for key in keys:
@@ -78,8 +78,8 @@ class SharedEndpoints:
 
 
 class ChangedConnectors:
-    """The Connectors of endpoints that stay, but whose responses are read in another way: made with an Assembly, and
-    used from its takeover on."""
+    """The Connectors of endpoints that stay, but whose responses need a different decoder. They belong to an Assembly,
+    and take effect when it takes over."""
 
     def __init__(self) -> None:
         self._made: list[tuple[SharedEndpoint, Replies, Connector, Connector | None]] = []

@@ -1,11 +1,11 @@
 """YAML text as a tree of nodes that know their line and column.
 
-The tree is composed from the parser's events by our own rules: scalars by the core schema, keys are text and unique,
-aliases are allowed as long as they stay small, and tags, merge keys and several documents are refused.
+Our own rules compose the tree from the parser's events. Scalars follow the core schema, keys are text and unique, and
+aliases are allowed up to a small total size. Tags, merge keys and several documents are errors.
 
-`yaml.compose` is not used: its C loader crashes the process on 100,000 opening brackets, loses the position of an
-alias, accepts a list that contains itself, and refuses an anchor that is set again. It would need a pass over the
-events before it, and another over its nodes after it.
+This module does not use `yaml.compose`. Its C loader crashes the process on 100,000 opening brackets, loses the
+position of an alias, accepts a list that contains itself, and refuses an anchor that is defined again. It would need a
+pass over the events before it, and another over its nodes after it.
 """
 
 from collections.abc import Iterator, Mapping

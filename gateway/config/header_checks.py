@@ -1,4 +1,4 @@
-"""Checks of headers: the fixed headers of backends (`headers`), and the headers for pages in browsers (`cors`)."""
+"""Checks of headers: the fixed backend headers (`headers`), and the headers for pages in browsers (`cors`)."""
 
 import re
 from collections.abc import Iterator

@@ -16,8 +16,8 @@ from gateway.core.datatypes import DATATYPES, meant_by
 _LONGEST = 60
 
 _PASSWORD = re.compile(r"(:)(?!//)[^@\s]+@")
-"""The password of a URL, with or without a scheme: `redis://USER:PASSWORD@HOST`. It can have any character except
-`@`."""
+"""The password of a URL, with or without a scheme: `redis://USER:PASSWORD@HOST`. The password can contain any character
+except `@`."""
 
 
 _TIME = re.compile(r"[0-9.]+ ?(ns|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
@@ -92,7 +92,7 @@ def shown(node: Node) -> str:
 
 def _same_meaning(key: str, known: Collection[str]) -> str:
     """The end of the message about an unknown key: the keys in `known` that set the same limit or share under another
-    name, such as `max_models` for `most`. Empty if there are none."""
+    name, such as `max_models` for `most`. Empty if no known key has the same meaning."""
     first, _, rest = key.lower().partition("_")
     bound = _BOUNDS.get(first)
     if bound is None:

@@ -21,8 +21,8 @@ def rows(
     backends: Mapping[str, BackendConfig],
     protocols: Mapping[str, Protocol],
 ) -> tuple[tuple[Protocol, str], ...]:
-    """Return the rows of the listener: the rows of its PathTable (`over_http`), then its other protocols. Protocols
-    that are not in `protocols` are left out."""
+    """Return the listener's rows: the rows of its PathTable (`over_http`), then its other protocols. Omit protocols
+    that are not in `protocols`."""
     own = [
         (_facing(protocols[name], listener), listener.prefix.get(name, ""))
         for name in listener.protocols
@@ -36,7 +36,7 @@ def rows(
 
 
 def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str], ...]:
-    """Return the rows whose protocol is served over HTTP, for a PathTable."""
+    """Return the rows with HTTP protocols, for a PathTable."""
     return tuple(row for row in rows if isinstance(row[0].carrier, HttpForm))
 
 

@@ -46,11 +46,11 @@ class PayloadLogConfig(Keys):
     """Share of calls that are logged. The gateway chooses calls at random, and logs the request and the response, or
     the error instead of the response."""
     routes: Names | None = None
-    """Names of the routes whose calls are logged, and names of graphs in `models`. The default is all routes except
-    routes with `passthrough`, whose messages are not read."""
+    """Names of the routes whose calls are logged, and names of graphs in `models`. Default: all routes except routes
+    with `passthrough`, because the gateway does not decode their messages."""
     max_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
-    """Maximum size of tensors and parameters that are shown for one request or response, in bytes. If a tensor does not
-    fit into the remaining bytes, the log omits all of its values and marks it."""
+    """Maximum size of the tensors and parameters that the log shows for one request or response, in bytes. If a tensor
+    does not fit into the remaining bytes, the log omits all of its values and marks it."""
     hide: Names = ()
     """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values are hidden. A tensor is hidden if its
     name at the client or at the backend matches, or if it arrives without a name and its name is unknown."""
@@ -65,7 +65,7 @@ class PayloadLogConfig(Keys):
     """Attribute `namespace` of the events, which names the namespace of a KServe InferenceService. Default: no
     attribute."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
-    """`{NAME: VALUE}`: additional headers of the requests to the URL."""
+    """`{NAME: VALUE}`: additional headers for requests to the URL."""
     tls: BackendTlsConfig | None = None
     """TLS settings for the URL. Default for `https`: trust the CAs of the system."""
     timeout: Period = 10
@@ -77,7 +77,7 @@ class PayloadLogConfig(Keys):
 
     @property
     def is_file(self) -> bool:
-        """Whether `to` is a file."""
+        """True if `to` is a file."""
         return self.to.startswith("/")
 
     @property

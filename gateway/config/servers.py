@@ -18,7 +18,7 @@ _OF_SHELLS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
 
 
 def _words(value: Any) -> Any:
-    """Split a command that is written as one text into words, like a shell."""
+    """Split a command given as one text into words, like a shell."""
     if not isinstance(value, str):
         return value
     try:

@@ -137,7 +137,7 @@ _CLOSING = {"[": "]", "{": "}"}
 
 
 def _unclosed(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """Explain an error inside brackets, where neither a comma nor the closing bracket came."""
+    """Explain an error inside brackets, where a comma or the closing bracket is missing."""
     opening = _rest(lines, context)[:1]
     closing = _CLOSING.get(opening)
     if closing is None:

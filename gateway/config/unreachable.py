@@ -1,8 +1,8 @@
-"""Routes that no request can reach, because one earlier route accepts every request that they would accept.
+"""Unreachable routes: an earlier route accepts every request that they would accept.
 
-The earlier route's conditions must include the later route's conditions. Only certain cases are reported: only the
-globs `TEXT*`, `*TEXT` and `*` are known to include others, and the check does not find routes that accept everything
-only in combination.
+The earlier route's conditions must include the later route's conditions. The check reports only certain cases. It
+recognizes inclusion only for the globs `TEXT*`, `*TEXT` and `*`, and does not find routes that accept everything only
+in combination.
 """
 
 from bisect import bisect_left

@@ -32,7 +32,7 @@ class ListedRequest(BaseModel):
     in_protocol: str
     operation: str
     model: str
-    """The client's name of the model, its first 256 characters; empty if the request could not be decoded."""
+    """The model's name in the request, its first 256 characters; empty if the request could not be decoded."""
     route: str
     backend: str
     """The last called backend; `out_protocol` and `endpoint` are of the last call as well. Empty without a call."""
@@ -42,7 +42,7 @@ class ListedRequest(BaseModel):
     reason: str
     """Empty for requests that succeeded."""
     code: int
-    """The protocol's own status of the response; 0 if responses have none."""
+    """The protocol's own status of the response; 0 if the protocol has no such status."""
     cache: str
     """The result of the policy `cache`: `hit`, `shared` or `miss`; empty without the policy."""
     read_for: str

@@ -1,4 +1,4 @@
-"""Explanations in responses, for clients of listeners with `allow_explain`.
+"""Explanations in responses, for listeners with `allow_explain`.
 
 A request with the header or metadata `gateway-explain: 1` records its spans, and its response has the header
 `gateway-explanation`: compact JSON of at most LONGEST bytes. Its keys:

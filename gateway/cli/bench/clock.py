@@ -27,7 +27,7 @@ class Clock(Protocol):
 
 
 def real_clock() -> Clock:
-    """Return the clock for this system; must be called in the event loop."""
+    """Return the clock for this system. Call it in the event loop."""
     return TimerClock() if sys.platform == "linux" else LoopClock()
 
 
@@ -55,7 +55,8 @@ class LoopClock:
 
 
 class TimerClock:
-    """Wakes by a timer that the loop waits for like for a file (timerfd_create(2)), a few hundredths of a ms late."""
+    """Wakes by a timer with a file descriptor that the loop waits for (timerfd_create(2)), a few hundredths of a ms
+    late."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

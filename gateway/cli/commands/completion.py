@@ -28,7 +28,7 @@ def completion(
 
 
 def enable() -> None:
-    """Answer shells that request completions. Must be called before the command line runs."""
+    """Answer shells that request completions. Call this before the command line runs."""
     completion_init()
 
 

@@ -136,5 +136,5 @@ def _cells(row: OverviewRow, width: int) -> list[Text]:
 
 
 def _cut(text: str, style: str = "") -> Text:
-    """Return a text of one line, which is cut where the terminal ends. It is not parsed as markup."""
+    """Return a text of one line that is truncated at the edge of the terminal. Markup in the text has no effect."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
