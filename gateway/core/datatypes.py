@@ -85,8 +85,8 @@ TENSORFLOW_NAMES: dict[Datatype, str] = {
     Datatype.BF16: "DT_BFLOAT16",
     Datatype.BYTES: "DT_STRING",
 }
-"""TensorFlow's name of each datatype (`tensorflow/core/framework/types.proto`). The metadata of TensorFlow Serving and
-KServe V1 contains it."""
+"""TensorFlow's name for each datatype (`tensorflow/core/framework/types.proto`). The metadata formats of TensorFlow
+Serving and KServe V1 contain it."""
 
 GATEWAY_DATATYPE = "gateway_datatype"
 """A tensor's parameter with its original datatype, set if the protocol lacks that datatype and the gateway sends a

@@ -1,5 +1,5 @@
 """Headers added to each request to a backend: the client's `forward_headers`, the request id, and the number of
-gateways passed so far.
+gateways that the request has passed.
 
 The count stops routing loops: a route can lead to its own listener, directly or through another gateway.
 """
@@ -58,7 +58,7 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
 
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
-    """Return the client's headers to forward, except the headers that are written from the record."""
+    """Return the names of the client's headers to forward, except headers that come from the record."""
     if record.telling.forwards and record.id:
         names = tuple(name for name in names if name not in _IDS)
     if record.context is not None:

@@ -130,7 +130,7 @@ class TraceContext:
     observe: "Callable[[Record], None] | None" = field(default=None, repr=False, compare=False)
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the headers for a backend that is called in `span`, or in the request's own span."""
+        """Return the headers for a backend call in `span`, or in the request's own span."""
         flags = b"01" if self.is_sampled else b"00"
         parent = b"00-%032x-%016x-%s" % (self.trace, self.id if span is None else span.id, flags)
         return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
