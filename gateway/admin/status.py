@@ -91,9 +91,9 @@ class QueueStatus(BaseModel):
     timeout: float | None
     """Maximum wait of a call, in seconds; null means no limit."""
     estimated_wait: float | None
-    """Estimated wait of a call that joins the end of the queue now, in seconds. It is the mean time that recent calls
-    held their slot, times the call's position, divided by the number of slots. 0 while a slot is free, null before the
-    first call has ended."""
+    """Estimated wait of a call that joins the end of the queue now, in seconds. The estimate is the mean time that
+    recent calls held their slot, times the call's position, divided by the number of slots. 0 while a slot is free,
+    null before the first call has ended."""
     clients: list[ClientWaiting]
     """The clients with the largest numbers of waiting calls, up to MOST_CLIENTS."""
 
@@ -142,8 +142,8 @@ class ListenerStatus(BaseModel):
     requests: dict[str, int] = {}
     """Requests since the start, by their status."""
     refused_connections: int
-    """Connections that the gateway has refused since its start. A connection is refused at the limit
-    `limits.connections` or `limits.connections_per_client` of the listener or of the process, and while the gateway is
+    """Connections that the gateway has refused since its start. The gateway refuses a connection at the limit
+    `limits.connections` or `limits.connections_per_client` of the listener or of the process, and while it is
     overloaded."""
 
 

@@ -202,8 +202,8 @@ class EndpointCloser:
     """Closes endpoints that no backend uses, after their last calls.
 
     `endpoints` has all endpoints, by their keys. The closer removes released endpoints from it. `has` returns whether a
-    backend has an endpoint. `release` releases the endpoints with some keys. It returns when they are closed, or in use
-    again.
+    backend has an endpoint. `release` releases the endpoints with some keys. It returns after closing them, or when
+    they are in use again.
     """
 
     def __init__(

@@ -41,13 +41,13 @@ async def serve_reference(
     certificates: Certificates | None = None,
     protocols: Mapping[str, Protocol] | None = None,
 ) -> Listener:
-    """Serve sample models over one protocol. `certificates` reads changed files of `tls` again; if it is None, the
-    files are read only at the start. `protocols`: by default, all that can be named without a configuration.
+    """Serve sample models over one protocol. `certificates` reads changed files of `tls` again; if it is None, changes
+    have no effect. `protocols`: by default, all that can be named without a configuration.
 
     Raises:
         BindError: the address cannot be bound.
         CertificateError: a file of `tls` is unusable.
-        ValueError: a model cannot be loaded, or does not work over this protocol.
+        ValueError: loading a model failed, or a model does not work over this protocol.
     """
     protocol = (protocols or known())[config.protocol]
     models = [find(name) for name in config.models]

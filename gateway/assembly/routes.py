@@ -62,8 +62,8 @@ class VersionConditions:
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
         """Return the settings of the route with the match `own`, and add the versions that its clients can request: the
-        versions that routes name for the same model, without conditions that depend on the request. A glob has only its
-        own version."""
+        versions in routes for the same model, without conditions that depend on the request. A glob has only its own
+        version."""
         settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
             return replace(settings, routed_versions=(own.version,)) if own.version else settings
@@ -79,7 +79,7 @@ class VersionConditions:
 
 
 def rewritten(config: RouteConfig) -> Rewritten:
-    """Return the names of a route's models at the backend."""
+    """Return the backend's names for the models of a route."""
     glob, template = config.match.model, config.rewrite.model
     if template is None:
         return None

@@ -235,7 +235,7 @@ class Fleets:
 
 
 def settings_of(name: str, config: ServersConfig) -> ServersSettings:
-    """Return the settings of the backend's servers; `name` is the backend's name."""
+    """Return the settings of a backend's servers; `name` is the backend's name."""
     resources = config.resources
     return ServersSettings(
         backend=name,

@@ -42,7 +42,7 @@ class Credentials:
 
     - `principals`: Returns the principal of a name.
     - `verify`: Verifies tokens; None if the configuration has no issuer.
-    - `certificates`: Globs of identities in certificates, each with a principal name. The first match counts. In the
+    - `certificates`: Globs of identities in certificates, with their principal names. The first match counts. In the
       name, the identity replaces `*`.
     - `header`: The name of the header for keys.
     - `clock`: Seconds since 1970.

@@ -66,8 +66,8 @@ class Bridge:
         self._settings = settings
         self._backend = backend
         self._reads_first = False
-        """True if a server of the backend could not accept a message that passed undecoded. From then on, the gateway
-        decodes all messages first."""
+        """True if a backend server could not accept a message that passed undecoded. From then on, the gateway decodes
+        all messages first."""
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -321,8 +321,8 @@ class Bridge:
         return self._fittings.to(await self._signatures.with_optional(key))
 
     async def _explain(self, request: Request) -> Response:
-        """Return the explanation of an inference. Its tensors pass unchanged: signatures describe neither explanations
-        nor their extra inputs."""
+        """Return the explanation of an inference. Its tensors pass unchanged, because signatures do not describe
+        explanations or their extra inputs."""
         key = self._rewrite.key(request)
         return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
 

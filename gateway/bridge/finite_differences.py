@@ -44,8 +44,8 @@ STENCILS: dict[tuple[str, int], Stencil] = {
 
 def relative_step(order: int, dtype: "np.dtype[Any]", *, second: bool = False) -> float:
     """Return the step, in units of an element's size, at which the error of a stencil of this order and the rounding
-    error of values of `dtype` are equally large. The step is eps ** (1 / (order + 1)), and for `second` derivatives eps
-    ** (1 / (order + 2))."""
+    error of values of `dtype` are equally large. The step is eps^(1/(order + 1)); for `second` derivatives,
+    eps^(1/(order + 2))."""
     eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
     return float(eps ** (1 / (order + (2 if second else 1))))
 

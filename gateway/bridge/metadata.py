@@ -58,9 +58,9 @@ class ModelMetadata:
         return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """Return the operations that clients can use. These are the operations that the model claims. The route adds
-        inference if it makes one response from a stream, and removes it if the client's protocol cannot carry one of
-        the model's tensors."""
+        """Return the operations that clients can use. By default, clients can use the operations that the model claims.
+        The route adds inference if it makes one response from a stream, and removes it if the client's protocol cannot
+        carry one of the model's tensors."""
         claimed = await self._signatures.operations(key)
         if Operation.STREAM in claimed and self._settings.stream != "error" and self._backend.responses is not None:
             claimed |= {Operation.INFER}
@@ -97,8 +97,8 @@ class ModelMetadata:
         )
 
     async def _known(self, request: Request, key: Key) -> Signature:
-        """Return the model's signature. A client sees untrusted metadata only if the metadata of its own protocol is
-        untrusted as well, so the client does not rely on it."""
+        """Return the model's signature. A client sees untrusted metadata only if its own protocol has untrusted
+        metadata as well, so the client does not rely on it."""
         known = await self._signatures.described(key)
         if (
             not is_unknown(known)

@@ -28,8 +28,8 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
 
 
 def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
-    """Return the response with the client's names for model and version, and with `outputs`, if given, instead of its
-    own outputs. The result is `response` itself if nothing changes: a Response is never modified."""
+    """Return the response with the names that the client uses for model and version, and with `outputs`, if given,
+    instead of its own outputs. The result is `response` itself if nothing changes: a Response is never modified."""
     if (
         outputs is None
         and response.model == request.model

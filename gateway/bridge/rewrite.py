@@ -21,7 +21,7 @@ class Rewrite:
         # Only one-point protocols can request the metadata for a config.
         self._has_config = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version
-        """The model's name stays unchanged, and so does the version in the request, if any."""
+        """The model's name and the version, if any, stay unchanged."""
 
     def key(self, request: Request) -> Key:
         """Return the model's name and version at the backend, and the config that its signature depends on.

@@ -28,7 +28,7 @@ T = TypeVar("T")
 async def infer_row_by_row(
     fitted: FittedRequest, fitting: Fitting, infer: Callable[[Request], Awaitable[Response]]
 ) -> Response:
-    """Return the stacked responses to all rows of a request.
+    """Return the responses to all rows, stacked.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, the batch has more rows than `max_rows`; the error of the first failing row,
@@ -57,7 +57,7 @@ async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitti
 
     Raises:
         DecodeError: the inputs have different numbers of rows; a row does not match the model.
-        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output), the outputs of the rows cannot be joined.
+        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output), joining the outputs of the rows failed.
     """
     count = max(map(len, rows.columns))
     _check_count(count, fitting.settings.max_rows)

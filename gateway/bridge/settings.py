@@ -92,7 +92,7 @@ class Images:
 
 @frozen
 class Derivatives:
-    """Derivatives by finite differences, for models without derivatives of their own. The gateway computes UM-Bridge's
+    """Derivatives by finite differences, for models that do not provide derivatives. The gateway computes UM-Bridge's
     Gradient, ApplyJacobian and ApplyHessian, and the derivative models of other protocols, from evaluations of the
     model at nearby points. The gateway replaces an operation of the model only if `replace` names it."""
 
@@ -104,7 +104,7 @@ class Derivatives:
     `central`. A higher order takes twice as many points."""
     step: float | None = None
     """The distance of the points, in proportion to the element's size. The default assumes a model that is exact to the
-    last digit of its datatype: eps^(1/(order + 1)). For the Hessian it is eps^(1/(order + 2)). For a model that is
+    last digit of its datatype: `eps^(1/(order + 1))`. For the Hessian it is `eps^(1/(order + 2))`. For a model that is
     exact to 6 digits, use eps = 1e-6 in this formula, for any datatype."""
     typical: float = 1.0
     """The minimum size of an element in the calculation of the step: for an element that is nearer to 0 than this, the

@@ -5,9 +5,9 @@ A request whose tensors need conversion needs the model's signature. The first s
 other requests for the same model wait for it. The cache drops a signature after SECONDS_KEPT, or when an endpoint of
 the backend recovers (perhaps with other models).
 
-Another model can take over the name unnoticed, for example when a new version is deployed. Therefore the gateway
-queries the signature again in three cases: a request does not match it (`confirm`), the backend refuses a request or
-its response does not match (`doubt`), or the backend reports another signature to a client (`told`).
+Another model can take over the name unnoticed, for example when a new version is deployed. The gateway therefore
+queries the signature again when a request does not match it (`confirm`), when the backend refuses a request or its
+response does not match (`doubt`), or when the backend reports another signature to a client (`told`).
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from gateway.core.types import Answer, Request, Signature, TensorSpec
 
 SECONDS_KEPT = 60.0
 SECONDS_CONFIRMED = 1.0
-"""Minimum time between two queries for a signature that mismatched or refused requests cause, and the maximum time that
-such a request waits for the result. Clients that send wrong requests must not double the server's load."""
+"""Minimum time between two signature queries because of mismatched or refused requests, and the maximum time that such
+requests wait for the result. Clients that send wrong requests must not double the server's load."""
 MOST_KEPT = 1024
 """Maximum number of stored signatures: clients choose the `config` in the key."""
 
@@ -283,7 +283,7 @@ def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]
 
 
 def _with_optional(inputs: tuple[TensorSpec, ...], config: Mapping[str, object]) -> tuple[TensorSpec, ...]:
-    """Return the inputs of a model with this configuration. The configuration specifies which inputs are optional."""
+    """Return a model's inputs with this configuration. The configuration specifies which inputs are optional."""
     entries = config.get("input")
     told = [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, list | tuple) else []
     optional = {each.get("name") for each in told if each.get("optional") is True}

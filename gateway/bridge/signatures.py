@@ -141,7 +141,7 @@ class RouteSignatures:
         await self._untrusted(key)
 
     async def _untrusted(self, key: Key) -> Signature:
-        """Return the metadata of a backend without trusting its tensors; empty if the backend has no metadata.
+        """Return metadata from a backend with untrusted metadata; empty if the backend has no metadata.
 
         Raises:
             GatewayError: NOT_FOUND if the model or the version does not exist.

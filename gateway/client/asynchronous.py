@@ -56,7 +56,7 @@ class AsyncClient:
       maximum wait for each response. None: no limit. If the client reports this limit to the server, the server has up
       to half a second more, to explain a timeout.
     - `headers`: Sent with every request (gRPC: as metadata). `key`: an API key, sent as `Authorization: Bearer KEY`;
-      over brpc in its field for credentials. MIP supports neither `headers` nor `key`.
+      over brpc in its field for credentials. MIP does not support `headers` and `key`.
     - `tls`: The CA, certificates and names for TLS. It enables TLS, like `+tls` in the address, which uses all
       defaults.
     - `limits`: Maximum size of a response, maximum number of parallel calls, and maximum number of calls that wait for
@@ -381,13 +381,13 @@ class AsyncClient:
 
     @brief_coroutine
     async def ready(self, model: str = "", /, *, version: str = "", timeout: Seconds = UNSET) -> bool:
-        """Return True if the server is ready. With `model`, return True if this model of the server is ready. The
-        result is False if the server is unreachable or does not respond in time: to wait for a server, call `ready`
+        """Return True if the server is ready. With `model`, return True if the server is ready for calls to this model.
+        The result is False if the server is unreachable or does not respond in time: to wait for a server, call `ready`
         again.
 
         Raises:
-            ClientError: Refused, a key is missing or invalid; Unsupported, the protocol does not report whether a model
-                is ready.
+            ClientError: Refused, for a missing or invalid key; Unsupported, the protocol does not report whether a
+                model is ready.
         """
         seconds = self._seconds(timeout)
         try:
@@ -526,6 +526,6 @@ LONGEST_GRACE = 0.5
 
 def _grace(seconds: float) -> float:
     """Return the seconds that the client waits beyond the time limit that it reports to the server. In this time a
-    gateway can send its timeout error, which states how long the call waited for a free slot and, if the call was never
-    sent, when to retry."""
+    gateway can send its timeout error. The error states how long the call waited for a free slot and, if the gateway
+    never sent the call, when to retry."""
     return min(0.25 * seconds, LONGEST_GRACE)

@@ -1,9 +1,9 @@
 """The number of points of a map in one request, determined by request durations and errors.
 
-The client sends the first requests one at a time, so their durations are the model's. Each has up to GROWTH_ALONE times
-as many points as the previous request, until one takes about TARGET seconds. A request that takes longer ends this
-phase: other requests start in parallel. After that, the size grows slowly while requests are fast, and shrinks when
-requests are slow or fail.
+The client sends the first requests one at a time, so their durations are the model's. Each request has up to
+GROWTH_ALONE times as many points as the previous request, until one takes about TARGET seconds. A request that takes
+longer ends this phase: other requests start in parallel. After that, the size grows slowly while requests are fast, and
+shrinks when requests are slow or fail.
 """
 
 from collections.abc import Callable

@@ -65,7 +65,7 @@ class AlikePoints:
 
 
 def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
-    """Group the points so that the points of each group are alike."""
+    """Group the points so that each group has only alike points."""
     groups: dict[Key, AlikePoints] = {}
     fits: dict[Key, bool] = {}
     rows = AlikePoints(NOT_A_ROW, [], [])
@@ -133,7 +133,7 @@ def stacked(rows: AlikePoints) -> tuple[Tensor, ...]:
 
 
 class NotOfRows(Exception):  # noqa: N818 - it is a finding, not an error
-    """The outputs of a batch cannot be split by point; the text gives the reason."""
+    """Splitting the outputs of a batch by point is impossible; the text gives the reason."""
 
 
 def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outputs]:

@@ -30,8 +30,8 @@ class Window:
     """The points in flight: `due` starts requests, `ended` ends one. The window shows a progress bar while it is
     entered. `seconds`: the time limit of a call.
 
-    After the first error, the window starts no more points, unless the caller wants errors returned. Points in flight
-    continue.
+    After the first error, the window starts no more points, unless the caller requests errors as results. Points in
+    flight continue.
     """
 
     def __init__(self, arguments: MapArguments, seconds: float | None = None) -> None:
@@ -156,7 +156,7 @@ class Window:
         return replace(sending, points=sending.points[:count])
 
     def _taken(self) -> Sending:
-        """Return points that have not been sent before. Points with a result in the file go to `found`."""
+        """Return new points, which no earlier request had. Points with a result in the file go to `found`."""
         if self._file is None:
             return Sending(tuple(islice(self._points, self._size.rows)))
         taken: list[IndexedPoint] = []

@@ -130,7 +130,7 @@ def as_tensors(positional: Iterable[object], named: Mapping[str, object]) -> tup
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the elements of `tensor` as a writable array. Copy them only if the received bytes are read-only."""
+    """Return the elements of `tensor` as a writable array. Copy them only if the received buffer is read-only."""
     array = tensor.array
     return array if array.flags.writeable else array.copy()
 

@@ -47,7 +47,7 @@ VERSION = 1
 
 
 class ResultsFile:
-    """The file at `path` with the results of a map with these `arguments`. It is created if it does not exist.
+    """The file at `path` with the results of a map with these `arguments`. The constructor creates a missing file.
 
     Raises:
         OtherResults: the file is in use, belongs to another map, or is not a results file; it stays unchanged.
@@ -65,7 +65,7 @@ class ResultsFile:
         self._digests: dict[int, str] = {}
         """The digests of points in flight."""
         self._version = ""
-        """The model version of the results so far."""
+        """The model version of all results in the file."""
         self._file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+")
         try:
             self._lock()
@@ -193,7 +193,7 @@ class ResultsFile:
         self._version = self._version or version
 
     def _digest_of(self, point: Point) -> str:
-        """Return the digest of a point's inputs; empty if the inputs cannot be sent."""
+        """Return the digest of a point's inputs; empty if the inputs cannot become a request."""
         digest = self._digest.copy()
         named = point if isinstance(point, Mapping) else {"": point}
         for name in sorted(named):

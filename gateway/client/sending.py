@@ -208,8 +208,8 @@ def seconds_until_next(error: ClientError, tries: int) -> float | None:
     help, or might run the model twice.
 
     The server specifies the time; otherwise it doubles with each attempt. The client adds up to a tenth, so calls that
-    were refused together do not return together. A gateway also specifies a time in a timeout if the call waited for a
-    free slot until its deadline, because the gateway never sent it.
+    the server refused together do not return together. A gateway also specifies a time in a timeout if the call waited
+    for a free slot until its deadline, because the gateway never sent it.
     """
     named = error.retry_after
     if isinstance(error, ConnectError) or (isinstance(error, Timeout) and not error.sent):

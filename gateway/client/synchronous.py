@@ -160,7 +160,7 @@ class Client(Waiting[AsyncClient]):
 
     def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
         """Same as `map.evaluations`. The client takes points and moves the progress bar in the caller's thread: points
-        can come from calls of this client, and notebooks show only the output of their own thread."""
+        can come from other calls of the same client, and notebooks show only the output of their own thread."""
         sent: dict[Future[SendingEnd], Sending] = {}
         ended: SimpleQueue[Future[SendingEnd]] = SimpleQueue()
         calls = self._asynchronous._calls(window.arguments.timeout)

@@ -99,7 +99,7 @@ def decode_request(
     """Return the request in a client's message.
 
     `path` is the HTTP path without the query, or the gRPC method (`/inference.GRPCInferenceService/ModelInfer`).
-    `model` is the model for clients that send no model name (MIP, GraphPipe at `/`), like a listener's `model`.
+    `model` is the model for clients that send no model name (MIP, GraphPipe at `/`), like the key `model` of listeners.
 
     Raises:
         DecodeError: the bytes are malformed.

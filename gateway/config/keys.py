@@ -515,9 +515,9 @@ class BackendConfig(Keys):
     policies: Policies = ()
     """Policies for calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
     safe: Flag = False
-    """Declares calls that run a model idempotent: the gateway can repeat them even if a server might have received
-    them. The models have no side effects, and computing a call twice is affordable. Required by the policies `retry`
-    and `hedge`."""
+    """Declares that calls that run a model are idempotent: the gateway can repeat them even if a server might have
+    received them. The models have no side effects, and computing a call twice is affordable. Required by the policies
+    `retry` and `hedge`."""
     trust_metadata: Flag = False
     """Use the backend's metadata although servers of its protocol usually report wrong types (graphpipe) or no tensors
     (grps). The gateway adapts requests to it, and all clients get it."""
@@ -705,7 +705,7 @@ class Config(Keys):
 
     @property
     def references(self) -> dict[str, str]:
-        """Texts from files or variables, each with its reference in the file."""
+        """Texts from files or variables, with their references in the file."""
         return self._references
 
     @property

@@ -158,7 +158,7 @@ def reference_config(
     """Return an item of `reference:` for the options of a command. `tls` has the item's TLS keys.
 
     Raises:
-        ValueError: the options are invalid; the text has all problems, each with its option.
+        ValueError: the options are invalid; the text lists all problems with their options.
     """
     item: dict[str, Any] = {"protocol": protocol, "bind": bind, "models": list(models)}
     if tls:

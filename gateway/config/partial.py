@@ -25,8 +25,8 @@ Part = TypeVar("Part", bound=Keys)
 
 @frozen
 class Parts:
-    """The valid parts of a configuration by index or name, and the names of all listeners, forms and backends,
-    including invalid ones."""
+    """The valid parts of a configuration by index or name, and the names of all listeners, forms and backends (valid or
+    invalid)."""
 
     listeners: dict[int, ListenerConfig]
     admin: AdminConfig | None

@@ -56,7 +56,7 @@ class Watched:
         return self._loaded.keys()
 
     def loaded(self, found: Look) -> None:
-        """Store the state from directly before the files were loaded, even if they were invalid."""
+        """Store the state from directly before the files were loaded, whether valid or invalid."""
         self._loaded = self._last = found
 
     def has_changed(self, found: Look) -> bool:

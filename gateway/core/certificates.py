@@ -57,8 +57,8 @@ _PEM = re.compile("-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")
 
 
 def expiry(path: str, key: FileKey = "certificate") -> datetime:
-    """Return the expiry time of the first certificate in the file. This is the server's or client's own certificate,
-    which comes before the certificates of its issuers.
+    """Return the expiry time of the first certificate in the file. The first certificate is the server's or client's
+    own certificate, and its issuers' certificates follow.
 
     Raises:
         CertificateError: the file is unreadable, or has no certificate.

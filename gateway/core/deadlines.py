@@ -47,7 +47,7 @@ class Ring(Protocol):
 
 
 class Deadline:
-    """A deadline that calls `act(argument)` when it passes, unless it has been dropped."""
+    """A deadline that calls `act(argument)` when it passes. `drop` cancels it."""
 
     __slots__ = ("_act", "_argument", "group", "when")
 

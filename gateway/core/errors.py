@@ -156,7 +156,7 @@ class TransportError(GatewayError):
 
     - `sent`: The endpoint might have begun the request.
     - `answered`: The endpoint responded, but without a regular reply of its protocol: it refused the request, or its
-      reply exceeds a limit. Such a response does not count as a failure of the endpoint.
+      reply exceeds a limit. This response does not count as a failure of the endpoint.
     - `by_proxy`: A proxy before the endpoint reported that the endpoint does not reply.
     """
 

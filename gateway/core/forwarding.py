@@ -58,7 +58,7 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
 
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
-    """Return the names of the client's headers to forward, except headers that come from the record."""
+    """Return the names of client headers to forward, except headers that come from the record."""
     if record.telling.forwards and record.id:
         names = tuple(name for name in names if name not in _IDS)
     if record.context is not None:

@@ -2,7 +2,7 @@
 texts.
 
 A wildcard is `*`, `?` or `[...]`. Every `*` except the last takes the shortest text after which the rest up to the next
-`*` matches. It does not try longer texts: clients choose the names, so with backtracking a client could make matching
+`*` matches. It never tries longer texts: clients choose the names, so with backtracking a client could make matching
 slow.
 """
 

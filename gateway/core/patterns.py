@@ -198,11 +198,10 @@ def rows(
     and the protocol's clients cannot name a model, and the paths of routes.
 
     - `protocols`: Each protocol of the listener with its prefix.
-    - `routed`: The paths in `match` of its routes, each with the name of the protocol that the route requires, or
-      empty.
-    - `passed`: The paths of `passthrough` routes, each with a protocol name. That protocol's own patterns exclude these
+    - `routed`: The paths in `match` of its routes, with the name of the protocol that the route requires, or empty.
+    - `passed`: The paths of `passthrough` routes, with their protocol names. That protocol's own patterns exclude these
       paths.
-    - `pages`: Whether the listener serves metrics pages.
+    - `pages`: True if the listener serves metrics pages.
 
     A routed path that already has a pattern keeps it. A path with `*` needs a named protocol, unless the listener has
     only one.

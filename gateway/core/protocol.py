@@ -28,7 +28,7 @@ class Limits:
     """Limits on client messages, server messages and client connections. The gateway checks message limits before it
     allocates memory.
 
-    They are the keys under `limits` of listeners and backends: a field's docstring is the description of its key.
+    The fields are the keys under `limits` of listeners and backends: a field's docstring is the description of its key.
     """
 
     message: int = 64 * 2**20
@@ -150,7 +150,7 @@ class Rows(Enum):
 
 @frozen
 class ServerTypes:
-    """The server types of a protocol. Each has its own deviations from the specification.
+    """The server types of a protocol, with their deviations from the specification.
 
     `detect` returns the server type for a server's metadata, or for None if it has no metadata.
     """
@@ -502,8 +502,8 @@ class Protocol:
     decode_response: DecodeResponse
     traits: Traits = field(default_factory=Traits)
     batches: Mapping[str, Traits] = field(default_factory=dict)
-    """The possible values for a backend's `batch`, the default first, each with the protocol's Traits for it. Empty if
-    the protocol has only one batch format."""
+    """The possible values for a backend's `batch`, the default first, with the protocol's Traits for each value. Empty
+    if the protocol has only one batch format."""
     payloads: tuple[str, ...] = ()
     """The values of a route's `payload`: the encodings of a whole request, the default first; empty if the protocol has
     only one."""
@@ -517,8 +517,8 @@ class Protocol:
     """Returns how many bytes of a message are parsed, excluding raw tensor data, which is only referenced. The gateway
     decodes a message in a thread only if this number is large. None: all bytes are parsed."""
     emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
-    """The possible values for a listener's `flavor`, each with the protocol variant that emulates this server for
-    clients. A listener without `flavor` uses this protocol itself."""
+    """The possible values for a listener's `flavor`, with the protocol variant that emulates each server for clients. A
+    listener without `flavor` uses this protocol itself."""
 
     describer: "Callable[[], DescribeOperation] | None" = None
     """Returns the function that describes its paths for OpenAPI documents; None: the module `openapi` in the protocol's

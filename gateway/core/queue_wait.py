@@ -55,7 +55,7 @@ queue_wait: ContextVar[QueueWait | None] = ContextVar("queue_wait", default=None
 
 def begin_wait(place: int) -> Token[QueueWait | None]:
     """Store that the current task's request starts to wait at this position of a queue. At the end of the wait, call
-    `note_wait`. If there was no wait after all, call `queue_wait.reset` with the result."""
+    `note_wait`. If the call did not wait after all, call `queue_wait.reset` with the result."""
     before = queue_wait.get()
     seconds, were_sent = 0.0, False
     if before is not None:
@@ -76,7 +76,7 @@ def note_wait(place: int, seconds: float, retry_after: float | None = None) -> N
 
 
 def was_in_vain() -> bool:
-    """Return True if the current task's request waited and got no slot, so it was not sent."""
+    """Return True if the current task's request waited and got no slot, so nothing was sent."""
     wait = queue_wait.get()
     return wait is not None and wait.retry_after is not None
 
@@ -149,7 +149,7 @@ def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayErr
 
 
 def tell_wait(error: Exception) -> None:
-    """Add to the `error` of a call that timed out before it was sent how long it waited for its slot, and when to
+    """For a call that timed out before it was sent, add to the `error` how long it waited for its slot, and when to
     retry. If the gateway sent parts of the call, remove the retry time of the part that got no slot. Other errors, and
     errors of calls that did not wait, stay unchanged.
 

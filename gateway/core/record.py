@@ -325,8 +325,7 @@ class Record(Struct, gc=False, eq=False):
         self.losses = (*self.losses, what)
 
     def end(self, code: int, bytes_out: int) -> None:
-        """Record that the reply has been written, and call the observers. Does nothing if the request has ended
-        before."""
+        """Record the end of the reply, and call the observers. Does nothing if the request has ended before."""
         if self.ended:
             return
         self.code = code
@@ -339,7 +338,7 @@ class Record(Struct, gc=False, eq=False):
                 log.exception("an observer of requests failed")
 
     def give_up(self, code: int, bytes_out: int = 0) -> None:
-        """Record that the reply is unnecessary: the client has left, or the connection is closed."""
+        """Record that the client has left, or that the connection is closed, so the reply is unnecessary."""
         if not self.ended and self.status == OK:
             self.status, self.reason = Status.CANCELLED.name, Reason.CANCELLED.value
             self.model = self.model[:LONGEST_MODEL]

@@ -26,7 +26,7 @@ class EventCutter:
     """Splits a stream of bytes into the data of its events, each of at most `limit` bytes.
 
     Comments, fields other than `data`, and events without data are skipped. An event whose data is `end_mark` ends the
-    stream. It is not returned, and later events are an error.
+    stream. The cutter does not return it, and refuses later events.
     """
 
     def __init__(self, limit: int, end_mark: bytes = b"") -> None:
@@ -42,7 +42,7 @@ class EventCutter:
         self._after_return = False
         """The last byte was a carriage return: if a line feed follows, it belongs to it."""
         self._begun = False
-        """True after the first line, where a byte order mark is no longer possible."""
+        """True after the first line: a byte order mark is possible only there."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the events that `data` completes.

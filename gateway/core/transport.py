@@ -24,9 +24,9 @@ class Destination:
     Responses.
 
     `translate` are the settings for encoding the response. `route` is the route's name (for a graph, `models.NAME`) and
-    `backend` the name of its (first) backend. Both are empty for responses from the gateway itself. `relay` relays
-    clients' messages unread; None if they are decoded, and `reads` is the reason: the first key of the configuration
-    that needs their content.
+    `backend` the name of its (first) backend. `route` and `backend` are empty for responses from the gateway itself.
+    `relay` relays clients' messages unread; None if they are decoded, and `reads` is the reason: the first key of the
+    configuration that needs their content.
     """
 
     handler: Handler | None = None
@@ -70,8 +70,8 @@ record when it has written or cancelled the reply. Records of streams end with t
 
 
 def begun(start: StartRecord | None, message: Message, protocol: Protocol, size: int) -> Record:
-    """Return the record for a request that arrives with `message`, of `size` bytes, or that is refused; UNRECORDED if
-    `start` is None, because the request has no observers."""
+    """Return the record for a request that arrives with `message`, of `size` bytes, or for a refused request;
+    UNRECORDED if `start` is None, because the request has no observers."""
     return UNRECORDED if start is None else start(message, protocol, size)
 
 

@@ -99,7 +99,7 @@ class Message(Struct, frozen=True):
       returns; empty without a certificate.
     - `record`: Records the progress of the request; UNRECORDED if nothing observes the request.
     - `principal`: The authenticated client; None if the listener has no authentication, and before authentication.
-    - `joinable`: Whether the request in this message can be part of a batch. False if the message contains call options
+    - `joinable`: True if the request in this message can be part of a batch. False if the message contains call options
       that the batch would lose.
     - `further`: Additional headers for a backend that differ from request to request: the request id and the trace
       context. Connectors cache the encoded `headers`, which many requests share.

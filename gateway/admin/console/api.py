@@ -334,8 +334,8 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
         model: Annotated[str, Query(max_length=LONGEST_NAME)],
         version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
     ) -> ModelSignature:
-        """The signature of one model, according to the server of a backend and according to the routes. `model` is the
-        model's name at the server. The signature of a model graph follows from the signatures of its models."""
+        """One model's signature, from the server of a backend and from the routes. `model` is the model's name at the
+        server. The signature of a model graph follows from the signatures of its models."""
         side, graph = gateway.backend_sides.get(backend), gateway.graphs.get(model)
         try:
             async with asyncio.timeout(SIGNATURE_SECONDS):

@@ -101,7 +101,7 @@ class ModelSignature(BaseModel):
 
 
 class ModelLists:
-    """The model lists of the backends in use."""
+    """The model lists of current backends."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -157,7 +157,7 @@ async def signature(config: Config, side: BackendSide, model: str, version: str)
 
 
 async def graph_signature(model: GraphModel) -> ModelSignature:
-    """Return the signature of a model graph: its configured inputs, and the rest from the metadata of its models, if
+    """Return the signature of a model graph: its configured inputs, and the rest from its models' metadata, if
     available."""
     try:
         answer = await model(Request(Operation.METADATA, model.graph.name))

@@ -20,7 +20,8 @@ SummarisedPart = Literal["", "listener", "route", "backend", "model", "principal
 """Parts whose requests can be summarized; empty for all requests."""
 RELATED: Sequence[SummarisedPart] = ("route", "backend", "model", "principal")
 MOST_NAMES = 100
-"""Maximum number of names that a list shows for each of RELATED. The list starts with the most frequent names."""
+"""Maximum number of names that a list shows for each of RELATED. The list starts with the names that occur in the
+largest number of requests."""
 
 
 class Times(BaseModel):

@@ -266,7 +266,7 @@ def _path_parameter(name: str, model: DescribedModel | None) -> JsonObject:
 
 
 def _security_schemes(listener: ListenerConfig, auth: AuthConfig | None) -> JsonObject:
-    """Return the credentials that a client of the listener can send."""
+    """Return the credentials that a client can send."""
     if listener.auth is None or auth is None:
         return {}
     return security_schemes(listener.auth.accept or auth.ways, auth)

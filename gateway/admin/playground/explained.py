@@ -14,8 +14,8 @@ from gateway.config.keys import Config
 
 
 async def explained(form: PlaygroundForm, config: Config, address: str) -> Explanation:
-    """Explain how a gateway with `config` processes the form's request, up to the message for the backend. Nothing is
-    sent to the backend. This assembles a separate gateway.
+    """Explain how a gateway with `config` processes the form's request, up to the message for the backend. The backend
+    gets no message. This assembles a separate gateway.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request.

@@ -100,7 +100,7 @@ class _Notes(Watch):
         self._replies.setdefault(id(call), []).append(reply)
 
     def played(self) -> tuple[PlaygroundCall, ...]:
-        """Return the calls that were made until now."""
+        """Return the current calls."""
         return tuple(PlaygroundCall(each, tuple(self._replies.get(id(each), ()))) for each in self.calls)
 
 

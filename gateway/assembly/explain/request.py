@@ -33,7 +33,7 @@ _HIDDEN = "***"
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"})
 """Headers whose values are masked, because users share explanations."""
 MOST_RESPONSES = 16
-"""Maximum number of streamed responses to wait for, if the request is sent to the backend."""
+"""Maximum number of streamed responses to wait for after sending the request to the backend."""
 
 
 @frozen
@@ -75,8 +75,8 @@ class ErrorShown:
 
 @frozen
 class CallShown:
-    """A message to a backend. `reply`, `error` and the seconds after `encode` have values only if the request is sent
-    to the backend."""
+    """A message to a backend. `reply`, `error` and the seconds after `encode` have values only after sending the
+    request to the backend."""
 
     backend: str
     endpoint: str
@@ -278,8 +278,7 @@ class _Journey:
         self._request: Request | None = None
 
     async def end(self) -> Explanation:
-        """Return the explanation after the end of the request: a response, a refusal, or the point where it would be
-        sent."""
+        """Return the explanation at the end of the request: a response, a refusal, or the point before sending."""
         protocol, message = self._arrival.protocol, self._arrival.message
         try:
             if self._arrival.refused is not None:

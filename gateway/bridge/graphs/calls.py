@@ -31,10 +31,10 @@ GRAPH = "graph"
 """The protocol name of step requests, and of graphs as backends. This protocol has no messages."""
 
 CONFIG = "config"
-"""The parameter of an UM-Bridge call that can determine the sizes of a model's vectors."""
+"""The parameter of an UM-Bridge call that can determine the vector sizes of a model."""
 
 _NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN, Reason.MODEL_NOT_FOUND})
-"""Reasons for which a call is refused before it runs."""
+"""Reasons for refusing a call before it runs."""
 _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INTERNAL})
 """Statuses with which a call might have run without a result."""
 
@@ -219,9 +219,9 @@ class StepCalls:
 
 
 def _asked(request: Request, operation: Operation, model: str, step: GraphStep, inputs: tuple[Tensor, ...]) -> Request:
-    """Return a step's request. The request keeps the deadline, headers, address and principal name of the client's
-    request, and nothing else. So fair queueing treats it like a request of that client. The step can call every model
-    that the graph calls."""
+    """Return a step's request. The request keeps only the deadline, headers, address and principal name of the client's
+    request. So fair queueing treats it like a request of that client. The step can call every model that the graph
+    calls."""
     if operation in CALLS:
         parameters = dict(step.parameters)
     else:

@@ -41,8 +41,8 @@ class Reference:
 
 @frozen
 class ConstantTensor:
-    """A tensor in the configuration. Its numbers take the datatype of the tensor that the constant stands in for. If it
-    has one dimension less than that tensor, it applies to every row of the batch."""
+    """A tensor in the configuration. Its numbers take the datatype of the tensor that the constant replaces. If it has
+    one dimension less than that tensor, it applies to every row of the batch."""
 
     array: "np.ndarray[Any, Any]"
 

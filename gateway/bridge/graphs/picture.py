@@ -1,7 +1,7 @@
 """Pictures of a graph: as text, as DOT (Graphviz) and as SVG.
 
 All three show the same Picture: boxes for the graph's inputs, steps and outputs, in columns from left to right, and an
-arrow for each tensor from one box to another. A box is to the right of all boxes that it depends on.
+arrow for each tensor from one box to another. A box is to the right of all boxes on which it depends.
 """
 
 from collections.abc import Iterator, Mapping

@@ -55,8 +55,7 @@ class LoopClock:
 
 
 class TimerClock:
-    """Wakes by a timer with a file descriptor that the loop waits for (timerfd_create(2)), a few hundredths of a ms
-    late."""
+    """Wakes by a timer with a file descriptor that the loop watches (timerfd_create), a few hundredths of a ms late."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

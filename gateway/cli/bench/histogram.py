@@ -1,8 +1,8 @@
 """Counts of any number of durations, with a bounded error and in little memory.
 
-The buckets are those of an HdrHistogram with three significant digits. Each duration below 2048 ns has its own bucket.
-Above that, each doubling has 1024 buckets of the same width. Therefore a value read from the histogram is at most
-1/1024 too large. The library of that name takes 1.8 us for each value; this module adds values in batches.
+The buckets match an HdrHistogram with three significant digits. Each duration below 2048 ns has its own bucket. Above
+that, each doubling has 1024 buckets of the same width. Therefore a value read from the histogram is at most 1/1024 too
+large. The library of that name takes 1.8 us for each value; this module adds values in batches.
 """
 
 from collections.abc import Iterator, Sequence

@@ -38,8 +38,8 @@ RECORDED = CALLS - {Operation.STREAM}
 """The operations of requests that are recorded."""
 
 _PIECE = 3 * 2**16
-"""Number of bytes to encode to base64 in one step. Larger pieces would stop all other threads for too long. It is a
-multiple of 3, so the encoded pieces can be joined."""
+"""Number of bytes to encode to base64 in one step. Larger pieces would stop all other threads for too long. The number
+is a multiple of 3, so base64 texts of pieces can be joined."""
 
 
 class CassetteError(Exception):

@@ -43,7 +43,7 @@ def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Itera
 
 class CassetteFile:
     """A file of recorded requests and responses. New records are appended. Only its owner can read a new file, because
-    it contains client data. If the disk is full, an incomplete record at the end is removed again.
+    it contains client data. If the disk is full, the file loses the incomplete record at its end again.
 
     Raises:
         CassetteError: the file cannot be opened, or exists and is not a recording.
@@ -85,7 +85,7 @@ class CassetteFile:
         return self._file.seek(end)
 
     def append(self, entry: Entry, most: int) -> bool:
-        """Write an entry, unless the file would exceed `most` bytes. Return True if the entry was written.
+        """Write an entry, unless the file would exceed `most` bytes. Return False if it would.
 
         Raises:
             OSError: writing failed.

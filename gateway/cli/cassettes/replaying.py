@@ -63,7 +63,7 @@ class Replayed:
     """The outcome of sending one recorded request again.
 
     - `line`: Its line in the recording. `model`, `operation`, `protocol`: as recorded.
-    - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or the reason why there was no
+    - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or the reason for the missing
       response.
     - `distances`: The maximum `absolute`, `relative` and `ulp` distances of all elements, including distances within
       the tolerance.

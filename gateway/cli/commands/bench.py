@@ -123,7 +123,7 @@ def bench(options: BenchOptions) -> None:
     """Load-test a model server, and print latencies. Also print rate and errors. The command sends requests on a
     schedule, or as fast as the server responds. It measures a latency from the scheduled time of the request, so the
     results include stalls of the server. Exit codes: 0 every request succeeded, 1 requests failed, 2 usage, 3 the
-    server is unreachable, 4 no response to the first request in time, 130 interrupted (with the current results)."""
+    server cannot be reached, 4 no response to the first request in time, 130 interrupted (with the current results)."""
     try:
         address, model, file = call_inputs.words(options.words, "", "")
         question = Question(_request(options, model, file), options.cast, options.batch, options.seed)

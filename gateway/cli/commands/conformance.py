@@ -59,7 +59,7 @@ class ConformanceOptions:
 @grouped(ConformanceOptions)
 def conformance(options: ConformanceOptions) -> None:
     """Check a server against the specification of its protocol. You can also check a gateway. Exit codes: 0 no check
-    failed, 1 a check failed, 2 usage, 3 the address is unreachable."""
+    failed, 1 a check failed, 2 usage, 3 the address cannot be reached."""
     protocol = options.protocol
     if protocol not in MODULES:
         end(USAGE, f"no protocol {protocol!r}; expected {', '.join(MODULES)}")

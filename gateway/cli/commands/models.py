@@ -78,9 +78,10 @@ class ModelsOptions:
 
 @grouped(ModelsOptions)
 def models(options: ModelsOptions) -> None:
-    """List the models on a server. With --config, list the models on all backends of a configuration. Show the
-    versions, state and signature of each model. For backends with `placement`, print a table of models by server, from
-    the running gateway or else from the servers. The command prints tables on a terminal, and JSON otherwise."""
+    """List the models on a server or on all backends. With --config, list the models on all backends of a
+    configuration. Show the versions, state and signature of each model. For backends with `placement`, print a table of
+    models by server, from the running gateway or else from the servers. The command prints tables on a terminal, and
+    JSON otherwise."""
     if bool(options.address) == bool(options.config):
         end(USAGE, "expected either ADDRESS or --config FILE")
     access, is_json = options.server.access(), options.as_json or not sys.stdout.isatty()

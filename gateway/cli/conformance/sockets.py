@@ -6,7 +6,7 @@ from gateway.cli.conformance.check import Options, Transcript, readable
 
 
 def target(address: str, *schemes: str) -> str:
-    """Return `host:port`, or `unix:///path`, from an address with or without one of the `schemes`.
+    """Return `host:port`, or `unix:///path`. The address can have one of the `schemes`.
 
     Raises:
         ValueError: the address has another format.

@@ -37,8 +37,8 @@ class ServerAccess:
 
     def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
         """Return the access that the gateway itself would use for servers of `backend`, for a client with these headers
-        and this key. It has the client's headers in `forward_headers`, the backend's own headers, and the backend's TLS
-        settings, if any."""
+        and this key. The access has the client's headers in `forward_headers`, the backend's own headers, and the
+        backend's TLS settings, if any."""
         headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
         headers |= {name: each.get_secret_value() for name, each in backend.headers.items()}
         key = self.key if AUTHORIZATION.decode() in backend.forward_headers else None
@@ -53,8 +53,8 @@ class ServerAccess:
         return self.settings_for(candidate.address, candidate.protocol.name, ServerKind(flavor))
 
     def settings_for(self, address: str, protocol: str, kind: ServerKind) -> ClientSettings:
-        """Return the settings for a client of the server at `address`; `protocol` is empty if the address names it.
-        Raises ValueError, like `settings`."""
+        """Return client settings for the server at `address`; `protocol` is empty if the address names it. Raises
+        ValueError, like `settings`."""
         return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
 
 

@@ -38,7 +38,7 @@ class GraphMisfit:
 async def graph_misfits(
     config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess
 ) -> Mapping[str, GraphMisfit | None]:
-    """Return mismatches by graph name. A graph without a mismatch has None. Request the metadata of the models in their
+    """Return mismatches by graph name. A graph without a mismatch has None. Request metadata for the models in their
     steps like for a client with `access`, within `seconds` for each graph."""
     assembly = _assembled(config, protocols)
     await assembly.discovery.start()

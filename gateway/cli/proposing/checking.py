@@ -56,8 +56,8 @@ def _response(protocol: Protocol, body: Any, request: Request) -> Response:
 
 
 def _in_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return the inputs of a request in the form that they have in the server's calls. If a call is one row, they lack
-    the dimension that counts rows."""
+    """Return request inputs in the form that they have in the server's calls. If a call is one row, they lack the
+    dimension that counts rows."""
     is_row = protocol.traits.wire.rows is Rows.ONE
     return tuple(replace(each, shape=each.shape[1:]) for each in tensors) if is_row else tuple(tensors)
 

@@ -134,8 +134,8 @@ def _endpoints(traffic: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -
 
 
 def _level(figures: WindowFigures) -> str:
-    """Return the level of a listener or a route. These have no health check, so the level is based on the errors in the
-    window."""
+    """Return the level of a listener or a route. Listeners and routes have no health check, so the level is based on
+    the errors in the window."""
     if not figures.requests:
         return UNKNOWN
     return OK if not figures.errors else DOWN if figures.errors == figures.requests else DEGRADED

@@ -27,9 +27,9 @@ class FloodError(Exception):
 
 
 class Credit:
-    """An allowance for useless work. It grows by the earned amount. Once it is used up, it also grows by `per_second`
-    for the elapsed time, up to `most`. A peer that was quiet for long can spend twice `most` in one burst. Times are
-    seconds of any clock."""
+    """An allowance for useless work. It grows by the earned amount. If that is not enough, it also grows by
+    `per_second` for the elapsed time, up to `most`. A peer that was quiet for long can spend twice `most` in one burst.
+    Times are seconds of any clock."""
 
     __slots__ = ("_at", "_left", "_most", "_per_second")
 

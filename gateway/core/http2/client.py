@@ -100,7 +100,7 @@ class SettingsReceived(NamedTuple):
 
 
 class GoneAway(NamedTuple):
-    """The server accepts no more requests on this connection. It has not processed the `refused` streams."""
+    """The server accepts no more requests on this connection. The server has not processed the `refused` streams."""
 
     code: int
     refused: list[Stream]

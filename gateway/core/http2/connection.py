@@ -9,7 +9,7 @@ Three rules hold on both sides:
 - **Flow control.** Each stream has two windows. `window` limits the data from this side, `room` limits the data from
   the peer. Data beyond `window` waits in `unsent`; waiting streams take turns, a frame each. The connection's own
   receive window is as large as HTTP/2 allows, so a stream with a slow consumer does not block the others.
-- **Closed streams are forgotten.** An earlier stream that is not in `streams` is closed. Frames for it can still
+- **Closed streams are forgotten.** An earlier stream that is missing from `streams` is closed. Frames for it can still
   arrive. This side ignores them, except for their effect on the connection (windows, header tables).
 - **The peer's demands are limited.** `receive` stops after FRAMES frames, so the caller can serve other connections.
   Frames without content (pings, settings, DATA of a few bytes, window updates, frames of closed streams) use up a

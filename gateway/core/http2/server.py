@@ -71,8 +71,8 @@ from gateway.core.types import Buffer
 MAX_STREAMS = 100
 """Maximum number of requests in flight on one connection, announced to the client."""
 MAX_RUNNING = 2 * MAX_STREAMS
-"""The same, including cancelled requests that still run. A client does not count the cancelled requests: it counts
-"only those in the "open" or "half-closed" state" (RFC 9113 section 5.1.2)."""
+"""The same, including cancelled requests that still run. A client counts "only those in the "open" or "half-closed"
+state" (RFC 9113 section 5.1.2)."""
 WINDOW = 2**20
 """Maximum number of bytes that a client can send on one stream ahead of consumption by this side, before it gets a
 window update."""

@@ -122,8 +122,8 @@ def _behind_next_string(text: Text, at: int, stop: int) -> int:
 
 
 def string_end(body: bytes, start: int) -> int:
-    """Return the end of the string that begins at `start`. Return a negative number if there is no complete string at
-    `start`."""
+    """Return the end of the string that begins at `start`. Return a negative number if the string at `start` is missing
+    or incomplete."""
     if not body.startswith(b'"', start):
         return -1
     at = start + 1

@@ -48,8 +48,8 @@ def read(
 
 
 def read_members(body: Buffer, plain: Container[str], *, values: int, literals: bool) -> dict[str, Json]:
-    """Return the JSON object in `body`. Every member becomes an Array (of shape () for a scalar), except the members in
-    `plain`.
+    """Return the JSON object in `body`. Every member becomes an Array, a scalar with the shape (), except the members
+    in `plain`.
 
     `values` and `literals` have the same meaning as in `read`.
 

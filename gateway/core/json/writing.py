@@ -136,8 +136,8 @@ _LONG = 1024
 
 
 def kept(text: bytes) -> bytes:
-    """Return a text that orjson wrote, for storage together with many others; a short text becomes a copy. orjson
-    writes into a kilobyte, and the unused part stays a hole in memory while the text exists."""
+    """Return a text that orjson wrote, for storage together with many others. This copies a short text: orjson writes
+    into a kilobyte, and the unused part stays a hole in memory while the text exists."""
     return text if len(text) > _LONG else bytes(memoryview(text))
 
 

@@ -7,8 +7,8 @@ Each module handles the messages for which it is fastest (upb is the C library i
   with this module and 30 us with upb. `cut` takes single fields out of a message as views.
 - `fields`: Single fields of text and bytes, and the limit on the total content of one message.
 - `integers`: Packed varints. upb reads them in blocks and writes short lists. numpy writes long lists, because upb
-  would need a Python object for each number. 100,000 int32 take 1,200 us in bounded memory, and 877 us in a single upb
-  call.
+  would need a Python object for each number. For 100,000 int32, this takes 1,200 us in bounded memory; a single upb
+  call takes 877 us.
 
 The package refuses groups (no version 3 schema has them), varints of more than 10 bytes, fields that reach past the
 message, and numbers out of their tensor's datatype. It also refuses more bytes or fields outside tensor data than
