@@ -80,14 +80,14 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         return Response(status_code=204)
 
     def allowed(request: Request, token: str, name: str) -> Registrations:
-        """Return the backend `name`, if `token` is for it."""
+        """Return the backend `name`, if `token` is valid for it."""
         backend = registrations.get(name)
         if backend is None or not backend.allows(token):
             raise _forbidden(request)
         return backend
 
     def owner(request: Request, token: str, lease: str) -> Registrations:
-        """Return the backend that has `lease`, among the backends that `token` is for."""
+        """Return the backend that has `lease`, among the backends for which `token` is valid."""
         allowed = [backend for backend in registrations.values() if backend.allows(token)]
         if not allowed:
             raise _forbidden(request)

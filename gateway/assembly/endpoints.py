@@ -92,7 +92,7 @@ class ChangedConnectors:
         self._made.append((shared, replies, connector, passthrough))
 
     def take_over(self) -> None:
-        """Use the Connectors for every call that begins from now on."""
+        """Use the Connectors for every call from now on."""
         for shared, replies, connector, passthrough in self._made:
             endpoint = shared.endpoint
             self._unused.append(endpoint.connector)

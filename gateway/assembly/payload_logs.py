@@ -1,5 +1,5 @@
-"""The payload logs of a gateway: one for each setting of `log.payloads` that requests in flight began with; and the
-calls of an Assembly that they contain."""
+"""The payload logs of a gateway: one for each `log.payloads` setting that applied when a request in flight began; and
+the calls of an Assembly that these logs contain."""
 
 from collections.abc import Callable, Sequence
 from random import random
@@ -98,7 +98,7 @@ LogCalls: TypeAlias = Callable[[Select, Assembly], Select]
 
 
 def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembly) -> Select:
-    """Return `select` with logging: a share of the calls on the routes that `config` names goes to `log`."""
+    """Return `select` with logging: it logs a share of the calls on the routes that `config` names to `log`."""
     share, logged = log.share, _logged_routes(config)
     names: dict[str, TensorNames] = {}
     """By route name."""

@@ -68,7 +68,7 @@ class EndpointPool:
         self._closer.release(endpoint)
 
     def take_over(self) -> None:
-        """Use the changed Connectors for every call that begins from now on."""
+        """Use the changed Connectors for every call from now on."""
         self._changed_connectors.take_over()
 
     async def close_unused_connectors(self) -> None:

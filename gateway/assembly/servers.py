@@ -159,7 +159,7 @@ class FleetStarter:
         return self.fleet.reports()
 
     def call_waits(self) -> None:
-        """Note that a call waits for a server."""
+        """Record that a call waits for a server."""
         self.fleet.call_waits()
 
     async def failure_at(self, address: str) -> ServerFailure | None:

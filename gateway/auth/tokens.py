@@ -35,7 +35,7 @@ _OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
 class Rules:
     """The claims that tokens must have, and how they name the principal.
 
-    - `principal`: the claim that names the principal; `prefix` goes before its value.
+    - `principal`: the claim that names the principal; `prefix` comes before its value.
     - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty if not used.
       A dot leads into an object: `realm_access.roles`.
     - `leeway`: maximum difference of clocks, in seconds.
@@ -119,8 +119,8 @@ def is_token(credential: bytes) -> bool:
 
 
 def issuer_of(token: bytes) -> str:
-    """Return the issuer that a token names. Nothing is verified: this only selects the keys and rules for verifying the
-    token.
+    """Return the issuer that a token names. This only selects the keys and rules for verifying the token; it does not
+    verify anything.
 
     Raises:
         GatewayError: UNAUTHENTICATED, the token is too long or malformed, or names no issuer.

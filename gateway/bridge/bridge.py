@@ -157,7 +157,8 @@ class Bridge:
         raise await self._error_for_flaw(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses to a client that accepts any number of them; one if the backend does not stream.
+        """Yield the responses to a client that accepts any number of responses. If the backend does not stream, yield
+        one.
 
         Raises:
             DecodeError, GatewayError: like a call, also after some responses.

@@ -102,7 +102,7 @@ class DerivativeProblem:
     moved: Mapping[str, Array]
     """The inputs that vary, by name, as [B, n] FP64."""
     first: str
-    """The input that a gradient is for: `in_wrt` or `in_wrt1`."""
+    """The input of the gradient: `in_wrt` or `in_wrt1`."""
     second: str
     """The input that varies along `vec`: `in_wrt` of a Jacobian, `in_wrt2` of a Hessian."""
     output: str

@@ -2,8 +2,8 @@
 
 The bridge matches the client's tensors with the signature's specifications, in this order:
 
-1. Names. A named tensor has the client's name: `rename` gives the backend's name, `drop` removes it, `constants` are
-   added. Unnamed tensors take the names in `order`, or the remaining names, by position. (`names`)
+1. Names. A named tensor has the client's name: `rename` determines the backend's name, `drop` removes inputs,
+   `constants` adds inputs. Unnamed tensors take the names in `order`, or the remaining names, by position. (`names`)
 2. If the route has `images`, image files become pixels. (`images`)
 3. Shape. A first dimension of -1 before others is the batch. A tensor that lacks it is one row, and its response lacks
    it as well. (`shapes`)

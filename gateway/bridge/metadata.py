@@ -84,8 +84,8 @@ class ModelMetadata:
         return self._renamed(request.model, await self._known(request, key), self._settings)
 
     def _check_config(self, request: Request) -> None:
-        """Raise UNIMPLEMENTED if the request is for the sizes for a config, queries to the backend do not include the
-        config, and the route does not declare that the sizes are always the same."""
+        """Raise UNIMPLEMENTED if the request asks for the sizes for a config, but metadata requests to the backend do
+        not include the config, and the route does not declare that the sizes are always the same."""
         traits = self._backend.traits
         is_told = traits.wire.points or traits.models.fixed_sizes or self._signatures.are_declared
         if is_told or CONFIG not in request.parameters:

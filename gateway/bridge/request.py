@@ -68,7 +68,7 @@ def _refuse_output_parameters(outputs: Sequence[RequestedOutput], protocol: str)
 
 
 class FittedInputs(Struct, frozen=True):
-    """Inputs in the form for the backend. `rows` and `unbatched` have the same meaning as in FittedRequest."""
+    """Inputs in the form for the backend. `rows` and `unbatched` are the same as in FittedRequest."""
 
     tensors: tuple[Tensor, ...]
     rows: int | None

@@ -229,7 +229,7 @@ def _stacked(answers: Sequence[Sequence[Tensor]], fitting: Fitting, fitted: Fitt
 
 
 def _stack(column: Sequence[Tensor], *, is_batch: bool) -> Tensor:
-    """One output of all rows. The only row of an output without a batch dimension stays as it is."""
+    """One output of all rows. If the output has no batch dimension, its only row stays unchanged."""
     return shapes.stack(column) if len(column) > 1 or is_batch else column[0]
 
 

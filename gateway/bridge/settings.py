@@ -172,7 +172,7 @@ class RouteSettings(TranslateSettings):
     routed_versions: tuple[str, ...] = ()
     """The versions in the conditions of the routes for the same model, which metadata lists."""
     takes_one_version: bool = False
-    """True if this route is for one version only, by the client's name of it. Otherwise clients can request the
+    """True if this route has exactly one version, by the client's name for it. Otherwise clients can request the
     backend's versions, or, if `version` is set, only that one."""
 
     @property

@@ -58,7 +58,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def result(self, future: Future[T]) -> T:
-        """Wait for a coroutine that `start` began, and return its result, or raise its exception.
+        """Wait for a coroutine from `start`, and return its result, or raise its exception.
 
         Raises:
             RuntimeError: the loop was stopped during the wait.

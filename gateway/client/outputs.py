@@ -68,7 +68,8 @@ def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
 
 
 def read_value(value: object, what: str) -> tuple[Array, bool]:
-    """A value as an array, and whether it is one of Python, whose numbers have no datatype. Errors call it `what`.
+    """Return a value as an array, and True if it is a Python value, whose numbers have no datatype. Errors call it
+    `what`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, as `as_tensor`.

@@ -31,7 +31,7 @@ FIRST_WAIT, WAIT_GROWS_TO = 0.1, 10.0
 second number."""
 
 LATER = frozenset({Reason.OVERLOADED, Reason.RATE_LIMITED, Reason.NOT_READY, Reason.CIRCUIT_OPEN})
-"""Error reasons of servers that have not begun the request and would accept it later."""
+"""Error reasons of servers that have not started the request and would accept it later."""
 
 
 @dataclass(frozen=True)

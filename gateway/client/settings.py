@@ -39,7 +39,7 @@ TIMEOUT = 60.0
 
 
 class Unset(Enum):
-    """The value of a missing argument, where None has a meaning."""
+    """The value of a missing argument, for arguments with a meaning of None."""
 
     UNSET = "unset"
 

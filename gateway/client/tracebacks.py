@@ -1,4 +1,4 @@
-"""Tracebacks that begin and end at the caller's line: errors leave a call without the frames that they went through.
+"""Tracebacks that start and end at the caller's line: errors leave a call without the frames of this package.
 
 A `raise` without an argument adds no line for its own frame. An error whose traceback was emptied first therefore has
 only the frames of the callers. The cause is not printed; it is the error's `__context__`.

@@ -14,9 +14,9 @@ Four functions convert, for each protocol:
 
 `encode_error` writes an error for the client. A message is the body alone, without the HTTP headers and without the
 five bytes before a gRPC message. For byte streams (grps-brpc, mip) it is the whole packet. The functions do not adapt
-values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, that is an error,
-even where the gateway's bridge could convert it. A protocol without tensor names gives tensors without names: name them
-before you encode them in another protocol.
+values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, the result is an
+error, even where the gateway's bridge could convert it. A protocol without tensor names gives tensors without names:
+name them before you encode them in another protocol.
 
 The values are the types of `gateway.core.types`:
 
@@ -150,9 +150,9 @@ def decode_response(
 
 
 def encode_response(protocol: str, answer: Answer, request: Request, translate: Translate | None = None) -> Message:
-    """Return the message that gives a client the answer to `request`. The format of a response can depend on the
-    request: if `decode_request` read the request in the same protocol, the message has the format that its client
-    expects, otherwise the plainest format. `translate` has settings for NaN and BYTES in JSON.
+    """Return the message to a client with the answer to `request`. The format of a response can depend on the request:
+    if `decode_request` read the request in the same protocol, the message has the format that its client expects,
+    otherwise the plainest format. `translate` has settings for NaN and BYTES in JSON.
 
     Raises:
         GatewayError: the protocol cannot carry the answer.
@@ -223,8 +223,8 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
-    """Return the body in the parts that transports pass on: for byte streams, the header and the rest. Raise
-    DecodeError if a packet is incomplete, TypeError if the body is text."""
+    """Return the body in the parts that transports use: for byte streams, the header and the rest. Raise DecodeError if
+    a packet is incomplete, TypeError if the body is text."""
     _refuse_text(body)
     if not isinstance(protocol.carrier, StreamForm):
         return (body,)

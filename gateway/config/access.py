@@ -54,7 +54,7 @@ class TokensConfig(Keys):
     `pip install "modelglot[jwt]"`."""
 
     issuer: Annotated[Name, AfterValidator(_issuer)]
-    """URL of the issuer, exactly as in the `iss` claim of tokens."""
+    """URL of the issuer, identical to the `iss` claim in tokens."""
     audience: SomeNames
     """Accepted values of `aud`. A token must have at least one of them."""
     jwks: Name | None = None
@@ -156,7 +156,7 @@ class AdminAuthConfig(Keys):
     """Authentication for the status API. Principals need the permission `admin`."""
 
     accept: Annotated[tuple[Literal["keys", "jwt"], ...], Field(min_length=1), AfterValidator(distinct)] | None = None
-    """Accepted credentials: `keys`, `jwt` or both. Default: all of these that `auth` at the top has."""
+    """Accepted credentials: `keys`, `jwt` or both. Default: all credentials in the top-level key `auth`."""
 
 
 class HealthAuthConfig(Keys):

@@ -98,7 +98,7 @@ class Node:
         return node
 
     def location_of(self, mark: Mark) -> Location:
-        """Return the keys and indexes that lead to the node that begins at `mark`; empty if no node does."""
+        """Return the keys and indexes that lead to the node that starts at `mark`; empty if no node does."""
         below: list[tuple[str | int, Mark | None, Node]]
         match self.value:
             case dict(items):

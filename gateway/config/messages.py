@@ -29,7 +29,8 @@ _BOUNDS = {
     **dict.fromkeys(("most", "largest", "longest", "highest", "maximum", "max"), "max"),
     **dict.fromkeys(("least", "smallest", "shortest", "lowest", "minimum", "min"), "min"),
 }
-"""First words of keys that set a limit in other programs, and the word with which such keys begin here."""
+"""First words of keys that set a limit in other programs, and the word with which such keys start in this
+configuration."""
 _SAMPLE = "sample"
 _SAMPLE_WORDS = ("share", "sampling", "fraction", "percent", "percentage", "probability", "ratio")
 """Words of other programs for the share of calls that `sample` sets."""

@@ -102,7 +102,7 @@ def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _has_path(protocol: Protocol, prefix: str, beginning: str) -> bool:
-    """Return whether one of the protocol's own paths can begin with this text, by the literal part of its pattern."""
+    """Return True if one of the protocol's own paths can start with this text, by the literal part of its pattern."""
     literals = (f"{prefix}{each.partition(' ')[2].partition('{')[0]}" for each in protocol.patterns)
     return any(each.startswith(beginning) or beginning.startswith(each) for each in literals)
 

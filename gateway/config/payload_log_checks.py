@@ -1,4 +1,4 @@
-"""Checks of `log.payloads` against the rest of a configuration."""
+"""Checks of `log.payloads` against the other parts of a configuration."""
 
 from collections.abc import Iterator
 

@@ -148,8 +148,8 @@ def deadlines() -> Deadlines:
 
 
 class TimeLimit:
-    """A limit of the same number of seconds for many calls. They reach it in the order in which they began, so it needs
-    only one timer, for the oldest call. While calls end in time, the timer is set once in this number of seconds.
+    """A limit of the same number of seconds for many calls. Calls reach it in the order in which they began, so it
+    needs only one timer, for the oldest call. While calls end in time, the timer is set once in this number of seconds.
 
         call = limit.begin(when, loop)
         try:
@@ -244,7 +244,7 @@ class _LimitedCall:
         self.has_rung = False
         """True if the timer cancelled the task, and the call has not handled this yet."""
         self._cancelling = task.cancelling()
-        """How often the task had been cancelled before the call began."""
+        """Number of times that the task had been cancelled before the call began."""
 
     def ring(self) -> None:
         """Cancel the task, because the time is over."""

@@ -202,7 +202,8 @@ def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
 
 
 def retry_after(text: str) -> float | None:
-    """Return the seconds in a RETRY_HEADER; None for a date, which the header can also hold, and for anything else."""
+    """Return the seconds in a RETRY_HEADER; None for a date, which the header can also contain, and for any other
+    value."""
     return float(text) if text.isdecimal() and len(text) <= _LONGEST_SECONDS else None
 
 

@@ -400,8 +400,8 @@ def with_backend(error: TransportError, target: Target) -> TransportError:
 
 
 def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
-    """Put the backend before the text of its `error`, in `reply` to the message `asked`, if the text does not look like
-    a model server's: an error page, a redirect, or nothing."""
+    """Add the name and address of the backend to the `error` in `reply`, if its text does not look like a model
+    server's: an error page, a redirect, or an empty body. `asked` is the request message."""
     text = web_error(reply, asked.path)
     if text:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)

@@ -30,8 +30,8 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     """Add to `message`, which was just encoded for `target`, the headers for `target`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a header to be forwarded is not text; FAILED_PRECONDITION, the request has
-            passed MOST_HOPS gateways.
+        GatewayError: INVALID_ARGUMENT, a header to forward is not text; FAILED_PRECONDITION, the request has passed
+            MOST_HOPS gateways.
     """
     record, received = request.record, request.headers
     if target.forward_headers or _HOPS in received.first:

@@ -1,7 +1,7 @@
 """Decompress content within size limits.
 
-A few compressed bytes can expand to gigabytes. `limits.message` limits the decompressed size. `limits.inflation` times
-the compressed size is a second limit, where it is lower than the ratio that zlib can reach. Decompression stops at
+A few compressed bytes can expand to gigabytes. `limits.message` limits the decompressed size. Where it is lower than
+the ratio that zlib can reach, `limits.inflation` times the compressed size is a second limit. Decompression stops at
 these limits and refuses the content. The formats are zlib and gzip. Raw deflate, and bytes after the end of the
 compressed data, are errors.
 """

@@ -1,4 +1,4 @@
-"""Find the protocol for a request's path where several protocols share one HTTP address.
+"""Find the protocol for a request's path if several protocols share one HTTP address.
 
     pattern                           matches
     POST /v2/models/{model}/infer     `{model}` is exactly one segment, percent-decoded: not empty, not `.` or `..`

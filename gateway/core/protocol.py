@@ -374,7 +374,7 @@ class HttpForm:
     """Returns whether a request's body asks for a stream, for requests whose heads do not. The transport calls it
     before decompression, and refuses compressed bodies. None: never."""
     stream_framing: StreamFraming | None = None
-    """Finds where messages begin and end in a streamed body; None if bodies are never streamed."""
+    """Finds the start and the end of messages in a streamed body; None if bodies are never streamed."""
     passthrough: "Protocol | None" = None
     """The protocol variant for the paths of `passthrough` routes: it does not decode content, and treats every request
     as a stream."""

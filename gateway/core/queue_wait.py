@@ -168,8 +168,8 @@ def tell_wait(error: Exception) -> None:
 
 
 def with_wait(reply: Message, wait: QueueWait) -> Message:
-    """Return `reply` with the headers about `wait`, and remove the wait from the context, because the same task can
-    begin the next request of its connection."""
+    """Return `reply` with the headers about `wait`. Remove the wait from the context, because the same task can start
+    the next request of its connection."""
     queue_wait.set(None)
     about = (_PLACE, b"%d" % wait.place), (_SECONDS, b"%.3f" % wait.seconds)
     return replace(reply, headers=Headers((*reply.headers.raw, *about)))

@@ -10,7 +10,7 @@ The gateway fills a Record at five moments:
 
 At the end, the record calls each Observer once. Other code records unusual steps in between: `retried`, `waited`,
 `cached`, `gathered`, `lost`, `tell`. Without observers, every request has UNRECORDED, on which all of these do nothing.
-Therefore code does not need to check if a record exists. Only the code that every request runs checks this, to save the
+Therefore code does not need to check if a record exists. Only code that runs for every request checks this, to save the
 call.
 """
 
@@ -283,7 +283,7 @@ class Record(Struct, gc=False, eq=False):
             self.cache, self.cache_age = outcome, max(self.cache_age, age)
 
     def of_batch(self) -> "Record":
-        """Return a record for the batch that begins with this request: with its id, without observers and without a
+        """Return a record for the batch that starts with this request: with its id, without observers and without a
         trace."""
         of_listener = replace(self.of_listener, observers=())
         return Record(self.listener, self.in_protocol, received=monotonic(), id=self.id, of_listener=of_listener)

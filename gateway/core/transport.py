@@ -181,8 +181,8 @@ class Listener(typing.Protocol):
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> "list[asyncio.Task[None]]":
-        """Serve every request that begins after this call with these arguments, which are the arguments of the
-        constructor, on open connections too. A request begins when its message has arrived in full.
+        """Serve all later requests with these arguments, which are the arguments of the constructor, including requests
+        on open connections. A request starts when its message has arrived in full.
 
         Returns the tasks of the requests in flight that have one message each; they continue with the previous
         arguments.

@@ -425,12 +425,12 @@ class Tries:
     """The addresses of endpoints where earlier attempts of the call failed or still run. The backend prefers other
     endpoints."""
     elsewhere: bool = False
-    """Never use an `avoided` endpoint and never wait in a queue; refuse the call instead."""
+    """Never use an `avoided` endpoint and never wait in a queue. Refuse the call instead."""
     places: list[str] | None = None
-    """The addresses of endpoints where an attempt runs or has failed."""
+    """The addresses of endpoints with a running or failed attempt."""
 
     def began(self, address: str) -> None:
-        """Record that an attempt at an endpoint begins."""
+        """Record the start of an attempt at an endpoint."""
         if self.places is not None:
             self.places.append(address)
 

@@ -67,7 +67,7 @@ def web_error(reply: Message, asked: str) -> str:
 
 
 def _redirect(reply: Message, asked: str) -> str:
-    """Return where a reply redirects to, and which path to configure instead of `asked`."""
+    """Return the target of a redirect, and the path to configure instead of `asked`."""
     location = readable(reply.headers.get("location")).replace("\n", " ").strip()[:_LONGEST]
     if not location:
         return ""

@@ -201,8 +201,8 @@ def _add_history(app: FastAPI, gateway: ShownGateway) -> None:
         kind: Annotated[Literal["", "listener", "route", "backend"], Query(description="Empty: all requests.")] = "",
         name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its name; the place of a route.")] = "",
     ) -> Response:
-        """The requests of the last hour: all of them, or only the requests for one listener, route or backend. Reloads
-        of the configuration keep them. A missing part of the data means that there were no requests."""
+        """The requests of the last hour, or only the requests for one listener, route or backend. Reloads of the
+        configuration keep them. A missing part of the data means that there were no requests."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "`kind` and `name` are given together, or neither")
         return _reply(request, drawn_history(gateway.history, (kind, name)))

@@ -40,7 +40,7 @@ class RequestSummary(BaseModel):
 
     requests: int
     of: int
-    """Number of the last requests of the complete gateway, without probes: 1000 and the rest of a batch."""
+    """Number of recent requests of the complete gateway, without probes: 1000, plus the remainder of a batch."""
     since: datetime | None
     """The end of the oldest of these requests; null without requests."""
     failed: int

@@ -95,7 +95,7 @@ class _Notes(Watch):
         self._replies: dict[int, list[Message]] = {}
 
     def replied(self, call: Call, reply: Message) -> None:
-        """Note a response to a call."""
+        """Store a response to a call."""
         super().replied(call, reply)
         self._replies.setdefault(id(call), []).append(reply)
 
@@ -147,7 +147,7 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
 
 async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundResult:
     """Send the request to the listener at `address` and wait for the response. If `send` is False, only determine the
-    messages that a client would send. A response that does not arrive in time is an error as well.
+    messages that a client would send. A response that does not arrive in time is also an error.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request. The playground has sent nothing.

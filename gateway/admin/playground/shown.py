@@ -253,8 +253,8 @@ def _frame_notes(message: Message, protocol: Protocol) -> Iterator[tuple[int, st
 
 
 def _field_notes(body: bytes) -> Iterator[tuple[int, str]]:
-    """Yield the starts of the fields in a protobuf message (Protocol Buffers, "Encoding"). They end where it is
-    malformed."""
+    """Yield the starts of the fields in a protobuf message (Protocol Buffers, "Encoding"). The sequence ends at the
+    first malformed field."""
     at = 0
     while at < min(len(body), MOST_HEX):
         begin = at

@@ -51,7 +51,7 @@ class LiveExplanation:
         return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
 
     def routed(self, request: Request, decision: Decision) -> None:
-        """Note the decision about the request, and whether its client can see it."""
+        """Store the decision about the request, and whether its client can see it."""
         self.decision = decision
         principal = request.principal
         if principal is not None:

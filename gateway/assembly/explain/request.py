@@ -187,7 +187,7 @@ class Watch:
         return call
 
     def replied(self, call: Call, reply: Message) -> None:
-        """Note the response to a call."""
+        """Store the response to a call."""
         call.reply = reply
         self._awaited[id(reply)] = call
 

@@ -64,7 +64,7 @@ class StepCalls:
 
     def begun(self, request: Request) -> Request:
         """Return a request for the graph that counts its steps' calls. If the graph is itself a step of another graph,
-        the calls count for that graph as well."""
+        the calls also count for that graph."""
         if request.calls_left is not None:
             return request
         return replace_struct(request, calls_left=CallsLeft(self._most))

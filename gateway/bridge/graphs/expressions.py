@@ -78,7 +78,7 @@ class Transformed:
 
 @frozen
 class First:
-    """The first existing value of a list. `place` and `parts` have the same meaning as in Transformed."""
+    """The first existing value of a list. `place` and `parts` are the same as in Transformed."""
 
     arguments: "tuple[Expression, ...]"
     place: tuple[str | int, ...] = ()

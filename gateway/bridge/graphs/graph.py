@@ -283,7 +283,7 @@ def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
 
 
 def _circle(start: str, waits_for: Mapping[str, set[str]]) -> str:
-    """Return a cycle of steps that wait for each other, found by following the dependencies from `start`."""
+    """Return a cycle of steps, found by following the dependencies from `start`."""
     path = [start]
     while (step := min(waits_for[path[-1]])) not in path:
         path.append(step)

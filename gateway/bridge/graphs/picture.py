@@ -33,8 +33,8 @@ class Box:
 
 @frozen
 class Arrow:
-    """A tensor that goes from one box to another, by their names in `Picture.boxes`. `tensor`: its name at the source,
-    and, if signatures are available, its datatype and shape; `into`: the input that it becomes or is part of; `by`: the
+    """A tensor between two boxes, by their names in `Picture.boxes`. `tensor`: its name at the source, and, if
+    signatures are available, its datatype and shape; `into`: the input that it becomes or is part of; `by`: the
     transforms on its way."""
 
     start: str

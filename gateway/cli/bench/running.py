@@ -52,7 +52,7 @@ class Run(Protocol):
         """Make `run` end immediately with the current measurements."""
 
     def ended(self) -> tuple[int, int]:
-        """Return how many requests have ended, and how many of them with an error."""
+        """Return the number of requests that have ended, and the number of errors among them."""
 
     async def close(self) -> None:
         """Close connections and end processes."""

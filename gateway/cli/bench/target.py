@@ -108,7 +108,7 @@ async def _with_datatypes(request: Request, server: ModelServer) -> Request:
 
 
 class BenchSender:
-    """Sends a message over `connections` in turn; over HTTP, MIP and UM-Bridge each request in flight has its own
+    """Sends a message over `connections` in rotation. Over HTTP, MIP and UM-Bridge each request in flight has its own
     connection. `timeout` in seconds; None: no timeout."""
 
     def __init__(self, settings: ClientSettings, encoded: Encoded, timeout: float | None, connections: int) -> None:

@@ -5,7 +5,7 @@ route's handler, and the reply. On the event loop it only keeps references to th
 limit; above it, the recorder drops entries and counts them. Clients do not notice it.
 
 Credentials are not recorded. The recorder stores only the headers and query parameters that codecs read, because any
-other one could be a key. On byte streams it removes the credential from the message.
+other header or parameter could be a key. On byte streams it removes the credential from the message.
 """
 
 import logging
@@ -48,8 +48,8 @@ QUERY = frozenset({"model", "streaming", "return-ndarray", "errors"})
 
 @frozen
 class Bounds:
-    """The limits of a recording: at most `requests` of them, until the file has `size` bytes; a `share` of the requests
-    for models that one of the globs `models` matches."""
+    """The limits of a recording: at most `requests` entries and `size` bytes, with a `share` of the requests for models
+    that match one of the globs in `models`."""
 
     requests: int
     size: int

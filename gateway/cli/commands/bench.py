@@ -270,7 +270,7 @@ def _half(job: LoadJob, half: int) -> LoadJob:
 
 
 def _step(run: Run, plan: Plan, began: float) -> ProgressStep:
-    """Return the progress of a run that began at this time of `time.monotonic`."""
+    """Return the progress of a run that started at this time of `time.monotonic`."""
     ended, failed = run.ended()
     of_time = 0.0 if plan.seconds is None else (time.monotonic() - began) / (plan.warmup + plan.seconds)
     of_requests = 0.0 if plan.requests is None else ended / plan.requests

@@ -21,7 +21,7 @@ _SCHEMES = {
     "http": ("http", False), "https": ("http", True), "grpcs": ("grpc", True), "tcp": ("tcp", False),
     "tcps": ("tcp", True),
 }  # fmt: skip
-"""For each scheme the transport, and whether it is over TLS."""
+"""For each scheme, its transport, and whether the scheme uses TLS."""
 _EXPECTED = "expected HOST:PORT, http[s]://HOST:PORT[/PATH], unix:///PATH or PROTOCOL://HOST:PORT"
 
 

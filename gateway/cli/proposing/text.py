@@ -22,7 +22,7 @@ class ProposedServer:
     endpoint: str
     path: str
     is_guess: bool = False
-    """The user has not given the address."""
+    """The user did not specify the address, so it is a guess."""
 
 
 def configuration(

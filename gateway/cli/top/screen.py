@@ -73,8 +73,7 @@ def _keys(view: View, seconds: float) -> Text:
 
 
 def _allotted(lengths: Sequence[int], lines: int) -> list[int]:
-    """Return how many of the `lines` each table gets, where each table needs as many lines as its length: distributed
-    as equally as possible."""
+    """Distribute the `lines` among the tables as equally as possible; each table needs as many lines as its length."""
     got = [0] * len(lengths)
     while lines > 0 and any(has < length for has, length in zip(got, lengths, strict=True)):
         at = min((at for at, length in enumerate(lengths) if got[at] < length), key=got.__getitem__)

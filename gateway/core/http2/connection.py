@@ -202,7 +202,7 @@ class Http2Connection:
         self.violation = ""
         """The rule that the peer broke, if that closed the connection."""
         self.block_since: float | None = None
-        """When the header block that is arriving began; None if no header block is arriving."""
+        """The time when the current header block began; None if no header block is incomplete."""
         self.peer = PeerSettings()
         self._now = now
         self.queued: list[Buffer] = [opening]

@@ -34,7 +34,7 @@ ByName: TypeAlias = dict[bytes, bytes]
 
 
 class MalformedError(Exception):
-    """Not a request that HTTP/2 allows: its stream is reset."""
+    """The head of a request violates HTTP/2: its stream must be reset."""
 
 
 def check_request(fields: list[Field]) -> ByName:

@@ -54,7 +54,7 @@ _Prefix = tuple[int, int]
 """The beginning of a code: the number of bits, and their value."""
 _BEGINNING: _Prefix = 0, 0
 _NEVER: _Prefix = _LONGEST, 0
-"""The state of an invalid string: no code begins like this, and no bits lead out of it."""
+"""The state of an invalid string: no code starts like this, and no bits lead out of it."""
 
 
 @cache

@@ -335,7 +335,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._resets.spend(1, self._now, "streams were reset")
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
-        """Reset a stream that is not opened at all."""
+        """Reset a stream that was never opened."""
         self._abandon(number)
         self.queued.append(frames.reset(number, code))
         self._count_reset()

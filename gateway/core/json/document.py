@@ -62,8 +62,8 @@ class AllBut(Mapping[str, ArrayForm]):
 
 
 def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
-    """Return a function that returns the name of a key, given its bytes without escapes, if it is in `arrays`; else
-    None."""
+    """Return a function that returns the name of a key if it is in `arrays`, otherwise None. The function takes the
+    bytes of the key, without escapes."""
     if not isinstance(arrays, AllBut):
         return {name.encode(): name for name in arrays}.get
 
@@ -168,7 +168,8 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
 
 def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
     """Return `body`, which has no backslash, with 0 instead of the value of every key `name`, at any level, and the
-    texts of these values. The body is JSON if and only if the rest and every text are, which is not checked.
+    texts of these values. The body is JSON if and only if the result and every text are JSON. This function does not
+    check that.
 
     Raises:
         DecodeError: more than `most` values, or an object among them.
