@@ -61,7 +61,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         wanted = await _read(request, Registration)
         try:
             await allowed(request, token, wanted.backend).check(wanted.address)
-            # Looked up again: in the meantime, a reload might have changed the configuration.
+            # Find the backend again: a reload might have changed the configuration during the check.
             return _granted(allowed(request, token, wanted.backend).take(wanted.address, wanted.seconds))
         except ValueError as error:
             raise HTTPException(422, f"address: {error}") from error

@@ -61,7 +61,7 @@ class SharedEndpoints:
         if shared is None or shared.users:  # another Assembly has closed it already, or uses it
             return
         await shared.endpoint.idle()
-        # In the meantime, a later Assembly might use it again, or have closed it.
+        # A later Assembly might already use it again, or have closed it.
         if not shared.users and self._shared.get(key) is shared:
             del self._shared[key]
             await shared.endpoint.close()

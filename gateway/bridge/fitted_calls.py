@@ -63,7 +63,7 @@ class FittedCalls:
                 the second call.
         """
         if isinstance(error, GatewayError):
-            if error.reason is Reason.INVALID_OUTPUT:  # nothing is repeated: the model has run
+            if error.reason is Reason.INVALID_OUTPUT:  # no repetition: the model has run
                 self._backend.signatures.doubt(key[0])
             if error.status is not Status.INVALID_ARGUMENT or isinstance(error, TransportError):
                 raise error

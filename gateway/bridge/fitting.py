@@ -102,8 +102,8 @@ class Fitting:
         """The Fitting for a model of this signature."""
         of, backend = signature, self.backend.traits.wire.rows
         single = backend is Rows.ONE
-        # Where one side counts rows on every tensor, a model without a batch dimension is given one: the backend's own,
-        # or one that is made of a call for each row.
+        # If the client or the backend counts rows on every tensor, a model without a batch dimension gets one. It is
+        # the backend's own dimension, or the gateway makes a call for each row.
         if (_counts_rows(self.client.traits.wire) or backend is Rows.FIRST) and self._is_one_row(signature):
             signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
         inputs = names.inputs_of(signature, self.settings)

@@ -115,7 +115,7 @@ class SignatureCache:
                 return entry.until > self._clock()
             self._kept[compact] = entry._replace(asked=self._clock())
         try:
-            async with asyncio.timeout(SECONDS_CONFIRMED):  # the client has an answer already
+            async with asyncio.timeout(SECONDS_CONFIRMED):  # the client already has an error to report
                 await self._fetched_by(key)
         except (GatewayError, TimeoutError):
             return False

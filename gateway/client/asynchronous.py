@@ -481,7 +481,7 @@ class AsyncClient:
             async with asyncio.timeout(seconds):
                 return await server.batched(model, version, are_independent=are_independent)
         except (ClientError, GatewayError, TimeoutError):
-            return None  # the first point tells the error
+            return None  # the first point reports the error
 
     async def _derivative(self, request: Request, cast: Cast, timeout: Seconds) -> Array:
         response = await self.ask(request, cast=cast, timeout=timeout)

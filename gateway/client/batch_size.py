@@ -68,10 +68,10 @@ class BatchSize:
         """Record that a request of `rows` rows succeeded after `seconds`. `weight`: the bytes of one row's inputs or
         outputs, whichever is larger; `in_flight`: the number of requests in flight at that time, including this one."""
         if rows < self.rows or self._undecided:
-            return  # one of an earlier size, or a part of one that failed
+            return  # a request of an earlier size, or a part of a failed request
         if seconds >= self._target:
             self._is_alone = False
-            # At worst the server has computed those in flight one after the other.
+            # In the worst case, the server has computed the requests in flight one after the other.
             if seconds > 2 * in_flight * self._target:
                 self.rows = max(1, self.rows // 2)
             return
@@ -92,5 +92,5 @@ class BatchSize:
         self._undecided -= 1
         if is_at_fault:
             self._at_fault += 1
-            # One fault can be a passing one, such as a connection that broke.
+            # A single fault can be temporary, such as a broken connection.
             self.stop(max(1, rows // (2 if self._at_fault == 1 else PARTS)))

@@ -74,7 +74,7 @@ def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
     for at, point in enumerate(points):
         arrays: tuple[Array, ...]
         if type(point) is np.ndarray and point.dtype is dtype and point.shape == shape:
-            arrays = (point,)  # as the one before: most points are rows of one array
+            arrays = (point,)  # like the previous point: most points are rows of one array
         else:
             key, arrays = _read(point)
             fit = fits.get(key)
@@ -100,7 +100,7 @@ def _read(point: Point) -> tuple[Key, tuple[Array, ...]]:
             if array.dtype not in _DTYPES:
                 array = as_tensor("", array).array
         except GatewayError:
-            return NOT_A_ROW, ()  # the request of the point alone tells what is wrong
+            return NOT_A_ROW, ()  # the request for this point alone reports the error
         arrays.append(array)
         key += (name, array.dtype, array.shape, is_plain)
     return tuple(key), tuple(arrays)
@@ -156,7 +156,7 @@ def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outpu
         if not sizes.issuperset(_free_sizes(tensor.shape, spec.shape)):
             raise NotOfRows(f"output {tensor.name!r} has a size that may be another one for each point")
         array = as_array(tensor)
-        # An output [-1] has no batch dimension that would be left out: a row of it is [1].
+        # An output [-1] has no batch dimension to remove: its rows are [1].
         columns.append(array if shapes.is_batch(spec.shape) else array[:, np.newaxis])
     names = [tensor.name for tensor in response.outputs]
     return [Outputs(dict(zip(names, values, strict=True)), response) for values in zip(*columns, strict=True)]

@@ -185,7 +185,7 @@ class ModelServer:
         config: Answer = {}
         if Operation.CONFIG in self._side.traits.servers.extensions:
             with suppress(GatewayError):
-                config = await self._side.handler(Request(Operation.CONFIG, model, version))  # as the server has it
+                config = await self._side.handler(Request(Operation.CONFIG, model, version))  # unchanged by the bridge
         most = max_batch_size(config) if isinstance(config, Mapping) else None
         if are_rows_apart(signature, most):
             return Batched(signature, most)

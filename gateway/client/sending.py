@@ -133,7 +133,7 @@ async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Se
         return SendingEnd(parts=[part for group in (first, *others) for part in _of_group(sending, group)])
     if check is not None:
         (own,) = alike([check.point], batched.signature)
-        if own.key != first.key:  # it says nothing about these
+        if own.key != first.key:  # the point cannot check points of another kind
             return SendingEnd(parts=_cut(sending, 1))
         first = AlikePoints(first.key, [*first.at, len(points)], [*first.arrays, *own.arrays])
     row = max(sum(each.nbytes for each in first.arrays[0]), 1)

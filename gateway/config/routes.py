@@ -122,7 +122,7 @@ class StickyConfig(Keys):
 
     header: TextHeaderName
     """Header or gRPC metadata key. Calls with the same value go to the same backend while the weights stay the same.
-    The gateway distributes calls that lack it at random."""
+    The gateway distributes calls that lack the header at random."""
 
 
 def _distinct_backends(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:

@@ -73,7 +73,7 @@ class TimerClock:
     def wake_at(self, when: float) -> None:
         """Same as in Clock."""
         nanoseconds = int(when * 1e9)
-        # The interval is 0: it rings once.
+        # The interval is 0: the timer fires once.
         setting = _Setting(0, 0, nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
         self._settime(self._fd, _ABSOLUTE, ctypes.byref(setting), None)
 
@@ -86,7 +86,7 @@ class TimerClock:
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
-            return  # it was set again after it rang
+            return  # the timer was set again after it fired
         awake()
 
 

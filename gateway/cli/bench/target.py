@@ -102,7 +102,7 @@ async def _with_datatypes(request: Request, server: ModelServer) -> Request:
     try:
         signature = await server.ask(Request(Operation.METADATA, request.model, request.version))
     except (DecodeError, GatewayError):
-        return request  # the server has none, or the call tells the error
+        return request  # the server has no metadata, or the call reports the error
     assert isinstance(signature, Signature)
     return requests.typed(request, signature)
 

@@ -64,7 +64,7 @@ _BYTES_PER_CREDIT = 1024
 
 _OPENING = (
     PREFACE
-    # `hpack` explains why there is no dynamic table.
+    # `hpack` explains the table size of 0.
     + frames.settings({Setting.HEADER_TABLE_SIZE: 0, Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW_SIZE: WINDOW})
     + WIDEN_CONNECTION
 )

@@ -43,7 +43,7 @@ def read(
         try:
             return read_small(text, wanted, values)
         except DecodeError:
-            pass  # read_document accepts the document, or says what is wrong
+            pass  # read_document accepts the document, or reports the error
     return read_document(text, wanted, values, literals)
 
 
