@@ -29,7 +29,7 @@ class ServerAddress:
 
     @property
     def tls(self) -> bool:
-        """True if the address asks for TLS."""
+        """True if the address requires TLS."""
         return self.address.partition("://")[0] in _SCHEMES_OF_TLS
 
 
@@ -41,7 +41,7 @@ def named_protocol(address: str) -> str:
 
 def split_address(address: str, protocol: str, transports: "dict[str, str]", *, tls: bool) -> ServerAddress:
     """Return the ServerAddress in `address`. `protocol` is the value of the argument `protocol`, or empty; `transports`
-    has the transport of each protocol; `tls` asks for TLS even if the address does not.
+    has the transport of each protocol; `tls` requires TLS even if the address does not.
 
     Raises:
         ValueError: the address names no protocol, an unknown protocol, or a protocol that differs from `protocol`.

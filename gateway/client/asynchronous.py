@@ -192,7 +192,7 @@ class AsyncClient:
           after the time that the server specifies. If the connection fails, the client repeats the point up to five
           times. If a point might have run, the client repeats it only if it was in a batch that failed.
         - `errors`: "raise" raises the first final error: the client starts no more points, and waits for the points in
-          flight. "return" returns the results with all errors in `errors`.
+          flight. "return" stores all errors in the `errors` of the results.
         - `progress`: Show a progress bar with evaluations per second, failures, and repeated attempts. True: a tqdm
           bar, in terminals and notebooks. Otherwise a function that creates a bar, with tqdm's arguments.
         - `resume`: A file with the results of earlier runs of this map. The client creates the file if it does not
@@ -474,7 +474,7 @@ class AsyncClient:
         return ClientCalls(self.infer, self.ask, partial(self._batched, timeout))
 
     async def _batched(self, timeout: Seconds, model: str, version: str, are_independent: bool) -> Batched | None:
-        """Return the batches of a model, like ModelServer.batched; None also if the server does not answer."""
+        """Return the batches of a model, like ModelServer.batched; None also if the server does not respond."""
         seconds = self._seconds(timeout)
         try:
             server = await self._connected(seconds)

@@ -17,13 +17,13 @@ GROWTH_ALONE, GROWTH = 8, 2
 PARTS = 8
 """Number of parts into which the client splits the points of a failed request."""
 MOST_ROWS = 4096
-"""Default maximum number of points in one request: a larger number saves nothing."""
+"""Default maximum number of points in one request: larger requests save nothing."""
 MOST_BYTES = 2**20
 """Maximum bytes of inputs, or of outputs, in one request of several points, for the same reason."""
 
 
 class BatchSize:
-    """The size of the next request, `rows`: at most `most` points.
+    """Determines the size of the next request, `rows`: at most `most` points.
 
     `target`: replaces TARGET if the time limit of calls is not much longer. `clock` returns seconds.
     """
@@ -53,7 +53,7 @@ class BatchSize:
         return self._most == 1
 
     def begun(self) -> None:
-        """A request begins."""
+        """Record the start of a request."""
         self._until = self._clock() + self._target
 
     def patience(self, in_flight: int) -> float:

@@ -141,8 +141,8 @@ def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outpu
 
     Raises:
         NotOfRows: an output does not have one row for each point; or its rows have a size that the signature leaves
-            open, so the server can have padded them to the longest. If only the caller declares the rows independent, a
-            size of the inputs is accepted.
+            open, so the server might have padded them to the longest row. If only the caller declares the rows
+            independent, the sizes of inputs are accepted.
     """
     signature = batched.signature
     sizes = set() if batched.is_declared else {1, *(size for array in rows.arrays[0] for size in array.shape)}

@@ -39,7 +39,7 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
     """Check that messages of a protocol can carry these headers.
 
     Raises:
-        ValueError: they cannot.
+        ValueError: they cannot carry the headers.
     """
     if headers and isinstance(protocol.carrier, StreamForm):
         others = [name.decode() for name, _ in headers if name != AUTHORIZATION]

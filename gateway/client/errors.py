@@ -45,8 +45,8 @@ class ConnectError(ClientError):
 
 
 class Timeout(ClientError):
-    """The response was not there in time, by the client's `timeout` or the server's own limit. `sent` is True if the
-    server might have seen the request."""
+    """The response did not arrive within the client's `timeout` or the server's own limit. `sent` is True if the server
+    might have seen the request."""
 
     sent = True
 
@@ -56,12 +56,12 @@ class NotFound(ClientError):
 
 
 class InvalidInput(ClientError):
-    """The request is wrong. The text names the tensor or parameter, its value and the expected value."""
+    """The request is invalid. The text names the tensor or parameter, its value and the expected value."""
 
 
 class Refused(ClientError):
-    """The server refused the request: a key is missing or wrong, a permission is missing, the request is too large, or
-    there are too many requests."""
+    """The server refused the request: a key is missing or invalid, a permission is missing, the request is too large,
+    or there are too many requests."""
 
 
 class Unsupported(ClientError):

@@ -30,7 +30,7 @@ class Window:
     """The points in flight: `due` starts requests, `ended` ends one. The window shows a progress bar while it is
     entered. `seconds`: the time limit of a call.
 
-    After the first error, the window starts no more points, unless the caller requests errors as results. Points in
+    After the first error, the window starts no more points, unless the caller wants errors in the results. Points in
     flight continue.
     """
 
@@ -47,7 +47,7 @@ class Window:
         self._batched: Batched | None = None
         self._is_asked, self._is_asking = self._size.is_one, False
         self._alone: Evaluation | None = None
-        """A point that was evaluated alone. The window compares the first request with several points with it."""
+        """An evaluation of one point alone. The window compares the first request of several points with it."""
         self._is_checking = self._is_checked = self._is_told = False
         self._patience = 0.0
         self._file: ResultsFile | None = None
@@ -171,7 +171,7 @@ class Window:
         return Sending(taken)
 
     def _learn(self, sending: Sending, end: SendingEnd, in_flight: int) -> None:
-        """Adjust the batch size to points that have ended."""
+        """Adjust the batch size after points have ended."""
         failed = [each for each in end.evaluations if each.error is not None]
         if not failed:
             self._size.succeeded(len(sending.points), end.seconds, end.weight, in_flight)

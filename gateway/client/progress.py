@@ -13,14 +13,14 @@ class Bar(Protocol):
         """Move the bar by `n`."""
 
     def set_postfix_str(self, s: str = "", refresh: bool = True) -> object:
-        """Show this text behind the bar."""
+        """Show this text after the bar."""
 
     def close(self) -> object:
         """Close the bar."""
 
 
 Progress: TypeAlias = bool | Callable[..., Bar]
-"""Whether to show a bar; or a function that makes a bar from `total` (None: unknown), `desc` and `unit`, such as
+"""True to show a bar, or a function that creates a bar from `total` (None: unknown), `desc` and `unit`, such as
 `tqdm.rich.tqdm`."""
 
 Noted: TypeAlias = Callable[[int, bool], None]

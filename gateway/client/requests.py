@@ -54,7 +54,8 @@ def inference(
 def several(
     model: str, inputs: tuple[Tensor, ...], outputs: Wanted, parameters: Mapping[str, object] | None, version: str
 ) -> Request:
-    """A request for `infer` of several points, whose `inputs` have a batch dimension. Raises as `inference`."""
+    """Return a request for `infer` with several points; its `inputs` have a batch dimension. Raises the same errors as
+    `inference`."""
     request = inference(Operation.INFER, model, (), {}, None, outputs, parameters, version)
     return replace(request, inputs=inputs)
 

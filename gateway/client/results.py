@@ -1,4 +1,4 @@
-"""The results of a `map`: one evaluation, and all of them in the order of the points."""
+"""The results of a `map`: one evaluation, and the evaluations of all points in order."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -77,7 +77,7 @@ class Results(Sequence[Outputs]):
             raise
 
     def add(self, evaluation: Evaluation) -> None:
-        """Keep the result of one point."""
+        """Store the result of one point."""
         if evaluation.found is not None:
             self.done[evaluation.index] = evaluation.found
         elif evaluation.error is not None:
@@ -102,7 +102,7 @@ class Results(Sequence[Outputs]):
 
         Raises:
             ClientError: the error of a failed point.
-            IndexError: the index is out of range, or the point was not evaluated.
+            IndexError: the index is out of range, or there is no evaluation of the point.
         """
         if isinstance(index, slice):
             return [self._at(each) for each in range(*index.indices(self._length))]

@@ -65,7 +65,7 @@ class ResultsFile:
         self._digests: dict[int, str] = {}
         """The digests of points in flight."""
         self._version = ""
-        """The model version of all results in the file."""
+        """The model version that all results in the file have."""
         self._file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+")
         try:
             self._lock()

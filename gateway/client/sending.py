@@ -55,15 +55,15 @@ class FailedBatch:
     def __init__(self, rows: int, within: "FailedBatch | None") -> None:
         self.rows = rows
         self.within = within
-        """That of which it was a part."""
+        """The failed request that contained this request, if any."""
         self.left = rows
-        """The points that have not ended."""
+        """Number of points that have not ended."""
         self.has_failing_point = False
 
 
 @dataclass(frozen=True)
 class Sending:
-    """Points that share a request. Without points, the query if the model takes batches."""
+    """Points that share a request. Without points, a query whether the model takes batches."""
 
     points: Sequence[IndexedPoint] = ()
     batched: Batched | None = None

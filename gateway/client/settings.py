@@ -57,7 +57,7 @@ class CallLimits:
     """Maximum size of a response, in bytes."""
     max_in_flight: int | None = None
     """Maximum number of concurrent calls; additional calls wait for their turn. 0: no limit. None: the number that the
-    server takes, at most MOST_AT_ONCE: 1 for MIP and UM-Bridge servers that are not a gateway."""
+    server accepts, at most MOST_AT_ONCE. This is 1 for MIP and UM-Bridge servers that are not a gateway."""
     max_waiting: int | None = None
     """Maximum number of calls that wait for their turn. The client refuses additional calls. None: no limit."""
 
@@ -94,7 +94,7 @@ class ServerArguments:
         """Return the settings for the arguments.
 
         Raises:
-            ValueError: an argument is wrong; the text names the argument and the expected value.
+            ValueError: an argument is invalid; the text names the argument and the expected value.
         """
         protocols = self._protocols()
         place = split_address(self.address, self.protocol or "", transports(protocols), tls=self.tls is not None)
@@ -117,7 +117,7 @@ class ServerArguments:
         return ClientSettings(protocol, place, tls, headers, Limits(message=longest), self.limits, self.kind)
 
     def _protocols(self) -> Mapping[str, Protocol]:
-        """Return all protocols that the address can name, including the form described here."""
+        """Return all protocols that the address can name, including the form in these arguments."""
         if self.kind.form is None:
             return known()
         name = self.protocol or named_protocol(self.address)

@@ -51,7 +51,7 @@ def _waiting(
 def _iterating(
     method: Callable[Concatenate[A, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[Waiting[A], P], Generator[T, None, None]]:
-    """Return a method that waits for each value of `method` when the caller asks for it."""
+    """Return a generator that waits for each value of `method` when the caller requests it."""
 
     @brief_generator
     @wraps(method)

@@ -193,11 +193,11 @@ def _headers(protocol: Protocol, headers: GivenHeaders) -> Headers:
 
 
 def _asked_in(protocol: Protocol, request: Request) -> Request:
-    """Return `request` as a client of `protocol` would send it.
+    """Return `request` in the form that a client of `protocol` would send.
 
-    For a request from another protocol, the response is the response to one inference (of a derivative, if the protocol
-    has derivatives), or to the request that a server would get. The response of a packet protocol repeats numbers of
-    the request's packet.
+    For a request from another protocol, the response is either the response to one inference (of a derivative, if the
+    protocol has derivatives), or the response to the request that a server would get. The response of a packet protocol
+    repeats numbers of the request's packet.
     """
     if request.protocol == protocol.name:
         return request
@@ -243,8 +243,7 @@ def _refuse_text(body: object) -> None:
 
 
 def _arrived(message: Message, protocol: Protocol, model: str) -> Message:
-    """Return the message with the pattern of its path and the values that the pattern captures, like a listener
-    does."""
+    """Return the message with the pattern of its path and the captured values, like a listener does."""
     if isinstance(protocol.carrier, StreamForm):
         return replace(message, method="", path="")
     if isinstance(protocol.carrier, GrpcForm):

@@ -224,13 +224,12 @@ class ListenerConfig(Keys):
 
     @property
     def has_credentials(self) -> bool:
-        """Whether clients authenticate."""
+        """True if clients authenticate."""
         return self.auth is not None or (self.tls is not None and self.tls.client != "none")
 
     @property
     def cross_origin(self) -> CrossOrigin | None:
-        """`cors` in the format of the transport. Pages can use certificates and cookies where clients have
-        credentials."""
+        """`cors` in the format of the transport. Pages can use certificates and cookies if clients have credentials."""
         cors = self.cors
         return None if cors is None else CrossOrigin(cors.origins, cors.headers, cors.max_age, self.has_credentials)
 
@@ -250,8 +249,8 @@ Ready = Literal["any", "all", "none"]
 
 
 class ScalerConfig(Keys):
-    """KEDA's external scaler: reports over gRPC how many calls each backend has, so KEDA can start and stop servers. It
-    reveals backend names and load, and controls nothing. Without it, the gateway does not count these calls."""
+    """KEDA's external scaler. It reports over gRPC how many calls each backend has, so KEDA can start and stop servers.
+    It reveals backend names and load, and controls nothing. Without it, the gateway does not count these calls."""
 
     bind: Bind
     """Address as `HOST:PORT`: a loopback address, or any address with `tls: {client: required}` or `open`."""
@@ -483,7 +482,7 @@ class QueueConfig(Keys):
 
 
 class BackendConfig(Keys):
-    """A group of model servers with the same models, or with `placement` different ones."""
+    """A group of model servers with the same models, or, with `placement`, with different models."""
 
     protocol: Name
     """Protocol of the servers; `json` for the form in `form`."""
@@ -590,8 +589,8 @@ class ProcessLimitsConfig(Keys):
     """Limits of the whole process."""
 
     connections: Size = 10_000
-    """Maximum number of client connections on all listeners together. Lower if the system allows fewer file
-    descriptors: a tenth of them, and at least 64, is reserved for backends, the health port and the status API."""
+    """Maximum number of client connections on all listeners together. The limit is lower if the system allows fewer
+    file descriptors: a tenth of them, and at least 64, is reserved for backends, the health port and the status API."""
     handshakes: Size = 500
     """Maximum number of simultaneous TLS handshakes with clients on all listeners together; additional handshakes wait.
     Each takes about 100 KiB."""
@@ -632,8 +631,8 @@ class TracingConfig(Keys):
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
     """`{NAME: VALUE}`: headers for requests to the collector."""
     sample: Share = 0.01
-    """Share of traces that are recorded, for traces that begin at this gateway. For a request with a `traceparent`
-    header, the header determines whether it is recorded."""
+    """Share of recorded traces among the traces that start at this gateway. For a request with a `traceparent` header,
+    the header decides about recording."""
     service: Name = "modelglot"
     """Value of `service.name` in the spans."""
     interval: Period = 5

@@ -44,7 +44,7 @@ class LoadConfig(Keys):
     The gateway ignores pages larger than 4 MiB."""
     metric: Name | None = None
     """Metric of the page, a gauge: the load is the sum of its samples. For `orca`, the name in the report, such as
-    `named_metrics.queue`. Default for `orca`: `application_utilization`, else `cpu_utilization`, else
+    `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
     `named_metrics.kv_cache_utilization`."""
     measures: Literal["calls", "use"] | None = None
     """Meaning of the number. `calls`: number of calls at the server, the default for `prometheus`. `use`: utilization

@@ -79,8 +79,9 @@ CopiesKey = Annotated[Copies, Written(Annotated[int, Strict()] | str, _copies)]
 
 
 class AgreementConfig(Keys):
-    """Coordination of gateways in front of the same servers: which one loads a model. Without it, each gateway decides
-    alone, by rendezvous hashing on names, and two gateways can load the same model within one `interval`."""
+    """Coordination of gateways in front of the same servers: it decides which gateway loads a model. Without it, each
+    gateway decides alone, by rendezvous hashing on names, and two gateways can load the same model within one
+    `interval`."""
 
     url: Annotated[Secret, AfterValidator(redis_url)]
     """URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`: `pip install
@@ -112,7 +113,7 @@ class PlacementConfig(Keys):
     """Number of servers that load a model, such as `2` or `1..3`. The gateway loads it on at least the first number of
     servers, and on up to the second while more calls are in flight than its copies can take."""
     idle: TimeOrNever = 0
-    """Seconds without a call after which a model is unloaded; also such as `10m`. 0: only to free capacity."""
+    """Seconds without a call after which the gateway unloads a model; also such as `10m`. 0: only to free capacity."""
     pinned: Names = ()
     """Globs of models that stay loaded. The gateway does not unload them to free capacity for other models or when they
     are idle."""

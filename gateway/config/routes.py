@@ -31,8 +31,8 @@ class RewriteConfig(Keys):
     """Names of the model and the version at the backend."""
 
     model: Name | None = None
-    """Name of the model at the backend. `{1}`, `{2}`, ... are replaced by the text that the first, second, ... wildcard
-    in `match: {model: GLOB}` matched, `{0}` by the whole name. Default: the client's name."""
+    """Name of the model at the backend. The text that the first, second, ... wildcard in `match: {model: GLOB}` matched
+    replaces `{1}`, `{2}`, ...; the whole name replaces `{0}`. Default: the client's name."""
     version: str | None = None
     """Version at the backend. A request for another version gets NOT_FOUND, unless `match` names that version. `""`
     removes the client's version. Default: the client's version."""
