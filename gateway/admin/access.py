@@ -30,8 +30,8 @@ class AccessCheck:
     """Passes requests of principals with the permission `admin` to `application`.
 
     It refuses a request from a web page of another origin, because browsers send Basic credentials with requests of any
-    web page. `asked` authenticates clients and waits for the keys of an issuer. While it is None, there is no
-    authentication, and requests are handled like in HostCheck. A reload changes it.
+    web page. `asked` authenticates clients and waits for issuer keys. While it is None, there is no authentication, and
+    requests get only the checks of HostCheck. A reload changes it.
     """
 
     def __init__(self, application: ASGI, asked: Asked | None) -> None:

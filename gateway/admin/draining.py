@@ -45,7 +45,7 @@ class Drains(typing.Protocol):
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
-            UndrainableError: the gateway starts the servers of the backend.
+            UndrainableError: the gateway starts the backend's servers.
         """
 
     async def undo(self, backend: str, address: str) -> EndpointStatus:

@@ -41,10 +41,10 @@ COUNT_SECONDS = 1.0
 """Time limit of `/metrics` for counting the completed requests in the main event loop, in seconds. Prometheus waits for
 10 s by default."""
 LAST_RESULT_SECONDS = 30.0
-"""Seconds for which the last result is used if a check does not finish in time."""
+"""Seconds for which the last result stays valid if a check does not finish in time."""
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections. A new connection above the limit replaces the oldest one that waits for its
-client, so no probe is refused."""
+"""Maximum number of open connections. A new connection above the limit replaces the oldest connection that waits for
+its client, so every probe gets a connection."""
 
 _TICK = 1.0
 _LIMITS = Limits(message=1024, headers=8 * 2**10)
@@ -54,14 +54,13 @@ _TEXT = Headers([(b"content-type", b"text/plain; charset=utf-8")])
 class HealthServer:
     """Serves the health port.
 
-    - `is_accepting` returns whether the gateway accepts requests; it is called from the thread.
-    - `backends_ready` returns whether the backends are ready; it runs on the event loop that calls `start`. None:
+    - `is_accepting` returns whether the gateway accepts requests. The server's thread calls it.
+    - `backends_ready` returns whether the backends are ready. It runs on the event loop that calls `start`. None:
       readiness does not depend on backends.
-    - `metrics` is the page of `/metrics`; None: no page. `count` counts the uncounted requests before the page is
-      rendered; it runs on the event loop that calls `start`.
-    - `asked` authenticates clients of that page, and waits for the keys of an issuer on the same loop; None: no
-      authentication.
-    - `tls` is the same as in ListenerSettings, and is called from the thread.
+    - `metrics` is the page of `/metrics`; None: no page. Before the server renders the page, `count` counts the
+      uncounted requests, on the event loop that calls `start`.
+    - `asked` authenticates clients of that page, and waits for issuer keys on the same loop. None: no authentication.
+    - `tls` is the same as in ListenerSettings. The server's thread calls it.
     """
 
     address: str

@@ -53,8 +53,8 @@ async def _refuse(send: Any, status: int, why: str) -> None:
 
 def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> str:
     """Return why a request comes from a web page of another origin; empty if it does not. Clients that are not browsers
-    send no origin. `scheme` is the scheme of the request, which its page must have as well; empty if a proxy might have
-    changed it.
+    send no origin. `scheme` is the scheme of the request, which must match the scheme of its page; empty if a proxy
+    might have changed it.
 
     An Origin must be the request's own Host (RFC 6454, section 7). For methods other than GET and HEAD, Fetch Metadata
     (Sec-Fetch-Site) must not contradict that; browsers send it even without an Origin. A GET changes nothing here, and

@@ -398,8 +398,8 @@ class MetricsPage:
         GCCollector(registry=self._registry)
 
     def reply(self, asked: Message) -> Message:
-        """Return the response to a scrape, in milliseconds, or in seconds with very many label values. Can be
-        called on any thread. The listener compresses it for clients that accept gzip."""
+        """Return the response to a scrape, in milliseconds, or in seconds with very many label values. Safe to call on
+        any thread. The listener compresses it for clients that accept gzip."""
         encode, content_type = choose_encoder(asked.headers.get("accept"))
         fields = Headers([(b"content-type", content_type.encode())])
         return Message(status=200, headers=fields, parts=tuple(self._parts(encode)))

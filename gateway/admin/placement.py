@@ -1,4 +1,5 @@
-"""`POST /placement` of the status API: loads or unloads one model on one server of a backend with `placement`."""
+"""`POST /placement` of the status API: loads or unloads one model on one server that belongs to a backend with
+`placement`."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
@@ -30,7 +31,7 @@ class ModelToPlace(BaseModel):
 
 
 class ModelPlaced(BaseModel):
-    """The model was loaded or unloaded."""
+    """The request to load or unload the model succeeded."""
 
     state: Literal["held", "gone"]
 
@@ -63,7 +64,7 @@ def add_placing(app: "FastAPI", gateway: PlacingGateway) -> None:
     )
     async def place_model(asked: ModelToPlace) -> ModelPlaced:
         """Load a model on one server, or unload it there, and wait until that is done. If `most` or `memory` require
-        it, the least recently used models without calls are unloaded first."""
+        it, the server first unloads the least recently used models without calls."""
         backend = gateway.backends.get(asked.backend)
         if backend is None:
             raise HTTPException(404, f"there is no backend {asked.backend!r}")

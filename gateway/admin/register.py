@@ -35,7 +35,8 @@ class Renewal(_Body):
 
 
 class GrantedLease(BaseModel):
-    """A lease. The server is removed `seconds` after its last renewal, unless it ends the lease first."""
+    """A lease. The gateway removes the server `seconds` after its last renewal, unless the server ends the lease
+    first."""
 
     lease: str
     address: str
@@ -60,7 +61,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         wanted = await _read(request, Registration)
         try:
             await allowed(request, token, wanted.backend).check(wanted.address)
-            # Looked up again: in the meantime, a reload might have changed the configuration.
+            # Find the backend again: a reload might have changed the configuration during the check.
             return _granted(allowed(request, token, wanted.backend).take(wanted.address, wanted.seconds))
         except ValueError as error:
             raise HTTPException(422, f"address: {error}") from error
@@ -79,14 +80,14 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         return Response(status_code=204)
 
     def allowed(request: Request, token: str, name: str) -> Registrations:
-        """Return the backend `name`, if `token` is for it."""
+        """Return the backend `name`, if `token` is valid for it."""
         backend = registrations.get(name)
         if backend is None or not backend.allows(token):
             raise _forbidden(request)
         return backend
 
     def owner(request: Request, token: str, lease: str) -> Registrations:
-        """Return the backend that has `lease`, among the backends that `token` is for."""
+        """Return the backend that has `lease`, among the backends for which `token` is valid."""
         allowed = [backend for backend in registrations.values() if backend.allows(token)]
         if not allowed:
             raise _forbidden(request)

@@ -41,8 +41,8 @@ _TOO_MANY = (
 
 
 class _ShortConnection(HttpToolsProtocol):
-    """A connection in `admitted`, which is closed after PORT_TIMEOUTS.first_byte seconds without a byte, and always
-    after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for the rest of an
+    """A connection in `admitted`. The server closes it after PORT_TIMEOUTS.first_byte seconds without a byte, and
+    always after CONNECTION_SECONDS. uvicorn itself waits without limit for the first request and for the rest of an
     incomplete one."""
 
     unanswered = 0

@@ -36,9 +36,9 @@ class DrainStatus(BaseModel):
     sequences: int
     """Number of open client sequences that can continue there."""
     is_moving: bool
-    """Its models are being loaded on other servers; until that is done, it gets calls."""
+    """The gateway is loading its models on other servers. Until that is complete, the endpoint gets calls."""
     failed_moves: list[str]
-    """The models that could not be loaded on other servers, with the reasons."""
+    """The models that the gateway could not load on other servers, with the reasons."""
 
 
 class EndpointStatus(BaseModel):
@@ -46,7 +46,7 @@ class EndpointStatus(BaseModel):
 
     address: str
     in_flight: int
-    """Calls that were sent and have no response yet, including calls of disconnected clients."""
+    """Calls in flight, including calls of disconnected clients."""
     state: Literal["unknown", "up", "degraded", "down"]
     """`unknown` until the first response to a call or a probe. `degraded`: the last calls or probes failed, and it is
     still used. `down`: it gets no calls while its backend has other endpoints that work."""
@@ -56,8 +56,8 @@ class EndpointStatus(BaseModel):
     """After this time, the gateway sends one trial call; a response to it makes the endpoint up. None while it is not
     down, or down because probes fail."""
     load: float | None = None
-    """The last load that the server reported, which `balance: least_load` compares, in a unit that is the same for all
-    servers of the backend. None without a recent report, or with another strategy."""
+    """The last load that the server reported, which `balance: least_load` compares. The unit is the same for all of the
+    backend's servers. None without a recent report, or with another strategy."""
     drain: DrainStatus | None = None
     """Null while it serves."""
 
@@ -91,11 +91,11 @@ class QueueStatus(BaseModel):
     timeout: float | None
     """Maximum wait of a call, in seconds; null means no limit."""
     estimated_wait: float | None
-    """Estimated wait of a call that joins now at the end of the queue, in seconds: the mean time that recent calls held
-    their slot, times its position, divided by the number of slots. 0 while a slot is free, null before the first call
-    has ended."""
+    """Estimated wait of a call that joins the end of the queue now, in seconds. The estimate is the mean time that
+    recent calls held their slot, times the call's position, divided by the number of slots. 0 while a slot is free,
+    null before the first call has ended."""
     clients: list[ClientWaiting]
-    """The clients with the most waiting calls, at most MOST_CLIENTS."""
+    """The clients with the largest numbers of waiting calls, up to MOST_CLIENTS."""
 
 
 class ServerStatus(BaseModel):
@@ -109,7 +109,7 @@ class ServerStatus(BaseModel):
     job: str
     """The state of the job that the engine reports: `waiting`, `running` and so on."""
     reason: str
-    """The reason for the state, if it is known."""
+    """The reason for the state, or empty."""
     address: str
     """Empty until the server has announced itself."""
     since: datetime
@@ -142,15 +142,16 @@ class ListenerStatus(BaseModel):
     requests: dict[str, int] = {}
     """Requests since the start, by their status."""
     refused_connections: int
-    """Connections refused since the start because `limits.connections` or `limits.connections_per_client` of the
-    listener or of the process was reached, or because the gateway was overloaded."""
+    """Connections that the gateway has refused since its start. The gateway refuses a connection at the limit
+    `limits.connections` or `limits.connections_per_client` of the listener or of the process, and while it is
+    overloaded."""
 
 
 class SheddingStatus(BaseModel):
     """Load shedding."""
 
     since: datetime | None
-    """The time since which new work is refused, in UTC; null while nothing is refused."""
+    """The time since which the gateway refuses new work, in UTC; null while it accepts work."""
     refused: int
     """Number of connections and requests refused since the start."""
 
@@ -179,7 +180,7 @@ class ConfigurationStatus(BaseModel):
     """The configuration that is in use."""
 
     loaded_at: datetime
-    """The time when it was read and validated, in UTC."""
+    """The time of the last successful read and validation, in UTC."""
     reloads: int
     """Number of changes since the start."""
     last_error: LoadError | None
@@ -187,7 +188,7 @@ class ConfigurationStatus(BaseModel):
 
 
 class CertificateStatus(BaseModel):
-    """The TLS files of listeners, ports and backends with equal settings."""
+    """The TLS files that listeners, ports and backends with equal settings use."""
 
     used_by: list[str]
     """The places that use them."""
@@ -196,7 +197,7 @@ class CertificateStatus(BaseModel):
     expires: datetime | None
     """The expiry of the certificate in use, in UTC."""
     error: str | None
-    """The reason why the current files cannot be used; null if they are used."""
+    """The reason why the current files are unusable; null if they are in use."""
 
 
 class GatewayStatus(BaseModel):
@@ -220,7 +221,7 @@ class GatewayStatus(BaseModel):
 
 
 class Reloaded(BaseModel):
-    """The configuration was read again."""
+    """The configuration has been reloaded."""
 
     changes: list[str]
     """The changes, and the differences that need a restart; empty if the file matches the configuration in use."""
@@ -239,7 +240,7 @@ class ConfigurationError(BaseModel):
 
 
 class NotReloaded(BaseModel):
-    """The configuration cannot be used. The previous configuration is kept, unchanged."""
+    """The configuration is invalid. The gateway keeps the previous configuration unchanged."""
 
     errors: list[ConfigurationError]
 
@@ -262,7 +263,7 @@ def backend_status(backend: Backend, requests: Mapping[str, int]) -> BackendStat
 
 
 def endpoint_status(backend: Backend, endpoint: Endpoint) -> EndpointStatus:
-    """Return the status of an endpoint of `backend`."""
+    """Return the status of one endpoint of `backend`."""
     last, drain = endpoint.health.last, endpoint.drain
     return EndpointStatus(
         address=endpoint.address,
@@ -347,7 +348,7 @@ def application(
 def _add_configuration(app: "FastAPI", configuration: Callable[[], object]) -> None:
     @app.get("/config", summary="The configuration in use")
     async def effective() -> dict[str, Any]:
-        """The configuration in use, with every default; secrets are shown as `***`."""
+        """The configuration in use, with every default. Secrets appear as `***`."""
         found = configuration()
         assert isinstance(found, dict)
         return found

@@ -1,4 +1,4 @@
-"""The access logs of a gateway: one for each setting of `log` that requests in flight began with."""
+"""The access logs of a gateway: one for each `log` setting that applied when a request in flight began."""
 
 import asyncio
 import os

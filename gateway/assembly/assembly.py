@@ -31,8 +31,8 @@ class Assembly:
     """The gateway of one Config: its backends and its Routers.
 
     A reload makes a second Assembly in the same `environment`. The second one takes over from the `previous` one, which
-    is closed after its last request. Thousands of routes take seconds to build. With `in_steps`, the Routers are
-    missing until the steps of `build_routes` are done, so the gateway can handle requests between the steps.
+    closes after its last request. Thousands of routes take seconds to build. With `in_steps`, the Routers are missing
+    until the steps of `build_routes` are done, so the gateway can handle requests between the steps.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class Assembly:
         await self.policing.close(seconds)
 
     async def close(self) -> None:
-        """Release the endpoints, and return when endpoints that no other Assembly uses are closed. Only abandoned
-        requests can be in flight, whose servers still compute; their connections are closed after them."""
+        """Release the endpoints. Return when all endpoints that no other Assembly uses are closed. The only requests
+        that can be in flight are abandoned ones whose servers still compute; their connections close when they end."""
         await self.end()
         for backend in self.backends.values():
             backend.close()

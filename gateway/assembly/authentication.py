@@ -9,7 +9,7 @@ from gateway.config.access import AdminAuthConfig, HealthAuthConfig
 from gateway.config.keys import Config
 
 Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
-"""Authenticates the clients of a port, and waits for the keys of an issuer."""
+"""A function that authenticates the clients of a port, and a function that waits for issuer keys."""
 
 
 class Authentication:

@@ -134,7 +134,7 @@ class Backends:
 
 
 def _probes(config: BackendConfig, protocol: Protocol) -> Probes | None:
-    """Return the probes of the backend; None if it has none."""
+    """Return the probes of the backend; None if the backend is not probed."""
     keys = config.health
     if keys is None or keys.probe == "none":
         return None

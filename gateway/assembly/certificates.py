@@ -1,5 +1,6 @@
-"""The certificates of listeners, ports and backends. The gateway reads them again when their files change, without a
-restart and without closing connections. If it cannot use a change, it logs that and keeps using the previous files."""
+"""The certificates that listeners, ports and backends use. The gateway reads them again when their files change,
+without a restart and without closing connections. If it cannot use a change, it logs that and keeps using the previous
+files."""
 
 import asyncio
 import logging
@@ -24,20 +25,20 @@ from gateway.transports.tls import ClientTls
 log = logging.getLogger(__name__)
 
 WARNED = (timedelta(days=30), timedelta(days=7), timedelta())
-"""The gateway logs a warning when this time is left until a certificate expires."""
+"""Remaining times until a certificate expires at which the gateway logs a warning."""
 
 
 class Material:
     """The TLS settings of one place: files, and the context for the next handshake.
 
     Raises:
-        CertificateError: a file cannot be used.
+        CertificateError: a file is unusable.
     """
 
     def __init__(self, files: TlsFiles, make: Callable[[], ssl.SSLContext]) -> None:
         self.files = files
         self.error: str | None = None
-        """The reason why the current files are not used; None if they are."""
+        """The reason why the current files are not in use; None if they are in use."""
         self.used_by: tuple[str, ...] = ()
         self._make = make
         self._warned = 0
@@ -99,7 +100,7 @@ class Certificates:
         selected. `place` names the listener until `take_over` does.
 
         Raises:
-            CertificateError: a file cannot be used.
+            CertificateError: a file is unusable.
         """
         make = partial(server_context, settings.files, settings.client, alpn)
         material = self._material((settings, alpn), settings.files, make)

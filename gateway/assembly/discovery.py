@@ -31,7 +31,7 @@ ParseAddress = Callable[[str], Any]
 
 class Discovery:
     """The Watchers of all backends, and the registrations of servers. Nothing runs before `start`. `own_addresses` are
-    the gateway's, which no server can have."""
+    the gateway's own addresses, so a server cannot have them."""
 
     def __init__(self, clock: Callable[[], float], own_addresses: Callable[[], Iterable[str]] = tuple) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class Discovery:
         self._watchers: list[Watcher] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.registrations: dict[str, Registrations] = {}
-        """Registrations by the name of the backend; only for backends that allow it."""
+        """Registrations by backend name, for backends that allow registration."""
 
     def add(
         self, name: str, config: BackendConfig, endpoints: "DiscoveredEndpoints", parse_address: ParseAddress
@@ -99,8 +99,8 @@ class DiscoveredEndpoints:
     """The discovered endpoints of one backend, from any number of sources: at most MOST_ADDRESSES, existing endpoints
     first. The fixed endpoints stay.
 
-    `endpoint` makes the Endpoint of an address, or returns the existing one. `release` is called with endpoints that
-    the backend no longer has.
+    `endpoint` makes the Endpoint of an address, or returns the existing one. It calls `release` with endpoints that the
+    backend has lost.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class DiscoveredEndpoints:
         """True if there are more than MOST_ADDRESSES, and that was logged."""
 
     def updater(self) -> Callable[[frozenset[Found]], None]:
-        """Return a function for one source, to be called with all addresses that the source knows."""
+        """Return a function for one source. The source calls it with all addresses that it has found."""
         number = len(self._found)
         self._found[number] = frozenset()
 
@@ -201,9 +201,9 @@ def _has_name(place: Any) -> bool:
 class EndpointCloser:
     """Closes endpoints that no backend uses, after their last calls.
 
-    `endpoints` are all endpoints, by their keys; released endpoints are removed from it. `has` returns whether a
-    backend has an endpoint. `release` releases the endpoints with some keys, and returns when they are closed, or in
-    use again.
+    `endpoints` has all endpoints, by their keys. The closer removes released endpoints from it. `has` returns whether a
+    backend has an endpoint. `release` releases the endpoints with some keys. It returns after closing them, or when
+    they are in use again.
     """
 
     def __init__(

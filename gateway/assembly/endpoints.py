@@ -35,7 +35,7 @@ class SharedEndpoint:
 
 
 class SharedEndpoints:
-    """All endpoints in use. When the last Assembly releases an endpoint, it is closed after its last call."""
+    """All endpoints in use. When the last Assembly releases an endpoint, the endpoint closes after its last call."""
 
     def __init__(self) -> None:
         self._shared: dict[EndpointKey, SharedEndpoint] = {}
@@ -49,7 +49,7 @@ class SharedEndpoints:
         return shared
 
     async def release(self, keys: Iterable[EndpointKey]) -> None:
-        """Remove one Assembly from the count of each endpoint. Return when the endpoints without an Assembly are
+        """Remove one Assembly from the count of each endpoint. Return when all endpoints without an Assembly are
         closed."""
         keys = tuple(keys)
         for key in keys:
@@ -61,7 +61,7 @@ class SharedEndpoints:
         if shared is None or shared.users:  # another Assembly has closed it already, or uses it
             return
         await shared.endpoint.idle()
-        # In the meantime, a later Assembly might use it again, or have closed it.
+        # A later Assembly might already use it again, or have closed it.
         if not shared.users and self._shared.get(key) is shared:
             del self._shared[key]
             await shared.endpoint.close()
@@ -78,8 +78,8 @@ class SharedEndpoints:
 
 
 class ChangedConnectors:
-    """The Connectors of endpoints that stay, but whose responses are read in another way: made with an Assembly, and
-    used from its takeover on."""
+    """The Connectors of endpoints that stay, but whose responses need a different decoder. They belong to an Assembly,
+    and take effect when it takes over."""
 
     def __init__(self) -> None:
         self._made: list[tuple[SharedEndpoint, Replies, Connector, Connector | None]] = []
@@ -92,7 +92,7 @@ class ChangedConnectors:
         self._made.append((shared, replies, connector, passthrough))
 
     def take_over(self) -> None:
-        """Use the Connectors for every call that begins from now on."""
+        """Use the Connectors for every call from now on."""
         for shared, replies, connector, passthrough in self._made:
             endpoint = shared.endpoint
             self._unused.append(endpoint.connector)

@@ -88,8 +88,8 @@ class ErrorRedaction:
 
 
 def _shorten(config: Config, found: frozenset[str]) -> _Shorten:
-    """Return a function that replaces the names of backends (after the word "backend") and their addresses in a text.
-    Addresses are matched in their configured or `found` form, and as host and port."""
+    """Return a function that redacts backend names (after the word "backend") and server addresses in a text. It
+    matches addresses in their configured or `found` form, and as host and port."""
     addresses = found | {address for backend in config.backends.values() for address in backend.addresses}
     addresses |= {place for address in addresses for place in _hosts_and_paths(address)}
     alternatives = "|".join(re.escape(each) for each in sorted(addresses, key=lambda each: (-len(each), each)))

@@ -42,7 +42,8 @@ def _compiled(name: str, document: str) -> Protocol:
 
 
 class WithReadyForms(Mapping[str, Protocol]):
-    """`own` protocols by name, then the built-in forms, `json:FORM`, which are read when first needed."""
+    """`own` protocols by name, then the built-in forms, `json:FORM`. It loads a built-in form when it first needs
+    it."""
 
     def __init__(self, own: Mapping[str, Protocol]) -> None:
         self._own = own
@@ -113,5 +114,5 @@ def known(declared: Mapping[str, Protocol] | None = None) -> Mapping[str, Protoc
 
 
 def transports(protocols: Mapping[str, Protocol]) -> dict[str, str]:
-    """Return the transport of each of `protocols`. No built-in form is read for that: all of them use HTTP."""
+    """Return the transport of each of `protocols`. This loads no built-in forms: all of them use HTTP."""
     return {name: HttpForm.transport if name.startswith(PREFIX) else protocols[name].transport for name in protocols}

@@ -1,4 +1,4 @@
-"""Graphs for the rest of the gateway: each graph is a model of its own backend, at the end of its own route."""
+"""Graphs for the rest of the gateway: each graph is a model with its own backend and its own route."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -73,7 +73,7 @@ class GraphRoutes:
         return route(Conditions(model=side.name), bridges, destination)
 
     def listed(self, clients: Iterable[Protocol]) -> Iterator[Listed]:
-        """Yield the graphs in the form for lists of models."""
+        """Yield the graphs in the form for model lists."""
         protocols = frozenset(each.name for each in clients)
         for name, model in self.models.items():
             signatures = self._signatures[name]

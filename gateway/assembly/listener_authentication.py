@@ -1,7 +1,7 @@
 """Listener authentication: the gateway authenticates a client before it decodes the client's message.
 
-The gateway reads a changed file of keys again, and fetches the keys of an issuer outside of requests. A reload keeps
-everything that is unchanged.
+Outside of requests, the gateway reads changed key files again and fetches issuer keys. A reload keeps everything that
+is unchanged.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Access:
         self._use_keys()
 
     def authenticator(self, config: ListenerAuthConfig | AdminAuthConfig | HealthAuthConfig) -> Authenticator:
-        """Return the Authenticator for clients of a listener, of the status API, or of the health port."""
+        """Return the Authenticator for a listener, the status API or the health port."""
         ways = config.accept or self._ways
         anonymous = config.anonymous if isinstance(config, ListenerAuthConfig) else None
         return Authenticator(
@@ -75,7 +75,7 @@ class Access:
                 self._use_keys()
 
     def end(self) -> None:
-        """Stop keeping keys up to date; without effect if `begin` was not called."""
+        """Stop keeping keys up to date. Has no effect before `begin`."""
         for issuer in self.issuers.values():
             issuer.end_use(self)
         if self.file is not None:
@@ -211,7 +211,7 @@ class ListenerAuthentication:
 
         Raises:
             GatewayError: UNAUTHENTICATED.
-            UnknownKeyError: a token is signed by a key that is not known yet.
+            UnknownKeyError: the key that signed a token is still unknown.
         """
         return self._authenticator(headers, "")
 
@@ -244,7 +244,7 @@ class ListenerAuthentication:
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """Return the response for an error of the listener itself; over HTTP, a response with status 401 names the expected
+    """Return the response for a listener error. Over HTTP, a response with status 401 names the expected
     credentials."""
     reply = exchange.refuse(error, protocol, message)
     if error.status is Status.UNAUTHENTICATED and isinstance(protocol.carrier, HttpForm):

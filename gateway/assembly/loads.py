@@ -73,7 +73,7 @@ def page_at(url: str) -> Page:
 
 
 def url_of(pattern: str, endpoint: str) -> str:
-    """Return the URL of the page of the server at the address `endpoint`."""
+    """Return the URL of the server's page at the address `endpoint`."""
     host, port = _host_and_port(endpoint)
     return pattern.replace(HOST, host).replace(PORT, port)
 

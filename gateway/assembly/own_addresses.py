@@ -14,7 +14,7 @@ LOOPBACK = frozenset({ip_address("127.0.0.1"), ip_address("::1")})
 
 
 async def resolved(host: str) -> frozenset[Ip]:
-    """Return the current addresses of a host name; empty if the resolver finds none within RESOLVING_SECONDS."""
+    """Return the current addresses of a host name; empty if the resolver does not find any within RESOLVING_SECONDS."""
     try:
         async with asyncio.timeout(RESOLVING_SECONDS):
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -26,7 +26,7 @@ async def resolved(host: str) -> frozenset[Ip]:
 def why_own(place: Any, own: Iterable[str], named: frozenset[Ip] = frozenset()) -> str:
     """Return why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself; empty if it is
     not. `own` are the addresses that the gateway has bound, and `named` the known addresses of the place's host name.
-    Only names of this machine are looked up."""
+    The lookup covers only names of this machine."""
     for address in own:
         if _is_at(place, address, named):
             return f"it is the gateway's own address {address}"

@@ -1,5 +1,5 @@
-"""The payload logs of a gateway: one for each setting of `log.payloads` that requests in flight began with; and the
-calls of an Assembly that they contain."""
+"""The payload logs of a gateway: one for each `log.payloads` setting that applied when a request in flight began; and
+the calls of an Assembly that these logs contain."""
 
 from collections.abc import Callable, Sequence
 from random import random
@@ -44,7 +44,7 @@ class PayloadLogs:
         self._certificates = certificates
         self._logs: list[tuple[PayloadLogConfig, PayloadLog]] = []
         self._closing: list[PayloadLog] = []
-        """Logs that no configuration uses, and that are not closed yet."""
+        """Logs that are still open, but that no configuration uses."""
 
     def get(self, config: PayloadLogConfig | None) -> PayloadLog | None:
         """Return the payload log with these settings, and start it if necessary; None if the settings disable it.
@@ -84,7 +84,7 @@ class PayloadLogs:
             each.queue.reopen()
 
     async def close(self, kept: PayloadLogConfig | None = None, seconds: float = SECONDS_FOR_LAST_ENTRIES) -> None:
-        """Close all logs except the log with the settings `kept`; waiting entries have `seconds` to be written."""
+        """Close all logs except the log with the settings `kept`. A log has `seconds` to write its waiting entries."""
         self._closing += [each for config, each in self._logs if config != kept]
         self._logs = [(config, each) for config, each in self._logs if config == kept]
         closing = list(self._closing)
@@ -98,10 +98,10 @@ LogCalls: TypeAlias = Callable[[Select, Assembly], Select]
 
 
 def log_calls(log: PayloadLog, config: Config, select: Select, assembly: Assembly) -> Select:
-    """Return `select` with logging: a share of the calls on the routes that `config` names goes to `log`."""
+    """Return `select` with logging: it logs a share of the calls on the routes that `config` names to `log`."""
     share, logged = log.share, _logged_routes(config)
     names: dict[str, TensorNames] = {}
-    """By the names of routes."""
+    """By route name."""
 
     def selected(request: Request) -> Destination:
         destination = select(request)

@@ -110,7 +110,7 @@ def load_settings(keys: PlacementConfig, max_in_flight: int) -> LoadSettings:
 
 
 def named_models(config: Config, backend: str) -> list[str]:
-    """Return the models of a backend that routes name exactly, by the backend's names."""
+    """Return the exact model names that routes have for a backend, as the backend's names."""
     routes = [each for each in config.routes if backend in each.backends]
     found = (model for each in routes if isinstance(model := rewritten(each) or each.match.model, str))
     return list(dict.fromkeys(model for model in found if not wildcards(model)))

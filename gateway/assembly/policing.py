@@ -79,8 +79,8 @@ class Policing:
                 yield place, name, state
 
     def adopt(self, previous: "Policing") -> None:
-        """After a reload: give each state the counts and data of the previous state of the same policy at the same
-        place."""
+        """After a reload: copy the counts and data of each state's predecessor, which belongs to the same policy at the
+        same place."""
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
                 if place_before == place and type(before) is type(state):

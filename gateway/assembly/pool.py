@@ -63,20 +63,20 @@ class EndpointPool:
         return endpoint
 
     def release(self, name: str, endpoint: Endpoint) -> None:
-        """Close an endpoint that the backend `name` no longer has, unless another backend has it."""
+        """Close an endpoint that the backend `name` has lost, unless another backend has it."""
         self.weights[name].pop(endpoint, None)
         self._closer.release(endpoint)
 
     def take_over(self) -> None:
-        """Use the changed Connectors for every call that begins from now on."""
+        """Use the changed Connectors for every call from now on."""
         self._changed_connectors.take_over()
 
     async def close_unused_connectors(self) -> None:
-        """Close the Connectors that were replaced, or that were made without a takeover."""
+        """Close the Connectors that a takeover replaced, and the Connectors that never took over."""
         await self._changed_connectors.close_unused()
 
     async def close(self) -> None:
-        """Release all endpoints, and return when endpoints that no other Assembly uses are closed."""
+        """Release all endpoints. Return when all endpoints that no other Assembly uses are closed."""
         keys = tuple(self.endpoints)
         self.endpoints.clear()  # a later removal does not release an endpoint again
         await self._shared.release(keys)

@@ -41,13 +41,13 @@ async def serve_reference(
     certificates: Certificates | None = None,
     protocols: Mapping[str, Protocol] | None = None,
 ) -> Listener:
-    """Serve sample models over one protocol. `certificates` reads changed files of `tls` again; if it is None, they are
-    read once. `protocols`: by default, all that can be named without a configuration.
+    """Serve sample models over one protocol. `certificates` reads changed files of `tls` again; if it is None, changes
+    have no effect. `protocols`: by default, all that can be named without a configuration.
 
     Raises:
         BindError: the address cannot be bound.
-        CertificateError: a file of `tls` cannot be used.
-        ValueError: a model cannot be loaded, or cannot be served over this protocol.
+        CertificateError: a file of `tls` is unusable.
+        ValueError: loading a model failed, or a model does not work over this protocol.
     """
     protocol = (protocols or known())[config.protocol]
     models = [find(name) for name in config.models]
@@ -76,8 +76,8 @@ def reference_router(
     clock: Callable[[], float],
     statistics: ListenerStatistics | None = None,
 ) -> Router:
-    """Return the Router: one route for each model, and one for unknown models, whose error names the known ones.
-    `statistics` are shown on its metrics page, if it has one."""
+    """Return the Router: one route for each model, and one for unknown models, whose error names the known ones. Its
+    metrics page, if it has one, shows `statistics`."""
     path = next((pattern.partition(" ")[2] for pattern in client.patterns if "{model}" in pattern), "")
     handler = reference_handler(models, points=client.traits.wire.points, path=path)
     stream = reference_stream_handler(models, points=client.traits.wire.points)

@@ -1,6 +1,6 @@
 """Finds the installed protocols, policies and transports by scanning their packages.
 
-To add one, put a file in the right folder; there is no list of them.
+To add one, put a file in the right folder. No list needs a change.
 """
 
 import inspect
@@ -41,7 +41,7 @@ class PolicyModule(typing.Protocol):
     def Settings(self) -> "type[BaseModel]": ...  # noqa: N802 - a class in the module
 
     def wrap(self, handler: Handler, settings: Any, *context: "PolicyContext") -> Handler:
-        """Return a Handler that applies the policy to `handler`. `context` is given if the module `wants_context`."""
+        """Return a Handler that applies the policy to `handler`. If the module `wants_context`, pass the `context`."""
 
     def wrap_stream(self, handler: StreamHandler, settings: Any, *context: "PolicyContext") -> StreamHandler:
         """Return a StreamHandler that applies the policy to `handler`."""
@@ -80,7 +80,7 @@ def policy_metrics() -> "Mapping[str, tuple[StateMetric, ...]]":
 @cache
 def descriptions() -> Mapping[str, DescribeOperation]:
     """Return the functions that describe a protocol's paths for OpenAPI documents, by protocol: `describe` in the
-    module `openapi` of the protocol. The modules are imported on first use. Protocols that are made from data have
+    module `openapi` of the protocol. The function imports these modules at first use. Protocols built from data have
     their own `describer`."""
     found: dict[str, DescribeOperation] = {}
     for module in _modules(gateway.protocols):

@@ -125,8 +125,8 @@ class Routers:
         self.router = Router(routes, server, joined_versions(clients), controlling, frozenset(self._relays))
 
     def _first_list_seconds(self, name: str) -> float | None:
-        """Return the seconds to wait for a backend's first list of models, if the gateway must start its first server
-        for it."""
+        """Return the seconds to wait for a backend's first model list, if the gateway must start its first server for
+        it."""
         servers = self._config.backends[name].servers
         return None if servers is None else servers.start_timeout
 

@@ -61,9 +61,9 @@ class VersionConditions:
                 self._by_model.setdefault(match.model, []).append(match)
 
     def added_to(self, settings: RouteSettings, own: MatchConfig) -> RouteSettings:
-        """Return the settings of the route with the match `own`, with the versions that its clients can request: the
-        versions that routes name for the same model, without conditions that depend on the request. A glob has only its
-        own version."""
+        """Return the settings of the route with the match `own`, and add the versions that its clients can request: the
+        versions in routes for the same model, without conditions that depend on the request. A glob has only its own
+        version."""
         settings = replace(settings, takes_one_version=bool(own.version))
         if own.model is None or wildcards(own.model):
             return replace(settings, routed_versions=(own.version,)) if own.version else settings
@@ -79,7 +79,7 @@ class VersionConditions:
 
 
 def rewritten(config: RouteConfig) -> Rewritten:
-    """Return the backend's names of a route's models."""
+    """Return the backend's names for the models of a route."""
     glob, template = config.match.model, config.rewrite.model
     if template is None:
         return None
@@ -90,7 +90,7 @@ def rewritten(config: RouteConfig) -> Rewritten:
 
 
 def split(config: RouteConfig) -> Split:
-    """Return how a route chooses one of its own backends."""
+    """Return the rule by which a route chooses one of its backends."""
     parts = config.split or [SplitConfig(backend=config.main_backend)]
     header = config.sticky.header if config.sticky is not None else ""
     return Split([(each.backend, each.weight) for each in parts], header)

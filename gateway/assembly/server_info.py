@@ -1,4 +1,4 @@
-"""The name and version of the gateway, for clients that request it."""
+"""The gateway's name and version, for clients that request it."""
 
 from importlib.metadata import version
 

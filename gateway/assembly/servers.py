@@ -31,7 +31,7 @@ ASKED_SECONDS = 2.0
 @frozen
 class Wiring:
     """The functions of an Assembly that the servers of one backend use: `endpoint` makes the Endpoint of an address,
-    `release` releases an endpoint that the backend no longer has, `connect` makes an unshared Connector, and `why_not`
+    `release` releases an endpoint that the backend has lost, `connect` makes an unshared Connector, and `why_not`
     returns why an address cannot belong to the backend."""
 
     endpoint: Callable[[str], Endpoint]
@@ -67,7 +67,7 @@ class ServedBackend:
         return [(self._backend, self._slots), *self._earlier]
 
     async def closed(self) -> None:
-        """Return when none of them can get another request."""
+        """Return when the backend and the earlier backends of its name accept no more requests."""
         for _, slots in self.in_use:
             await slots.closed.wait()
 
@@ -107,7 +107,7 @@ class ServedBackend:
             await connector.close()
 
     def add(self, address: str, use: Use | None = None) -> Use:
-        """Send calls to this address. `use`: its use so far, if it is not a new server."""
+        """Send calls to this address. `use`: the previous use of the server, if it is not new."""
         endpoint = self._wiring.endpoint(address)
         assert isinstance(endpoint, CountedEndpoint)
         self._endpoints[address] = endpoint
@@ -159,7 +159,7 @@ class FleetStarter:
         return self.fleet.reports()
 
     def call_waits(self) -> None:
-        """Note that a call waits for a server."""
+        """Record that a call waits for a server."""
         self.fleet.call_waits()
 
     async def failure_at(self, address: str) -> ServerFailure | None:
@@ -169,7 +169,7 @@ class FleetStarter:
 
     @property
     def can_serve(self) -> bool:
-        """Return True if a server would be started for a call now."""
+        """Return True if the backend would start a server for a call now."""
         return self.fleet.can_serve
 
 
@@ -179,7 +179,7 @@ class Fleets:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._current: dict[str, tuple[str, StartedServers, ServedBackend]] = {}
-        """By the name of the backend: the source of its jobs, its fleet, and the backend."""
+        """By backend name: the source of its jobs, its servers, and the backend."""
         self._retired: set[StartedServers] = set()
         self._states: dict[Path, StateFile] = {}
 
@@ -224,7 +224,7 @@ class Fleets:
             await fleet.close()
 
     async def close(self) -> None:
-        """End all jobs that are not kept."""
+        """End all jobs that must not stay."""
         fleets = [*(fleet for _, fleet, _ in self._current.values()), *self._retired]
         self._current.clear()
         self._retired.clear()
@@ -235,7 +235,7 @@ class Fleets:
 
 
 def settings_of(name: str, config: ServersConfig) -> ServersSettings:
-    """Return the settings of the servers of the backend `name`."""
+    """Return the settings of a backend's servers; `name` is the backend's name."""
     resources = config.resources
     return ServersSettings(
         backend=name,
@@ -260,7 +260,7 @@ def open_engine(settings: ServersSettings) -> tuple[Engine, float]:
     """Return the engine, and the seconds between two queries to it.
 
     Raises:
-        EngineError: it does not exist, or cannot be used.
+        EngineError: the engine does not exist, or does not work.
     """
     try:
         module = import_module(f"gateway.servers.engines.{settings.engine}")

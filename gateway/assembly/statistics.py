@@ -31,8 +31,8 @@ class _Second:
 class ListenerStatistics:
     """Counts requests and returns Series of the last `SECONDS` seconds, oldest first, without the current second.
 
-    There is no timer: recording a request, or reading the Series, appends the seconds since the last call. The CPU time
-    that the process used in them is divided evenly among them.
+    Updates need no timer: recording a request, or reading the Series, appends the seconds since the last call. The CPU
+    time that the process used in them is divided evenly among them.
     """
 
     def __init__(

@@ -16,8 +16,8 @@ LOOKS = 2
 """Number of checks in one `reload.interval`: a change counts after two checks, so a revoked key ends within one
 interval."""
 MOST_CHANGING = 3
-"""Number of checks after which a file that keeps changing is read nevertheless: constant writes must not keep a revoked
-key valid."""
+"""Number of checks after which the gateway reads a file even if it keeps changing: constant writes must not keep a
+revoked key valid."""
 
 
 class WatchedKeys:
@@ -28,7 +28,7 @@ class WatchedKeys:
         self.path = path
         self._watched = Watched(look([path]))
         self._changing = 0
-        """Number of consecutive checks that found another file than the one that was read."""
+        """Number of consecutive checks that found a file different from the last one read."""
         self._uses: dict[object, Callable[[], None]] = {}
         """The users of the keys, and the functions to call when the keys have changed."""
         self._interval = 1.0

@@ -40,13 +40,13 @@ GatewayError for an invalid token, and `UnknownKeyError`."""
 class Credentials:
     """The API keys, tokens and certificates that authenticate the clients of one configuration.
 
-    - `principals`: returns the principal of a name.
-    - `verify`: verifies tokens; None if the configuration has no issuer.
-    - `certificates`: globs of identities in certificates, each with the name of a principal; the first match counts. In
-      the name `*` is replaced by the identity.
-    - `header`: the name of the header for keys.
-    - `clock`: seconds since 1970.
-    - `uses`: the time of each used key's last use, by its id; a new configuration takes over the previous
+    - `principals`: Returns the principal of a name.
+    - `verify`: Verifies tokens; None if the configuration has no issuer.
+    - `certificates`: Globs of identities in certificates, with their principal names. The first match counts. In the
+      name, the identity replaces `*`.
+    - `header`: The name of the header for keys.
+    - `clock`: Seconds since 1970.
+    - `uses`: The time of each used key's last use, by its id. A new configuration takes over the previous
       configuration's dict.
     """
 
@@ -103,10 +103,10 @@ class Credentials:
 
 
 class Authenticator:
-    """The authentication of one listener's clients. Can be called from several threads.
+    """The authentication of one listener's clients. Safe to call from several threads.
 
     `keys`, `tokens`, `certificates`: whether the listener accepts this kind of credential. `anonymous`: the principal
-    of clients without credentials; empty if they are refused.
+    of clients without credentials; empty if credentials are required.
     """
 
     def __init__(
@@ -131,9 +131,9 @@ class Authenticator:
         return len(self._by_header) + len(self._by_authorization)
 
     def __call__(self, headers: Headers, identity: str) -> Principal:
-        """Return the principal of the client, by its headers or metadata, and by the identity in its verified
-        certificate (empty without one). The header for keys takes precedence over Authorization. A wrong key or token
-        is refused even if clients without credentials are accepted.
+        """Return the principal of the client, based on its headers or metadata, and on the identity in its verified
+        certificate (empty without a certificate). The header for keys takes precedence over Authorization. The
+        authenticator refuses a wrong key or token even if it accepts clients without credentials.
 
         Raises:
             GatewayError: UNAUTHENTICATED.

@@ -22,7 +22,7 @@ class UnknownKeyError(Exception):
 
 
 def authorized(field: bytes) -> bytes:
-    """Return the key or token in the value of an Authorization header; empty if the value contains neither."""
+    """Return the key or token from the value of an Authorization header, otherwise empty bytes."""
     scheme, _, rest = field.partition(b" ")
     match scheme.lower():
         case b"bearer":

@@ -1,8 +1,8 @@
 """API keys, and the file with their digests.
 
 A key is `gw_` and 32 random bytes in base64url. The file has only its SHA-256 digest. A slow hash, which passwords
-need, would not add security: no attacker can try 2^256 keys, however fast an attempt is. A key is looked up by its
-digest, so the time of the lookup reveals nothing about other keys.
+need, would not add security: trying 2^256 keys is impossible, however fast an attempt is. The lookup of a key uses its
+digest, so its duration reveals nothing about other keys.
 """
 
 import re
@@ -31,7 +31,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class KeyFileError(Exception):
-    """A key file cannot be used. The text says why, without a digest."""
+    """The key file is unreadable or invalid. The text says why, without a digest."""
 
 
 def _digest(text: str) -> str:
@@ -110,7 +110,7 @@ def read_keys(path: Path) -> KeyFile:
     """Return the keys in a YAML or JSON file.
 
     Raises:
-        KeyFileError: it cannot be read, or is not a key file.
+        KeyFileError: the file is unreadable, or is not a key file.
     """
     try:
         if path.exists() and not path.is_file():

@@ -37,8 +37,8 @@ class Principals:
         self._made: dict[tuple[str, frozenset[str]], Principal] = {}
 
     def find(self, name: str, claimed: Iterable[str] = ()) -> Principal:
-        """Return the principal of this name. It has the sets of its own entry, else of the first glob that matches, and
-        the sets of the configuration that `claimed` names."""
+        """Return the principal of this name. The principal has the permissions of its own entry, or otherwise of the
+        first glob that matches, and the configured permission sets that `claimed` lists."""
         key = name, frozenset(each for each in claimed if each in self._sets)
         principal = self._made.get(key)
         if principal is None:

@@ -25,7 +25,8 @@ LONGEST_TOKEN = 16 * 2**10
 """Maximum size of a token, in bytes."""
 
 MOST_KEYS = 100
-"""Maximum number of keys of an issuer: reading a key takes tens of microseconds, in which no request is answered."""
+"""Maximum number of issuer keys. Parsing a key takes tens of microseconds, during which the gateway handles no
+requests."""
 
 _OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
 
@@ -34,7 +35,7 @@ _OF_RSA = frozenset(each for each in ALGORITHMS if each[:2] in ("RS", "PS"))
 class Rules:
     """The claims that tokens must have, and how they name the principal.
 
-    - `principal`: the claim that names the principal; `prefix` goes before its value.
+    - `principal`: the claim that names the principal; `prefix` comes before its value.
     - `permissions`: the claim that lists names of permission sets, as a list or as words of a text; empty if not used.
       A dot leads into an object: `realm_access.roles`.
     - `leeway`: maximum difference of clocks, in seconds.
@@ -60,19 +61,19 @@ class Identity:
 
 
 class KeySetError(Exception):
-    """A JWKS cannot be used; the text says why."""
+    """The JWKS is invalid; the text gives the reason."""
 
 
 @frozen
 class PublicKey:
-    """A key of an issuer, and its algorithms."""
+    """An issuer's public key, and its algorithms."""
 
     key: Any
     algorithms: frozenset[str]
 
 
 KeySet: TypeAlias = Mapping[str, PublicKey]
-"""Public keys by their `kid`; a key without one has the name ''."""
+"""Public keys by their `kid`. A key without a `kid` has the name ''."""
 
 
 def parse_key_set(content: bytes) -> KeySet:
@@ -118,8 +119,8 @@ def is_token(credential: bytes) -> bool:
 
 
 def issuer_of(token: bytes) -> str:
-    """Return the issuer that a token names. Nothing is verified: this only selects the keys and rules for verifying the
-    token.
+    """Return the issuer that a token names. This only selects the keys and rules for verifying the token; it does not
+    verify anything.
 
     Raises:
         GatewayError: UNAUTHENTICATED, the token is too long or malformed, or names no issuer.
@@ -210,5 +211,5 @@ def _claim(claims: Any, path: str) -> Any:
 
 
 def refused(text: str) -> GatewayError:
-    """Return the error for a token; `text` says what is wrong with it."""
+    """Return the error for a token; `text` describes the problem."""
     return refusal(Reason.UNAUTHENTICATED, f"the token is not accepted: {text}")

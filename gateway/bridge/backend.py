@@ -69,8 +69,8 @@ class BackendSide:
             raise unsupported(f"{error.message}; and no stream: {obstacle}") from error
 
     async def infer(self, request: Request) -> Response:
-        """The backend's response. After an error that another model of this name may explain, its signature is asked
-        for again.
+        """Return the backend's response. After an error that another model of the same name might explain, the next
+        request queries the signature again.
 
         Raises:
             GatewayError: the backend's error.
@@ -91,7 +91,7 @@ class BackendSide:
             self.signatures.doubt(request.model)
 
     async def metadata(self, request: Request) -> Signature:
-        """Return the backend's metadata of a model, fetched now, unless the protocol declares it.
+        """Return the backend's current metadata for a model, or the signature that the protocol declares.
 
         Raises:
             GatewayError: the backend's error.

@@ -66,8 +66,8 @@ class Bridge:
         self._settings = settings
         self._backend = backend
         self._reads_first = False
-        """A server of the backend could not accept a message that had passed undecoded; since then all messages are
-        decoded first."""
+        """True if a backend server could not accept a message that passed undecoded. From then on, the gateway decodes
+        all messages first."""
         self._infer = backend.handler
         self._reduces_streams = settings.stream != "error" and backend.responses is not None
         self._unchanged = settings.leaves_tensors_unchanged and _have_same_tensors(client.traits, backend.traits)
@@ -91,7 +91,7 @@ class Bridge:
         )
 
     def __call__(self, request: Request) -> Awaitable[Answer]:
-        """Return the answer to a request for a model of the route.
+        """Return the answer to a request for one of the route's models.
 
         Raises:
             DecodeError: the client's tensors do not match the model.
@@ -146,7 +146,7 @@ class Bridge:
         return isinstance(flaw, MissingNumbers) and "null" in (self._settings.nan, self._client.traits.wire.nan)
 
     def _takes_rows(self, request: Request) -> bool:
-        """Return True if the backend is called once for each row, so rows can differ in length."""
+        """Return True if the gateway calls the backend once for each row, so rows can differ in length."""
         return request.operation is Operation.INFER and self._backend.traits.wire.rows is Rows.ONE
 
     async def _by_row(self, request: Request, rows: UnequalRows) -> Response:
@@ -157,7 +157,8 @@ class Bridge:
         raise await self._error_for_flaw(request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Response, None]:
-        """Yield the responses to a client that accepts any number of them; one if the backend does not stream.
+        """Yield the responses to a client that accepts any number of responses. If the backend does not stream, yield
+        one.
 
         Raises:
             DecodeError, GatewayError: like a call, also after some responses.
@@ -321,8 +322,8 @@ class Bridge:
         return self._fittings.to(await self._signatures.with_optional(key))
 
     async def _explain(self, request: Request) -> Response:
-        """Return the explanation of an inference. Its tensors pass unchanged: no signature describes an explanation, or
-        its inputs that are not inputs of the model."""
+        """Return the explanation of an inference. Its tensors pass unchanged, because signatures do not describe
+        explanations or their extra inputs."""
         key = self._rewrite.key(request)
         return reply(await self._backend.infer(self._rewrite.outgoing(request, key)), request)
 
@@ -340,8 +341,7 @@ class Bridge:
         return self._unchanged and not request.schemaless
 
     def _passed(self, response: Response, request: Request) -> Response:
-        """Return the response with the backend's outputs unchanged: the requested outputs, or all if the client
-        requested none.
+        """Return the response with the backend's outputs unchanged: the requested outputs, or all outputs by default.
 
         Raises:
             GatewayError: INTERNAL (invalid-output), a requested output is missing.

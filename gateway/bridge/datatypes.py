@@ -26,8 +26,8 @@ Array = np.ndarray[Any, Any]
 def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
     """Return the data of `tensor` in the datatype `wanted`.
 
-    `cast` is the route's setting for conversions that are not exact: `refuse`; `round` (half to even; out of range is
-    an error); `saturate` (like `round`, but values out of range are clipped).
+    `cast` is the route's setting for conversions that are not exact: `refuse`; `round` (half to even; a value out of
+    range is an error); `saturate` (like `round`, but values out of range are clipped).
 
     Raises:
         DecodeError: the conversion is not exact, and `cast` does not allow it; NaN as an integer.
@@ -47,8 +47,8 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
 
 
 def note_rounding(tensor: Tensor, data: Buffer, wanted: Datatype, record: Record) -> None:
-    """Note in `record` if the `data` that `fit` made from a tensor differs from it in a value, which only a `cast`
-    allows."""
+    """If the `data` that `fit` made from a tensor differs from it in a value, which only a `cast` allows, add this to
+    `record`."""
     if record is UNRECORDED or tensor.datatype is wanted or wanted in WIDENINGS[tensor.datatype]:
         return
     before = tensor.array.reshape(-1)
@@ -74,8 +74,8 @@ def typed(tensor: Tensor, numbers: Datatype, what: str) -> Tensor:
 
 
 def carry(tensor: Tensor, carried: frozenset[Datatype], what: str, protocol: str) -> Tensor:
-    """Return the tensor in a datatype that `protocol` carries: its own, or the narrowest datatype that holds all its
-    values. In the latter case, the parameter `gateway_datatype` names its own datatype.
+    """Return the tensor in a datatype that `protocol` carries: its current datatype, or the narrowest datatype that
+    holds all its values. In the latter case, the parameter `gateway_datatype` names the original datatype.
 
     Raises:
         DecodeError: the protocol carries no datatype that holds all its values.

@@ -53,8 +53,8 @@ def companion_signature(base: Signature, operation: Operation) -> Signature:
 
 
 def sized(signature: Signature, base: Signature, operation: Operation, positions: Mapping[str, int]) -> Signature:
-    """Return the derivative model's `signature` with its free lengths set to the lengths of the inputs and outputs of
-    the model `base` at `positions`.
+    """Return the derivative model's `signature` with its free lengths set to the lengths of the inputs and outputs that
+    the `base` model has at `positions`.
 
     Raises:
         DecodeError: a position is out of range.

@@ -3,7 +3,7 @@
 A request for a derivative is adapted to the signature of the derivative model, like a request for the model's own
 derivative. Then the model is evaluated at the points that `finite_differences` gives: as one batch if it takes batches,
 otherwise point by point, with as many parallel calls as the backend takes from one batch. The calls belong to the same
-client, so in the queue they take turns with its other calls and with the calls of other clients. The first failing call
+client, so in the queue they take turns with other calls, from this client and from others. The first failing call
 cancels the rest.
 
 The Hessian is the difference of two or more gradients along `vec`: of the model's own gradients if it has them,
@@ -75,7 +75,7 @@ POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unname
 
 
 class Calls(Enum):
-    """The conversion of points to calls of a model."""
+    """The conversion of points to model calls."""
 
     BATCHES = "batches"
     """The model takes batches: points are rows."""
@@ -102,7 +102,7 @@ class DerivativeProblem:
     moved: Mapping[str, Array]
     """The inputs that vary, by name, as [B, n] FP64."""
     first: str
-    """The input that a gradient is for: `in_wrt` or `in_wrt1`."""
+    """The input of the gradient: `in_wrt` or `in_wrt1`."""
     second: str
     """The input that varies along `vec`: `in_wrt` of a Jacobian, `in_wrt2` of a Hessian."""
     output: str
@@ -142,7 +142,7 @@ class EstimatedDerivatives:
         """For each model, its maximum batch size (None: no limit), and the time until which it is stored."""
 
     async def derive(self, request: Request, key: Key) -> Response:
-        """Return the derivative that `request` asks for; `key` is the backend's name of the model.
+        """Return the derivative that `request` asks for; `key` has the model's name at the backend.
 
         Raises:
             DecodeError: the client's tensors do not match the model.
@@ -339,7 +339,8 @@ class EstimatedDerivatives:
         return min(limits, default=None)
 
     async def _largest_batch(self, key: Key) -> int | None:
-        """Return Triton's `max_batch_size` of the model, from its configuration; it is stored as long as signatures."""
+        """Return Triton's `max_batch_size` for the model, from its configuration. The result is stored for the same
+        time as signatures."""
         if Operation.CONFIG not in self._backend.traits.servers.extensions:
             return None
         kept, now = self._largest_batches, monotonic()
@@ -435,7 +436,7 @@ def _problem(
 
 
 def _calls(base: Signature, moved: Set[str], output: TensorSpec) -> Calls:
-    """Return how points become calls of a model with the signature `base`, whose inputs `moved` vary."""
+    """Return the conversion of points to calls for a model with the signature `base`, whose inputs `moved` vary."""
     if is_one_row(base):
         return Calls.ROWS
     differ = [*(spec for spec in base.inputs if spec.name in moved), output]

@@ -36,7 +36,7 @@ class Extensions:
         return answer
 
     async def statistics(self, request: Request, companion: Operation | None = None) -> Statistics:
-        """Return the statistics of the model's versions, with the client's name of the model.
+        """Return the statistics of the model's versions, with the name that the client uses for the model.
 
         Raises:
             GatewayError: UNIMPLEMENTED if the backend's protocol does not have the extension; the backend's error.
@@ -80,8 +80,9 @@ class Extensions:
 
 
 def _renamed(config: str, client: str, backend: str) -> str:
-    """Return the JSON text of a model configuration with the backend's name of the model in it: Triton refuses to load
-    a model whose configuration has another name. Invalid JSON stays unchanged; the server refuses it."""
+    """Return the JSON text of a model configuration, with the model's name replaced by its name at the backend: Triton
+    refuses to load a model whose configuration has another name. Invalid JSON stays unchanged; the server refuses
+    it."""
     try:
         document = json.read(config.encode(), {}, values=_CONFIG_VALUES, literals=False)
     except (DecodeError, UnicodeEncodeError):

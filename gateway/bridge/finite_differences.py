@@ -2,9 +2,9 @@
 values.
 
 A stencil is a list of offsets in steps, such as -1 and 1. For a function f of one variable with values at x + t_k, the
-derivative is the sum of w_k f(x + t_k), where the weights w_k are the weights of the polynomial through these points.
-The points are first rounded to the datatype of the input, and the weights are computed for the rounded points. A sum is
-therefore exact (to rounding) for polynomials of a degree below the number of points, for x of any size.
+derivative is the sum of w_k f(x + t_k). The w_k are the weights of the polynomial through these points. The points are
+first rounded to the datatype of the input; the weights belong to the rounded points. A sum is therefore exact (to
+rounding) for polynomials of a degree below the number of points, for x of any size.
 
 Arrays have a first dimension of B rows; each row is a separate derivative. Shapes are in the docstrings: n is the
 length of the input, m the length of the output, K the number of offsets. No I/O.
@@ -43,9 +43,9 @@ STENCILS: dict[tuple[str, int], Stencil] = {
 
 
 def relative_step(order: int, dtype: "np.dtype[Any]", *, second: bool = False) -> float:
-    """Return the step, in units of an element's size, at which the error of a stencil of this order and the rounding of
-    values of `dtype` are equally large: eps ** (1 / (order + 1)), and for `second` derivatives eps ** (1 / (order +
-    2))."""
+    """Return the step, in units of an element's size, at which the error of a stencil of this order and the rounding
+    error of values of `dtype` are equally large. The step is eps^(1/(order + 1)); for `second` derivatives,
+    eps^(1/(order + 2))."""
     eps = float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
     return float(eps ** (1 / (order + (2 if second else 1))))
 

@@ -1,7 +1,8 @@
-"""Calls of a model whose tensors are fitted to its signature, and whose responses are fitted back.
+"""Calls of a model, with requests and responses converted between client and model according to the model's signature.
 
-A model can get other tensors at any time, for example by a deployment of a new version. So a call that fails because of
-its tensors is repeated once if the backend reports another signature now, and nothing was computed.
+A model's tensors can change at any time, for example when a new version is deployed. If a call fails because of its
+tensors before the model computes anything, and the backend now reports another signature, the gateway repeats the call
+once.
 """
 
 from asyncio import to_thread
@@ -54,15 +55,15 @@ class FittedCalls:
     async def again(
         self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: Find
     ) -> Response:
-        """Call the model once more after `error`, if its tensors are no longer those of `fitting`. The request did not
-        fit, or the backend refused it, so nothing was computed.
+        """Call the model again after `error`, if its tensors have changed since `fitting`. The request did not match
+        the signature, or the backend refused it, so the model computed nothing.
 
         Raises:
             DecodeError, GatewayError: `error`, if it has another cause or the model has the same tensors; the error of
                 the second call.
         """
         if isinstance(error, GatewayError):
-            if error.reason is Reason.INVALID_OUTPUT:  # nothing is repeated: the model has run
+            if error.reason is Reason.INVALID_OUTPUT:  # no repetition: the model has run
                 self._backend.signatures.doubt(key[0])
             if error.status is not Status.INVALID_ARGUMENT or isinstance(error, TransportError):
                 raise error
@@ -71,7 +72,7 @@ class FittedCalls:
     async def other_fitting(
         self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: Find
     ) -> Fitting:
-        """Return the Fitting to the signature that the backend reports now. `error` came with the stored signature.
+        """Return the Fitting to the signature that the backend reports now. `error` occurred with the stored signature.
 
         Raises:
             DecodeError, GatewayError: `error`, if the signature is the same.

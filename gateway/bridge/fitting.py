@@ -1,12 +1,12 @@
 """Adaptation of a request to a model's signature, and of its response back to the client.
 
-The client's tensors are matched with the signature's specifications, in this order:
+The bridge matches the client's tensors with the signature's specifications, in this order:
 
-1. Names. A named tensor has the client's name: `rename` gives the backend's name, `drop` removes it, `constants` are
-   added. Unnamed tensors take the names in `order`, or the remaining names, by position. (`names`)
-2. Image files are decoded to pixels if the route has `images`. (`images`)
-3. Shape. A first dimension of -1 before others is the batch: a tensor without it is one row, and its response is
-   returned without it. (`shapes`)
+1. Names. A named tensor has the client's name: `rename` determines the backend's name, `drop` removes inputs,
+   `constants` adds inputs. Unnamed tensors take the names in `order`, or the remaining names, by position. (`names`)
+2. If the route has `images`, image files become pixels. (`images`)
+3. Shape. A first dimension of -1 before others is the batch. A tensor that lacks it is one row, and its response lacks
+   it as well. (`shapes`)
 4. Datatype. Equal, or widened if every value is exact. Numbers without a datatype are checked by value. Everything else
    needs `cast`. (`datatypes`)
 5. Rows. If the backend computes one row per call, each row becomes a call, and the results are stacked. (`rows`)
@@ -82,7 +82,7 @@ class Fitting:
     """`inputs` without index tensors (INDEX_TENSORS)."""
     orders: tuple[list[str], ...] = ()
     """Lists of names whose inputs are already in the order of `expected`: the clients' names, or only empty names.
-    Inputs with other names are looked up one by one."""
+    Other inputs need a lookup by name."""
     outputs: Mapping[str, Expected] = field(default_factory=dict)
     """The outputs, by the backend's names."""
     output_names: list[str] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Fitting:
     lacks_bytes: bool = False
     """True if the signature has BYTES, and the client's protocol does not."""
     row_by_row: bool = False
-    """The backend is called once for each row of a batch."""
+    """The gateway calls the backend once for each row of a batch."""
     has_images: bool = False
     """True if images are decoded or encoded. That runs in a thread: a few bytes can become millions of pixels."""
 
@@ -102,8 +102,8 @@ class Fitting:
         """The Fitting for a model of this signature."""
         of, backend = signature, self.backend.traits.wire.rows
         single = backend is Rows.ONE
-        # Where one side counts rows on every tensor, a model without a batch dimension is given one: the backend's own,
-        # or one that is made of a call for each row.
+        # If the client or the backend counts rows on every tensor, a model without a batch dimension gets one. It is
+        # the backend's own dimension, or the gateway makes a call for each row.
         if (_counts_rows(self.client.traits.wire) or backend is Rows.FIRST) and self._is_one_row(signature):
             signature, single = shapes.as_batches(signature), single or backend is Rows.FREE
         inputs = names.inputs_of(signature, self.settings)
@@ -133,7 +133,7 @@ class Fitting:
         )
 
     def is_batch(self, spec: TensorSpec) -> bool:
-        """Whether the first dimension of a tensor of the signature is the batch."""
+        """Return True if the first dimension of a tensor of the signature is the batch."""
         return shapes.is_batch(spec.shape, scalars=self.backend.traits.wire.scalars_in_rows)
 
     def _is_one_row(self, signature: Signature) -> bool:
@@ -156,7 +156,8 @@ class Fitting:
 
 
 def _counts_rows(client: Wire) -> bool:
-    """Whether the first dimension of a client's tensors counts rows, whatever the model; also if it is always 1."""
+    """Return True if the first dimension of a client's tensors always counts rows, for every model, even if it is
+    always 1."""
     return client.rows is Rows.FIRST or (client.rows is Rows.ONE and not client.points)
 
 
@@ -202,8 +203,8 @@ class FittedRequest(Struct, frozen=True):
 
 
 def is_one_row(signature: Signature, *, scalars: bool = False) -> bool:
-    """Whether no tensor has a batch dimension. False with a tensor of shape []: `[-1]` would be a free dimension and no
-    batch."""
+    """Return True if all tensors lack a batch dimension. Return False if a tensor has the shape []: `[-1]` would be a
+    free dimension instead of a batch."""
     specs = (*signature.inputs, *signature.outputs)
     return bool(signature.inputs) and all(
         spec.shape and not shapes.is_batch(spec.shape, scalars=scalars) for spec in specs

@@ -1,7 +1,7 @@
 """Image files decoded to tensors of pixels, and pixels encoded to image files. No I/O.
 
-The only module that needs Pillow; it is imported if a route has `images`. The files come from clients, so sizes are
-read from their headers and checked before a pixel takes memory.
+The only module that needs Pillow. The gateway imports it if a route has `images`. The files come from clients, so the
+module checks the sizes in their headers before it allocates pixels.
 """
 
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ class ImageDecoder:
         """Return the pixels of BYTES `[B]` as `[B, H, W, C]` or `[B, C, H, W]`; without B if `rank` is 3 and B is 1.
 
         Raises:
-            DecodeError: an element is not an image, has too many pixels or another size than the first, or is
-                transparent or too deep for `channels`; the text names the input and the number of the image.
+            DecodeError: an element is not an image, has too many pixels, differs in size from the first image, or is
+                transparent or too deep for `channels`. The text names the input and the number of the image.
             GatewayError: RESOURCE_EXHAUSTED, the tensor would take more than `limit` bytes.
         """
         elements, left = _elements(files, what), self._image.max_pixels
@@ -163,7 +163,7 @@ def _is_list(shape: Shape) -> bool:
 
 
 def _opened(element: bytes, where: str) -> Image.Image:
-    """Return the image. Only its header is read."""
+    """Return the image. This reads only the image's header."""
     try:
         image = Image.open(BytesIO(element), formats=READ)
         # A phone's JPEG can have additional pictures appended (MPO); that is not an animation.

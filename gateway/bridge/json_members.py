@@ -30,7 +30,7 @@ from gateway.core.types import (
 
 def resolve_inputs(request: Request, signature: Signature, settings: RouteSettings) -> Request:
     """Return a schemaless request with its inputs in the form of the signature. Unknown lists stay among the inputs,
-    and are refused together with unknown inputs.
+    and cause the same error as unknown inputs.
 
     Raises:
         DecodeError: the length of a list does not match.

@@ -58,9 +58,9 @@ class ModelMetadata:
         return request.operation in await self._operations(self._rewrite.key(request))
 
     async def _operations(self, key: Key) -> frozenset[Operation]:
-        """Return the operations that clients can use: the operations that the model claims, with inference if the route
-        makes one response from a stream, and without it if the client's protocol cannot carry one of the model's
-        tensors."""
+        """Return the operations that clients can use. By default, clients can use the operations that the model claims.
+        The route adds inference if it makes one response from a stream, and removes it if the client's protocol cannot
+        carry one of the model's tensors."""
         claimed = await self._signatures.operations(key)
         if Operation.STREAM in claimed and self._settings.stream != "error" and self._backend.responses is not None:
             claimed |= {Operation.INFER}
@@ -84,8 +84,8 @@ class ModelMetadata:
         return self._renamed(request.model, await self._known(request, key), self._settings)
 
     def _check_config(self, request: Request) -> None:
-        """Raise UNIMPLEMENTED if the request is for the sizes for a config, queries to the backend do not include the
-        config, and the route does not declare that the sizes are always the same."""
+        """Raise UNIMPLEMENTED if the request asks for the sizes for a config, but metadata requests to the backend do
+        not include the config, and the route does not declare that the sizes are always the same."""
         traits = self._backend.traits
         is_told = traits.wire.points or traits.models.fixed_sizes or self._signatures.are_declared
         if is_told or CONFIG not in request.parameters:
@@ -97,8 +97,8 @@ class ModelMetadata:
         )
 
     async def _known(self, request: Request, key: Key) -> Signature:
-        """Return the model's signature. Untrusted metadata is shown only to clients whose protocol's metadata is
-        untrusted as well: these clients do not rely on it."""
+        """Return the model's signature. A client sees untrusted metadata only if its own protocol has untrusted
+        metadata as well, so the client does not rely on it."""
         known = await self._signatures.described(key)
         if (
             not is_unknown(known)
@@ -110,8 +110,8 @@ class ModelMetadata:
 
     def _with_version(self, signature: Signature) -> Signature:
         """Return the signature with the versions that clients can request: the versions that routes name, and the
-        backend's versions if this route takes any version. If the route's `rewrite` sets a version, only that one is
-        left of them."""
+        backend's versions if this route takes any version. If the route's `rewrite` sets a version, only that one
+        remains of the backend's versions."""
         settings = self._settings
         versions = (settings.version,) if settings.version else signature.versions
         if settings.routed_versions:

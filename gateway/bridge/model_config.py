@@ -1,10 +1,11 @@
-"""A model's configuration (Triton's `model_configuration`), written from metadata for models whose server has none.
+"""A model configuration (Triton's `model_configuration`) that the gateway derives from metadata, for models whose
+server has no configuration.
 
 Triton clients read the configuration before they call: PyTriton's ModelClient needs names, datatypes and
 `max_batch_size`, and perf_analyzer stops without a response. The configuration has only members that follow from
 metadata. The bridge calls this module.
 
-Source: Triton's `model_config.proto`, in the JSON form of its HTTP interface.
+Source: Triton's `model_config.proto`, in the JSON form of Triton's HTTP interface.
 """
 
 from collections.abc import Mapping

@@ -3,15 +3,15 @@
 A tensor's client name is the backend's name, unless `rename` pairs it with another. A client sends every input of the
 signature that is not one of `constants`. Its inputs are resolved in this order:
 
-1. A named input is that input; inputs in `drop` are removed. 2. Unnamed inputs take the names in `order` if the route
-   has it, otherwise the remaining names, by position. If the
-   number of unnamed inputs is the number of required inputs, they take the names of the required inputs.
+1. The name of a named input identifies it; `drop` removes inputs. 2. Unnamed inputs take the names in `order` if the
+   route has it, otherwise the remaining names, by position. If the number of unnamed inputs is the number of required
+   inputs, they take the names of the required inputs.
 3. Every input of the signature must be present exactly once, and no other input; optional inputs, and index tensors of
    derivatives, can be missing.
 
 The client gets the outputs that it requests, in that order. By default it gets the outputs in `select`, in that order,
-or all outputs if the route has no `select`. If the signature is unknown, unnamed inputs are called `input0`, `input1`,
-..., outputs `output0`, `output1`, ...
+or all outputs if the route has no `select`. If the signature is unknown, unnamed inputs get the names `input0`,
+`input1`, ..., and outputs `output0`, `output1`, ...
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ def inputs_of(signature: Signature, settings: RouteSettings) -> NamedSpecs:
 
 
 def all_outputs(signature: Signature, settings: RouteSettings) -> NamedSpecs:
-    """Return the outputs of the model."""
+    """Return the model's outputs."""
     return _with_names(signature.outputs, settings.rename.outputs)
 
 

@@ -68,7 +68,7 @@ def _refuse_output_parameters(outputs: Sequence[RequestedOutput], protocol: str)
 
 
 class FittedInputs(Struct, frozen=True):
-    """Inputs in the form for the backend. `rows` and `unbatched` have the same meaning as in FittedRequest."""
+    """Inputs in the form for the backend. `rows` and `unbatched` are the same as in FittedRequest."""
 
     tensors: tuple[Tensor, ...]
     rows: int | None
@@ -105,7 +105,7 @@ def fit_inputs(inputs: Sequence[Tensor], fitting: Fitting, record: Record = UNRE
                 first, rows = expected.name, found.shape[0]
             elif rows != found.shape[0]:
                 raise _different_rows(expected.name, found.shape[0], first, rows)
-            # Texts of rows that became numbers are as many as the rows, however long these are.
+            # If JSON texts of rows became numbers, the number of texts was the number of rows.
             was_text = tensor.datatype is Datatype.BYTES is not found.datatype
             added = added and found.shape[1:] == tensor.shape and not was_text
     wire = fitting.client.traits.wire
@@ -134,11 +134,11 @@ def _fit(tensor: Tensor, expected: Expected, fitting: Fitting, record: Record) -
 
 
 def _with_missing(tensor: Tensor, fitting: Fitting, what: str) -> Tensor:
-    """Numbers with NaN for a tensor of the JSON texts of rows, which V1 and MIP make of rows with null; the tensor
-    itself if it holds anything else.
+    """Return the numbers, with NaN for null, if the tensor holds the JSON texts of rows: V1 and MIP encode rows with
+    null in this way. Return any other tensor unchanged.
 
     Raises:
-        DecodeError: null stands for NaN neither on the route nor in the client's protocol.
+        DecodeError: the route and the client's protocol do not use null for NaN.
     """
     if tensor.content_type != "json":
         return tensor
@@ -167,7 +167,7 @@ def _fit_shape(tensor: Tensor, expected: Expected, fitting: Fitting) -> Shape:
         return shape
     if wire.rows is Rows.FIRST:
         return shapes.fit_rows(shapes.with_last_dimension(tensor, wanted), wanted, what)
-    # A list of numbers is rather one row than a column of scalars: for `[-1, -1]` a `[3]` becomes `[1, 3]`.
+    # A list of numbers counts as one row, not as a column of scalars: for `[-1, -1]` a `[3]` becomes `[1, 3]`.
     if expected.is_batch and shapes.matches(shape, expected.row):
         return (1, *shape)
     return shapes.fit_input(shapes.with_last_dimension(tensor, wanted), wanted, what)

@@ -28,8 +28,8 @@ def fit_response(response: Response, request: Request, fitted: FittedRequest, fi
 
 
 def reply(response: Response, request: Request, outputs: tuple[Tensor, ...] | None = None) -> Response:
-    """Return the response with the client's names of model and version, and with `outputs` instead of its own outputs
-    if given. The result is `response` itself if nothing changes: a Response is never modified."""
+    """Return the response with the names that the client uses for model and version, and with `outputs`, if given,
+    instead of its own outputs. The result is `response` itself if nothing changes: a Response is never modified."""
     if (
         outputs is None
         and response.model == request.model
@@ -90,8 +90,8 @@ def paired(
 ) -> Iterable[tuple[Tensor, Expected]]:
     """Yield pairs of an output and its specification, matched by name, or by position if the output is unnamed.
 
-    Some servers (MLServer, some models of KServe) send all outputs for any request: if all outputs have names, those
-    not requested are left out.
+    Some servers (MLServer, some KServe models) send all outputs for any request. If all outputs have names, this skips
+    unrequested outputs.
 
     Raises:
         DecodeError: an output is not in the signature, a requested output is missing, or the number of unnamed outputs

@@ -17,14 +17,14 @@ class Rewrite:
         self.backend = backend
         self._model, self._version = settings.model, settings.version
         self._has_one_version = bool(settings.version) and not settings.takes_one_version
-        """Clients can name no version, or the version of `rewrite`: any other version is not called."""
+        """Clients can request the version of `rewrite`, or omit the version: the gateway refuses any other version."""
         # Only one-point protocols can request the metadata for a config.
         self._has_config = backend.traits.wire.points
         self._leaves_names = settings.model is None and not settings.version
-        """The model's name is sent unchanged, and the version as well if the request has one."""
+        """The model's name and the version, if any, stay unchanged."""
 
     def key(self, request: Request) -> Key:
-        """Return the backend's name and version of the model, and the config that its signature depends on.
+        """Return the model's name and version at the backend, and the config that its signature depends on.
 
         Raises:
             GatewayError: NOT_FOUND if the backend's protocol cannot have the version, or the client names a version
@@ -60,7 +60,7 @@ class Rewrite:
         return self.outgoing(request, self.key(request))
 
     def companion(self, key: Key, operation: Operation) -> Key:
-        """Return the key of the model that computes the derivative `operation` of a model."""
+        """Return the key of the derivative model for `operation` of a model."""
         model, version, config = key
         return self.settings.operations.get(operation) or f"{model}.{operation.value}", version, config
 

@@ -1,7 +1,8 @@
 """A batch for a backend that computes one row per call: one call for each row, and the results stacked.
 
-At most `window` calls are in flight. The first failing row ends the batch: no more rows are sent, and the error names
-the row. The outputs of each row are typed before they are stacked, because JSON prints 1 in one row and 1.5 in another.
+At most `window` calls are in flight. The first failing row ends the batch: the gateway sends no more rows, and the
+error names the row. The outputs of each row get their datatypes before stacking, because JSON prints 1 in one row and
+1.5 in another.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ T = TypeVar("T")
 async def infer_row_by_row(
     fitted: FittedRequest, fitting: Fitting, infer: Callable[[Request], Awaitable[Response]]
 ) -> Response:
-    """Return the responses to all rows of a request, stacked.
+    """Return the responses to all rows, stacked.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, the batch has more rows than `max_rows`; the error of the first failing row,
@@ -56,7 +57,7 @@ async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitti
 
     Raises:
         DecodeError: the inputs have different numbers of rows; a row does not match the model.
-        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output), the outputs of rows cannot be joined.
+        GatewayError: like `infer_row_by_row`; INTERNAL (invalid-output), joining the outputs of the rows failed.
     """
     count = max(map(len, rows.columns))
     _check_count(count, fitting.settings.max_rows)
@@ -125,7 +126,7 @@ def _check_count(count: int, most: int) -> None:
 
 
 def _common_parameters(answers: Sequence[Response]) -> Parameters:
-    """The parameters that all rows were answered with: those of a batch."""
+    """Return the parameters that the responses to all rows have in common."""
     first = answers[0].parameters
     if len(answers) == 1 or not first:
         return first
@@ -228,7 +229,7 @@ def _stacked(answers: Sequence[Sequence[Tensor]], fitting: Fitting, fitted: Fitt
 
 
 def _stack(column: Sequence[Tensor], *, is_batch: bool) -> Tensor:
-    """One output of all rows. The only row of an output without a batch dimension stays as it is."""
+    """One output of all rows. If the output has no batch dimension, its only row stays unchanged."""
     return shapes.stack(column) if len(column) > 1 or is_batch else column[0]
 
 

@@ -92,9 +92,9 @@ class Images:
 
 @frozen
 class Derivatives:
-    """Derivatives by finite differences, for models that have none: the gateway computes UM-Bridge's Gradient,
-    ApplyJacobian and ApplyHessian, and the derivative models of other protocols, from evaluations of the model at
-    points nearby. The gateway replaces an operation of the model only if `replace` names it."""
+    """Derivatives by finite differences, for models that do not provide derivatives. The gateway computes UM-Bridge's
+    Gradient, ApplyJacobian and ApplyHessian, and the derivative models of other protocols, from evaluations of the
+    model at nearby points. The gateway replaces an operation of the model only if `replace` names it."""
 
     method: DifferenceMethod = "central"
     """The points: on one side (`forward`: n + 1 for the gradient of an input of n elements) or on both sides
@@ -103,9 +103,9 @@ class Derivatives:
     """The error falls with this power of the step: 1 (the default) or 2 for `forward`, 2 (the default) or 4 for
     `central`. A higher order takes twice as many points."""
     step: float | None = None
-    """The distance of the points, in proportion to the element's size. The default is for a model that is exact to the
-    last digit of its datatype: eps^(1/(order + 1)), and for the Hessian eps^(1/(order + 2)). For a model that is exact
-    to 6 digits, use eps = 1e-6 in this formula, for any datatype."""
+    """The distance of the points, in proportion to the element's size. The default assumes a model that is exact to the
+    last digit of its datatype: `eps^(1/(order + 1))`. For the Hessian it is `eps^(1/(order + 2))`. For a model that is
+    exact to 6 digits, use eps = 1e-6 in this formula, for any datatype."""
     typical: float = 1.0
     """The minimum size of an element in the calculation of the step: for an element that is nearer to 0 than this, the
     step is `step` times `typical`."""
@@ -148,7 +148,7 @@ class TranslateSettings(Translate):
     select: tuple[str, ...] = ()
     """The outputs that clients get, by the clients' names, in this order."""
     order: tuple[str, ...] = ()
-    """All inputs of the backend, by its names, in the order in which it expects them."""
+    """All backend inputs, by the backend's names, in the order in which it expects them."""
     drop: tuple[str, ...] = ()
     """Inputs from clients, by the clients' names, that the gateway does not send to the backend."""
     images: Images | None = None
@@ -172,7 +172,7 @@ class RouteSettings(TranslateSettings):
     routed_versions: tuple[str, ...] = ()
     """The versions in the conditions of the routes for the same model, which metadata lists."""
     takes_one_version: bool = False
-    """True if this route is for one version only, by the client's name of it. Otherwise clients can request the
+    """True if this route has exactly one version, by the client's name for it. Otherwise clients can request the
     backend's versions, or, if `version` is set, only that one."""
 
     @property

@@ -1,8 +1,8 @@
 """Shapes: the batch dimension, and the conversion of a tensor's shape to a specification's shape.
 
-In a specification -1 is a free dimension. A first -1 with further dimensions behind it is the batch dimension: `[-1,
-N]` is a batch of rows of N elements. `[-1]` alone is a vector of any length and no batch, unless the backend's protocol
-has `scalars` in rows (`Wire.scalars_in_rows`).
+In a specification -1 is a free dimension. A first -1 before other dimensions is the batch dimension: `[-1, N]` is a
+batch of rows of N elements. `[-1]` alone is a vector of any length and no batch, unless the backend's protocol has
+`scalars` in rows (`Wire.scalars_in_rows`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ from gateway.core.types import Shape, Signature, Tensor, TensorSpec
 
 
 def is_batch(shape: Shape, *, scalars: bool = False) -> bool:
-    """Whether a specification's first dimension is the batch; with `scalars` also where no other follows."""
+    """Return True if a specification's first dimension is the batch. With `scalars`, this includes a dimension that is
+    the only one."""
     return (len(shape) >= 2 or scalars) and shape[:1] == (-1,)
 
 
@@ -29,8 +30,8 @@ def of_row(shape: Shape, *, scalars: bool = False) -> Shape:
 
 
 def as_batches(signature: Signature) -> Signature:
-    """Return the signature of a model that computes one row per call in the form for tensor protocols: with a leading
-    batch dimension in each shape, and with the names `input0`, `output0`, ... for unnamed tensors."""
+    """Return the signature of a model that computes one row per call, in the form for tensor protocols. Each shape gets
+    a leading batch dimension, and unnamed tensors get the names `input0`, `output0`, ..."""
     return replace(
         signature,
         inputs=_batched(signature.inputs, "input"),
@@ -83,7 +84,7 @@ def fill(wanted: Shape, elements: int, what: str) -> Shape:
     """Return `wanted` with its free dimension set so the shape has `elements` elements.
 
     Raises:
-        DecodeError: no size is possible, or more than one dimension is free.
+        DecodeError: no size matches, or more than one dimension is free.
     """
     free = wanted.count(-1)
     if free > 1:

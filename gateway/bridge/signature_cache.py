@@ -1,12 +1,13 @@
-"""The signatures of a backend's models, fetched from the backend when first needed, and stored for a minute.
+"""A cache of model signatures. The gateway fetches a signature from the backend when it first needs it, and stores it
+for a minute.
 
-A request whose tensors must be fitted needs the model's signature. It is fetched by the first such request, while
-others for the same model wait for it. It is forgotten after SECONDS_KEPT, or when an endpoint of the backend comes back
-(perhaps with other models).
+A request whose tensors need conversion needs the model's signature. The first such request fetches the signature, and
+other requests for the same model wait for it. The cache drops a signature after SECONDS_KEPT, or when an endpoint of
+the backend recovers (perhaps with other models).
 
-Another model may take the name over without a trace, such as a new version of a deployment. So the signature is asked
-again when a request does not fit to it (`confirm`), when the backend refuses a request or its response does not fit
-(`doubt`), and when the backend tells a client another one (`told`).
+Another model can take over the name unnoticed, for example when a new version is deployed. The gateway therefore
+queries the signature again when a request does not match it (`confirm`), when the backend refuses a request or its
+response does not match (`doubt`), or when the backend reports another signature to a client (`told`).
 """
 
 import asyncio
@@ -27,14 +28,13 @@ from gateway.core.types import Answer, Request, Signature, TensorSpec
 
 SECONDS_KEPT = 60.0
 SECONDS_CONFIRMED = 1.0
-"""Minimum time between two questions for a signature because of requests that do not fit to it or were refused, and the
-maximum time that such a request waits for the answer: clients that send wrong requests must not double the server's
-work."""
+"""Minimum time between two signature queries because of mismatched or refused requests, and the maximum time that such
+requests wait for the result. Clients that send wrong requests must not double the server's load."""
 MOST_KEPT = 1024
 """Maximum number of stored signatures: clients choose the `config` in the key."""
 
 UNKNOWN = Signature()
-"""The signature of every model of a backend with untrusted metadata."""
+"""The signature of every model if the backend's metadata is untrusted."""
 
 LONGEST_CONFIG = 256
 """A `config` with more characters, up to `limits.config`, is stored as its digest."""
@@ -49,8 +49,8 @@ def _uncounted(change: int) -> None:
 
 
 class _Kept(NamedTuple):
-    """A signature, until when it is remembered, and when it was asked for last. `knows_optional`: the model's
-    configuration has been asked for."""
+    """A signature, its expiry time, and the time of the last query. `knows_optional`: the cache has queried the model's
+    configuration."""
 
     until: float
     asked: float
@@ -62,8 +62,8 @@ class SignatureCache:
     """The signatures of one backend's models. The tensors of a one-point protocol get a name and a batch dimension: its
     vector of n elements is FP64 `[-1, n]`.
 
-    `count_joined` is called with 1 for each caller that waits for a signature together with another caller, and with -1
-    when it stops waiting: the backend sees one request for all of them.
+    The cache calls `count_joined` with 1 for each caller that joins a running query for a signature, and with -1 when
+    that caller stops waiting. The backend sees one request for all of them.
     """
 
     def __init__(
@@ -103,8 +103,9 @@ class SignatureCache:
         return await self._fetched_by(key) if known is None else known
 
     async def confirm(self, key: Key) -> bool:
-        """Ask the backend again for a signature that a request did not fit to, or whose request it refused. Returns
-        whether another one than the request was fitted to may be remembered now."""
+        """Query the signature again, because a request did not match it, or the backend refused a request that matched.
+        Return True if the cache might now have a different signature from the one that the request was converted
+        for."""
         if self._traits.models.signature is not None or not self._traits.models.trusted_metadata:
             return False
         compact = _compact(key)
@@ -114,19 +115,20 @@ class SignatureCache:
                 return entry.until > self._clock()
             self._kept[compact] = entry._replace(asked=self._clock())
         try:
-            async with asyncio.timeout(SECONDS_CONFIRMED):  # the client has an answer already
+            async with asyncio.timeout(SECONDS_CONFIRMED):  # the client already has an error to report
                 await self._fetched_by(key)
         except (GatewayError, TimeoutError):
             return False
         return True
 
     def doubt(self, model: str) -> None:
-        """Ask again for the signatures of a model, in all versions, before the next request. The backend has refused a
-        request, or its response does not fit."""
+        """Query the signatures of a model, in all versions, again before the next request. The backend has refused a
+        request, or its response does not match."""
         self._expire(key for key, entry in self._kept.items() if key[0] == model and not self._is_confirmed(entry))
 
     def told(self, request: Request, signature: Signature) -> None:
-        """The backend has answered a client's request for metadata with this signature, or a part of it."""
+        """Compare this signature, or this part of one, with the stored signature. The backend sent it to a client that
+        requested metadata. If they differ, the stored signature expires."""
         config = request.parameters.get("config", "") if self._traits.wire.points else ""
         key = _compact((request.model, request.version, str(config)))
         entry = self._kept.get(key)
@@ -145,7 +147,7 @@ class SignatureCache:
             self._kept[key] = self._kept[key]._replace(until=-inf)
 
     async def _fetched_by(self, key: Key) -> Signature:
-        """The signature that the backend tells now, which is asked once, however many wait for it."""
+        """Return the signature that the backend reports now. Concurrent callers share one query."""
         fetch = self._fetching.get(key)
         if fetch is None:
             fetch = self._fetching[key] = spawn(self._fetch(key))
@@ -165,10 +167,10 @@ class SignatureCache:
 
     async def streams_only(self, key: Key) -> bool:
         """Return True if, by the model's configuration, each request has a stream of responses, so inference is not
-        possible. Return False if the server has no configurations.
+        possible. Return False if the server has no model configurations.
 
-        The configuration is fetched with the first query for the model's operations, and stored with the signature: if
-        STREAM is among the operations, it was fetched.
+        The first query for the model's operations fetches the configuration, and stores its result with the signature:
+        if STREAM is among the operations, the configuration is known.
 
         Raises:
             GatewayError: the backend's error about the signature.
@@ -190,8 +192,8 @@ class SignatureCache:
         return Operation.INFER not in signature.operations
 
     async def ask_optional(self, key: Key) -> None:
-        """Fetch which inputs of the model are optional, if the server has configurations, because metadata does not
-        report it. Called once, when a request lacks inputs.
+        """Fetch which model inputs are optional, if the server has model configurations: metadata does not report this.
+        The cache calls this once, when a request lacks inputs.
 
         Raises:
             GatewayError: the backend's error about the signature.
@@ -237,7 +239,7 @@ class SignatureCache:
         return shapes.as_batches(signature) if self._traits.wire.points else signature
 
     def _fetched(self, key: Key, fetch: "asyncio.Task[Signature]") -> None:
-        """Store the signature, unless `drop` was called while it was fetched."""
+        """Store the signature, unless `drop` was called during the query."""
         if self._fetching.get(key) is not fetch:
             return
         del self._fetching[key]
@@ -260,7 +262,7 @@ class SignatureCache:
 
 
 def are_same(one: Signature, other: Signature) -> bool:
-    """Whether requests are fitted to these signatures in the same way, but for inputs that are optional."""
+    """Return True if both signatures lead to the same conversion of requests. Optional inputs make no difference."""
     return _are_same_tensors(one.inputs, other.inputs) and _are_same_tensors(one.outputs, other.outputs)
 
 
@@ -281,7 +283,7 @@ def _with_streams(operations: frozenset[Operation], config: Mapping[str, object]
 
 
 def _with_optional(inputs: tuple[TensorSpec, ...], config: Mapping[str, object]) -> tuple[TensorSpec, ...]:
-    """Return the inputs of a model with this configuration, which specifies for each input whether it is optional."""
+    """Return a model's inputs with this configuration. The configuration specifies which inputs are optional."""
     entries = config.get("input")
     told = [each for each in entries if isinstance(each, Mapping)] if isinstance(entries, list | tuple) else []
     optional = {each.get("name") for each in told if each.get("optional") is True}

@@ -28,7 +28,7 @@ from gateway.core.types import Parameters, Request, Signature
 MODEL_WITHOUT_METADATA = frozenset(
     {Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT, Status.FAILED_PRECONDITION, Status.INTERNAL, Status.UNKNOWN}
 )
-"""The statuses of servers that have the model, but no metadata of it, in response to a query for metadata."""
+"""Statuses of responses to a metadata query, from servers that have the model but lack its metadata."""
 
 
 def is_unknown(signature: Signature) -> bool:
@@ -48,7 +48,7 @@ class RouteSignatures:
         """The fetched signatures, with the route's own tensors."""
         self._last_fetched: Signature | None = None
         self._last = Signature()
-        """The most recent of these: most routes have one model."""
+        """The most recent signature: most routes have one model."""
         self._backend = rewrite.backend
         self._rewrite = rewrite
 
@@ -58,7 +58,7 @@ class RouteSignatures:
         return self._own is not None and bool(self._own.inputs and self._own.outputs)
 
     async def model(self, key: Key) -> Signature:
-        """Return the inputs and outputs of a model.
+        """Return a model's inputs and outputs.
 
         Raises:
             GatewayError: the backend's error.
@@ -89,8 +89,8 @@ class RouteSignatures:
         return await self.model(key)
 
     async def check_undeclared(self, parameters: Parameters, key: Key) -> None:
-        """Check that none of these members of a schemaless request is an input that the model has and the route's
-        `signature` lacks: it would be sent as a parameter, which the model does not see.
+        """Check that no member of a schemaless request is a model input that the route's `signature` lacks. The gateway
+        would send it as a parameter, which the model does not see.
 
         Raises:
             GatewayError: INVALID_ARGUMENT, naming the input.
@@ -141,8 +141,7 @@ class RouteSignatures:
         await self._untrusted(key)
 
     async def _untrusted(self, key: Key) -> Signature:
-        """Return the metadata of a backend whose metadata is not trusted to have the right tensors; empty if it has
-        none.
+        """Return metadata from a backend with untrusted metadata; empty if the backend has no metadata.
 
         Raises:
             GatewayError: NOT_FOUND if the model or the version does not exist.
@@ -168,7 +167,7 @@ class RouteSignatures:
         return metadata
 
     async def _lists(self, model: str, version: str) -> bool:
-        """Return True if the backend has a list of models that contains this model."""
+        """Return True if the backend can list its models and the list has this model."""
         try:
             entries = await self._backend.handler(Request(Operation.MODELS))
         except GatewayError:
@@ -266,7 +265,7 @@ class RouteSignatures:
 
     async def has_own(self, key: Key, operation: Operation) -> bool:
         """Return True if the model itself claims a derivative, or has a derivative model for it. The result for a
-        derivative model is stored as long as signatures.
+        derivative model is stored for the same time as signatures.
 
         Raises:
             GatewayError: like `is_estimated`.
@@ -339,7 +338,7 @@ def _lacks(key: Key, operation: Operation, why: str) -> GatewayError:
 
 
 _NO_COMPANION = frozenset({Status.NOT_FOUND, Status.UNIMPLEMENTED, Status.INVALID_ARGUMENT})
-"""The statuses of servers that do not have a derivative model."""
+"""Statuses from servers without a derivative model."""
 
 
 def _is_smooth(signature: Signature) -> bool:

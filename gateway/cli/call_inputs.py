@@ -23,7 +23,7 @@ JSON_PROTOCOL = "v2-rest"
 
 
 class BadArgument(Exception):  # noqa: N818 - what is wrong is an argument
-    """An argument or a file is wrong; the text says which, and what is expected."""
+    """The argument or file is invalid; the text names it and the expected format."""
 
 
 def words(given: list[str], address: str, model: str) -> tuple[str, str, str]:
@@ -42,7 +42,7 @@ def request(file: str, model: str) -> Request:
     without inputs.
 
     Raises:
-        BadArgument, DecodeError, GatewayError: the file cannot be read, or contains no request.
+        BadArgument, DecodeError, GatewayError: the file is unreadable, or contains no request.
     """
     if not file:
         return Request(Operation.INFER, model)
@@ -54,7 +54,7 @@ def request(file: str, model: str) -> Request:
 
 
 def read(file: str) -> bytes:
-    """Return the bytes of a file, or of standard input for `-`. Raises BadArgument if it cannot be read."""
+    """Return the bytes of a file, or of standard input for `-`. Raises BadArgument if the file is unreadable."""
     try:
         return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -65,7 +65,7 @@ def read_arrays(file: str) -> tuple[Tensor, ...]:
     """Return the arrays of an .npz file with their names, or the array of an .npy file without a name.
 
     Raises:
-        BadArgument: it cannot be read, or contains Python objects.
+        BadArgument: the file is unreadable, or contains Python objects.
     """
     try:
         loaded = np.load(file, allow_pickle=False)
@@ -108,7 +108,7 @@ def combined(inputs: Iterable[Tensor], given: Iterable[Tensor]) -> tuple[Tensor,
 
 
 def parameters(texts: Iterable[str]) -> Parameters:
-    """Return the parameters of `--parameter`. Raises BadArgument if a value cannot be sent."""
+    """Return the parameters of `--parameter`. Raises BadArgument if a value is unsuitable."""
     try:
         return as_parameters({name: _json_or_text(value) for name, value in _pairs(texts, "--parameter")})
     except GatewayError as error:

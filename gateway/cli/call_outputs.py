@@ -50,7 +50,7 @@ def _value(value: object) -> str:
 
 
 def check(output: Path | None) -> None:
-    """Check that arrays can be written to a file of this name. Raises BadArgument."""
+    """Check that the suffix of this file name belongs to a format for arrays. Raises BadArgument."""
     if output is not None and output.suffix not in ARRAY_FILES:
         raise BadArgument(f"--output is {str(output)!r}, expected a name that ends in {' or '.join(ARRAY_FILES)}")
 
@@ -61,7 +61,7 @@ def save(output: Path, response: Response) -> None:
 
     Raises:
         BadArgument: .npy without exactly one output, or these files cannot represent an output.
-        OSError: the file cannot be written.
+        OSError: writing the file failed.
     """
     arrays = {each.name: _storable(each) for each in response.outputs}
     if output.suffix == ".npz":

@@ -19,7 +19,8 @@ class Command(TyperCommand):
     metavars."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Same as TyperCommand's; the error for an unknown option or a surplus word says what to use instead."""
+        """Same as TyperCommand's, except that the error for an unknown option or a surplus word suggests an
+        alternative."""
         try:
             return super().parse_args(ctx, args)
         except UsageError as error:

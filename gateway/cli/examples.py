@@ -16,12 +16,12 @@ from gateway.routing.version_names import split_version
 
 
 def examples(config: Config, addresses: Mapping[str, str]) -> list[str]:
-    """Return the lines to print: a heading and the commands; empty if no route names a model. `addresses` has the
+    """Return the lines to print: a heading and the commands; empty if all routes lack a model name. `addresses` has the
     address of each listener by name.
 
-    A command requests the metadata of the first model that a route for its listener and protocol names, in the version
-    of the route. Over TLS it does not check the listener's certificate, and if the listener has `auth` it sends the key
-    or token in the shell's variable KEY. The list leaves out listeners that require a certificate, routes whose
+    A command requests metadata for one model: the first that a route for its listener and protocol names, in the
+    version of the route. Over TLS it does not check the listener's certificate, and if the listener has `auth` it sends
+    the key or token in the shell's variable KEY. The list leaves out listeners that require a certificate, routes whose
     conditions the command cannot meet, and routes with conditions on headers, whose values can be secret.
     """
     routes = [conditions(route.match) for route in config.routes if not route.passthrough]

@@ -21,13 +21,13 @@ _RED, _PLAIN = "\x1b[31m", "\x1b[0m"
 
 
 def end(code: int, message: object) -> NoReturn:
-    """Print `message` on standard error, in red where colors are shown, and exit with `code`."""
+    """Print `message` on standard error, in red if standard error shows colors, and exit with `code`."""
     print(in_red(printable_lines(str(message))), file=sys.stderr)
     raise SystemExit(code)
 
 
 def in_red(text: str) -> str:
-    """Return `text` as an error on standard error: in red where colors are shown."""
+    """Return `text` as an error for standard error: in red if standard error shows colors."""
     return f"{_RED}{text}{_PLAIN}" if shows_colours(sys.stderr) else text
 
 

@@ -32,8 +32,8 @@ ConfigArgument = Annotated[
 
 
 def one_config(argument: Path | None, option: Path | None) -> Path:
-    """Return the configuration file, which can be given as an argument or as an option. Raises BadParameter, with which
-    the command ends, if it was given twice or not at all."""
+    """Return the configuration file from the argument or the option. If the caller gave both or neither, raise
+    BadParameter, which ends the command."""
     given = [path for path in (argument, option) if path is not None]
     if len(given) != 1:
         raise typer.BadParameter("expected one configuration file: FILE, or --config FILE")

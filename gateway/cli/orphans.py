@@ -1,5 +1,6 @@
 """Reap the orphans of a container. The kernel makes the first process of a container (PID 1) the parent of all
-processes whose parents have ended; unless it waits for them, they stay as zombies until the process table is full."""
+processes whose parents have ended. Unless that process waits for them, they stay as zombies until the process table is
+full."""
 
 import asyncio
 import os

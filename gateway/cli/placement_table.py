@@ -11,8 +11,8 @@ NOTHING = "-"
 
 @frozen
 class PlacementTable:
-    """A head, a row for each model, and lines below: models that could not be loaded, and servers that do not
-    answer."""
+    """A header, a row for each model, and lines below for models that failed to load and servers that do not
+    respond."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

@@ -11,8 +11,8 @@ from gateway.tools.probing.probe import Probed, ProbeVerdict, probe
 
 
 async def probed(address: str, access: ServerAccess, seconds: float, names: Sequence[str]) -> Probed:
-    """Return the result of a probe with `seconds` for each reply. `names` are models to query if the server lists none.
-    Exits with USAGE if `address` is invalid."""
+    """Return the result of a probe with `seconds` for each reply. `names` are models to query if the server does not
+    list any. Exits with USAGE if `address` is invalid."""
     try:
         with progress(f"asking {address}") as line:
             return await probe(address, known(), access, seconds=seconds, names=names, on_progress=line.show)
@@ -21,6 +21,6 @@ async def probed(address: str, access: ServerAccess, seconds: float, names: Sequ
 
 
 def end_unspoken(found: Probed, address: str, more: str = "") -> NoReturn:
-    """Exit, because no protocol was found at the address: with the text of the verdict, and `more` after it."""
+    """Exit because the probe found no protocol at the address. Print the text of the verdict, and `more` after it."""
     codes = {ProbeVerdict.UNREACHABLE: UNREACHABLE, ProbeVerdict.SILENT: TIMED_OUT}
     end(codes.get(found.verdict, FAILED), f"{address}: {found.text}{more}")

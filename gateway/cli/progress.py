@@ -1,4 +1,4 @@
-"""A line on standard error during slow work: the current step, the progress, and the time so far.
+"""A line on standard error during slow work: the current step, the progress, and the elapsed time.
 
 It appears after one second, on a terminal only, and disappears at the end.
 """
@@ -15,7 +15,7 @@ from gateway.core.frozen import frozen
 from gateway.tools.printed import printable
 
 AFTER = 1.0
-"""Seconds before the line is shown: shorter work needs no line."""
+"""Seconds before the line appears: shorter work needs no line."""
 EVERY = 0.2
 BAR = 30
 """Width of the bar, in characters."""
@@ -116,8 +116,8 @@ def progress(what: str, after: float = AFTER) -> Iterator[ProgressLine]:
 
 
 def line(what: str, step: ProgressStep, seconds: float) -> str:
-    """Return the text of the line after this many seconds. Servers choose the names of their models, so control
-    characters are removed."""
+    """Return the text of the line after this many seconds. Servers choose their model names, so the line contains no
+    control characters."""
     since = f"  {seconds:.0f} s"
     if step.done is None:
         text = f"{what}: {step.text}" if step.text else what

@@ -46,8 +46,8 @@ class Reloadable(typing.Protocol):
 
 
 class Reloader:
-    """Reads the configuration at `path` again. `loaded` is the state of its files from before they were first read;
-    `gateway` is set before the first call."""
+    """Reads the configuration at `path` again. `loaded` is the state of its files before the first read; `gateway` must
+    be set before the first call."""
 
     gateway: Reloadable
 
@@ -102,8 +102,8 @@ class Reloader:
         return Reloaded(changes=list(changes))
 
     async def _change(self) -> tuple[Config, tuple[Problem, ...], tuple[str, ...]]:
-        """Read the configuration, and change to it. If this fails on files that were not watched when they were read,
-        it tries once more, because the files might have changed since."""
+        """Read the configuration, and change to it. If this fails on files that were not watched during the read, retry
+        once, because the files might have changed since."""
         files: frozenset[Path] = frozenset()
         try:
             with small_collections():

@@ -123,9 +123,9 @@ def admin_exit_code(error: AdminPortError) -> int:
 
 
 def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapping[str, object] | None:
-    """Return the description of the form in `address`, or of the form that `protocol` names, in the configuration at a
-    path; None if the configuration declares no such form, or no path is given. If the configuration has errors, all are
-    printed and the command exits with 1."""
+    """Return the description of the form in `address`, or of the form that `protocol` names, from the configuration at
+    the path `config`; None if the configuration does not declare the form, or `config` is None. If the configuration
+    has errors, print all errors and exit with 1."""
     if config is None:
         return None
     from gateway.cli.options import read  # loading the models of a configuration takes longer than a call
@@ -134,7 +134,7 @@ def declared_form(config: Path | None, address: str, protocol: str = "") -> Mapp
 
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
-    """Return rows in columns, below a head that is bold where colors are shown."""
+    """Return rows in columns, below a header that is bold if the terminal shows colors."""
     shown = [[printable(each) for each in row] for row in (head, *rows)]
     widths = [max(len(row[at]) for row in shown) for at in range(len(head))]
     lines = ["  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in shown]

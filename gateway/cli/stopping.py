@@ -25,10 +25,10 @@ class Drainable(typing.Protocol):
 
 
 class Signals:
-    """The signals received so far. Created in a running event loop, before the server accepts requests."""
+    """The received signals. Create it in a running event loop, before the server accepts requests."""
 
     def __init__(self, on_hangup: Callable[[], object] | None = None) -> None:
-        """`on_hangup` is called for each SIGHUP."""
+        """Each SIGHUP calls `on_hangup`."""
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool
 async def drain_on_signal(server: Drainable, signals: Signals, delay: float, timeout: float) -> NoReturn:
     """Wait for the first signal, drain `server`, log each step, then end the process.
 
-    For `delay` seconds the server still accepts requests, so load balancers notice that it is no longer ready. Then
+    For `delay` seconds the server still accepts requests, so load balancers notice that it stops being ready. Then
     requests in flight have `timeout` seconds to finish. A second signal ends both periods immediately.
     """
     await signals.first.wait()

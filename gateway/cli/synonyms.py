@@ -53,8 +53,8 @@ KEYS = {
 
 
 def meant(option: str, options: Collection[str], *, takes_config: bool) -> str:
-    """Return what to use instead of `option`, which a command with `options` does not have; empty if no option is
-    similar. With `takes_config`, the suggestion can be a configuration key."""
+    """Return the replacement for `option`, which a command with `options` lacks; empty if all options are too
+    different. With `takes_config`, the suggestion can be a configuration key."""
     name = option.lstrip("-").partition("=")[0].replace("_", "-").lower()
     close = get_close_matches(f"--{name}", options, n=1, cutoff=0.75)
     if close:

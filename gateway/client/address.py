@@ -29,7 +29,7 @@ class ServerAddress:
 
     @property
     def tls(self) -> bool:
-        """True if the address asks for TLS."""
+        """True if the address requires TLS."""
         return self.address.partition("://")[0] in _SCHEMES_OF_TLS
 
 
@@ -41,7 +41,7 @@ def named_protocol(address: str) -> str:
 
 def split_address(address: str, protocol: str, transports: "dict[str, str]", *, tls: bool) -> ServerAddress:
     """Return the ServerAddress in `address`. `protocol` is the value of the argument `protocol`, or empty; `transports`
-    has the transport of each protocol; `tls` asks for TLS even if the address does not.
+    has the transport of each protocol; `tls` requires TLS even if the address does not.
 
     Raises:
         ValueError: the address names no protocol, an unknown protocol, or a protocol that differs from `protocol`.
@@ -71,7 +71,7 @@ def _transport_address(rest: str, transport: str, *, tls: bool) -> str:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the most similar name, or all names if none is similar."""
+    """Return the end of a message about an unknown name: the most similar name, or a list of all names."""
     close = get_close_matches(name, known := list(known), n=1, cutoff=0.7)
     return f"; did you mean {close[0]!r}?" if close else f"; expected {', '.join(known)}"
 

@@ -52,20 +52,21 @@ class AsyncClient:
     graphpipe or mip, or a JSON form, `json:FORM`: a built-in form such as `json:mlflow`, or a form that `kind`
     describes.
 
-    - `timeout`: seconds that a call may take from its turn on, waiting for a connection included; of a stream, the wait
-      for each response. None: any time. A server that is told it has up to half a second more to say why there is no
-      answer.
-    - `headers`: sent with every request (gRPC: as metadata). `key`: an API key, sent as `Authorization: Bearer KEY`;
-      over brpc in the place for credentials. MIP has a place for neither.
-    - `tls`: the CA, certificates and names of TLS; it means TLS, as `+tls` in the address does with all defaults.
-    - `limits`: the longest reply, the most calls at once, and how many may wait for their turn: any number by default,
-      for any time.
-    - `kind`: what is known of the server beyond its protocol.
+    - `timeout`: Maximum seconds of a call from its turn on, including the wait for a connection; for a stream, the
+      maximum wait for each response. None: no limit. If the client reports this limit to the server, the server has up
+      to half a second more, to explain a timeout.
+    - `headers`: Sent with every request (gRPC: as metadata). `key`: an API key, sent as `Authorization: Bearer KEY`;
+      over brpc in its field for credentials. MIP does not support `headers` and `key`.
+    - `tls`: The CA, certificates and names for TLS. It enables TLS, like `+tls` in the address, which uses all
+      defaults.
+    - `limits`: Maximum size of a response, maximum number of parallel calls, and maximum number of calls that wait for
+      their turn. By default, the number of waiting calls and their waiting time are unlimited.
+    - `kind`: Facts about the server in addition to its protocol.
 
     The client connects with the first call. All calls raise ClientError.
 
     Raises:
-        ValueError: an argument is wrong.
+        ValueError: an argument is invalid.
     """
 
     def __init__(
@@ -122,14 +123,14 @@ class AsyncClient:
 
         Pass inputs as keywords, in the mapping `inputs` (for names that are not valid keywords or that are also names
         of arguments), or by position in the order of the signature. Each input is an array, a number, text, or a list
-        of these. An input without the signature's batch dimension (a leading -1) is sent as one row; the batch
-        dimension is then removed from the outputs as well.
+        of these. The client sends an input without the signature's batch dimension (a leading -1) as one row, and also
+        removes the batch dimension from the outputs.
 
         An array keeps its datatype, or gets the model's datatype if that can hold every value. Otherwise `cast` selects
         what happens: "refuse", "round" (half to even; an error if a value is out of range), or "saturate" (also clips).
         Python numbers and lists have no datatype: the client checks each number.
 
-        `outputs` are the names of the requested outputs; by default, all. `parameters` are sent unchanged, except that
+        `outputs` are the names of the requested outputs; by default, all. `parameters` stay unchanged, except that
         mappings and lists become JSON text: `parameters={"config": {...}}` is the config of UM-Bridge.
 
         Raises:
@@ -179,32 +180,33 @@ class AsyncClient:
     async def map(self, arguments: MapArguments) -> Results:
         """Evaluate a model at many points and return the results in the order of the points.
 
-        - `points`: an array, whose rows are the points, or any iterable, also a generator, from which points are taken
-          as they are begun. A point is the first input of a call, as in `infer`, or a mapping of inputs by name. Or a
-          mapping of inputs by name, each with a row for each point.
-        - `most`: the requests at once; no more than the client's own `max_in_flight`.
-        - `batch`: maximum number of points in one request. A number above 1 says that each row of the outputs depends
-          on the same row of the inputs alone; the model's metadata must have a leading -1 in all shapes. The map
-          measures how many points take about 0.1 s. 1: each point has its own request. None: up to 4096 if the server
-          declares a `max_batch_size`, otherwise 1; also 1 for a generator.
-        - `retries`: how often a point is sent again if the server says that it takes it later, after the time that the
-          server names; and up to five times if there was no connection. A point that can have run is sent again only
-          if it was in a batch that failed.
-        - `errors`: "raise" the first that is final: no other point is begun, and those in flight end. Or "return" all:
-          the results have them as `errors`.
-        - `progress`: show a progress bar with evaluations per second, failures, and tries again. True is tqdm's, in
-          terminals and notebooks; else what makes a bar as tqdm does.
-        - `resume`: a file with the results of earlier runs of this map, made if there is none. Points whose results it
-          has are not sent again (their `tries` is 0), and each new result is written to it.
+        - `points`: An array with one point per row, or any iterable, including a generator. The client takes points
+          from a generator only when it starts them. A point is the first input of a call, as in `infer`, or a mapping
+          of inputs by name. Alternatively, `points` is a mapping from input names to arrays with one row per point.
+        - `most`: Maximum number of parallel requests, at most the client's own `max_in_flight`.
+        - `batch`: Maximum number of points in one request. A number above 1 declares that each output row depends only
+          on the same input row; the model's metadata must have a leading -1 in all shapes. The map measures how many
+          points take about 0.1 s. 1: each point has its own request. None: up to 4096 if the server declares a
+          `max_batch_size`, otherwise 1; always 1 for a generator.
+        - `retries`: Maximum number of times that the client sends a point again if the server asks for a later attempt,
+          after the time that the server specifies. If the connection fails, the client repeats the point up to five
+          times. If a point might have run, the client repeats it only if it was in a batch that failed.
+        - `errors`: "raise" raises the first final error: the client starts no more points, and waits for the points in
+          flight. "return" stores all errors in the `errors` of the results.
+        - `progress`: Show a progress bar with evaluations per second, failures, and repeated attempts. True: a tqdm
+          bar, in terminals and notebooks. Otherwise a function that creates a bar, with tqdm's arguments.
+        - `resume`: A file with the results of earlier runs of this map. The client creates the file if it does not
+          exist. The client skips points with a result in the file (their `tries` is 0), and writes each new result to
+          it.
 
-        The other arguments are the same as in `infer`. An exception that ends the map early has the `results` so far.
-        This includes an interrupt (Ctrl-C).
+        The other arguments are the same as in `infer`. An exception that ends the map early has the `results` up to
+        that time. This includes an interrupt (Ctrl-C).
 
         Raises:
-            ClientError: as `infer`.
-            ValueError: an argument is wrong, or the file of `resume` is that of another model or of other points.
-            OSError: the file cannot be read or written.
-            ModuleNotFoundError: a bar is wanted and tqdm is not installed.
+            ClientError: like `infer`.
+            ValueError: an argument is invalid, or the `resume` file belongs to another model or to other points.
+            OSError: the client cannot read or write the file.
+            ModuleNotFoundError: a progress bar was requested and tqdm is not installed.
         """
         results = Results()
         with results.kept_by_errors(arguments.total):
@@ -219,8 +221,8 @@ class AsyncClient:
     @brief_async_generator
     async def as_completed(self, arguments: MapArguments) -> AsyncGenerator[Evaluation, None]:
         """Like `map`, but yield each evaluation as soon as it ends: `index`, `point`, `outputs`, `error` and `tries`.
-        The client starts new points only while the caller asks for the next evaluation, and keeps none. Closing the
-        generator cancels the points in flight.
+        The client starts new points only while the caller requests the next evaluation, and stores no evaluations.
+        Closing the generator cancels the points in flight.
 
         Raises:
             ClientError: like `map`, after the points in flight have ended.
@@ -237,7 +239,7 @@ class AsyncClient:
     @taking(FunctionArguments)
     def model(self, arguments: FunctionArguments) -> AsyncModelFunction:
         """Return a model as a function: it takes arrays and returns an array, and has `gradient`, `jacobian` and
-        `hessian`. Nothing is sent to the server before the first call.
+        `hessian`. The client sends nothing to the server before the first call.
 
         `output` is the name of the output, required if the model has several. `parameters`, `version`, `cast` and
         `timeout` apply to every call, like in `infer`.
@@ -360,7 +362,7 @@ class AsyncClient:
         reason for the state.
 
         Raises:
-            ClientError: Unsupported, the protocol or the server has no list of models; like `infer`.
+            ClientError: Unsupported, the protocol or the server cannot list models; like `infer`.
         """
         models = await self.ask(Request(Operation.MODELS), timeout=timeout)
         assert isinstance(models, tuple)
@@ -379,12 +381,13 @@ class AsyncClient:
 
     @brief_coroutine
     async def ready(self, model: str = "", /, *, version: str = "", timeout: Seconds = UNSET) -> bool:
-        """Return True if the server is ready, or its model `model` if a name is given. The result is False if the
-        server is unreachable or does not respond in time: to wait for a server, call `ready` again.
+        """Return True if the server is ready. With `model`, return True if the server is ready for calls to this model.
+        The result is False if the server is unreachable or does not respond in time: to wait for a server, call `ready`
+        again.
 
         Raises:
-            ClientError: Refused, a key is missing or wrong; Unsupported, the protocol does not report whether a model
-                is ready.
+            ClientError: Refused, for a missing or invalid key; Unsupported, the protocol does not report whether a
+                model is ready.
         """
         seconds = self._seconds(timeout)
         try:
@@ -471,14 +474,14 @@ class AsyncClient:
         return ClientCalls(self.infer, self.ask, partial(self._batched, timeout))
 
     async def _batched(self, timeout: Seconds, model: str, version: str, are_independent: bool) -> Batched | None:
-        """Return the batches of a model, like ModelServer.batched; None also if the server does not answer."""
+        """Return the batches of a model, like ModelServer.batched; None also if the server does not respond."""
         seconds = self._seconds(timeout)
         try:
             server = await self._connected(seconds)
             async with asyncio.timeout(seconds):
                 return await server.batched(model, version, are_independent=are_independent)
         except (ClientError, GatewayError, TimeoutError):
-            return None  # the first point tells the error
+            return None  # the first point reports the error
 
     async def _derivative(self, request: Request, cast: Cast, timeout: Seconds) -> Array:
         response = await self.ask(request, cast=cast, timeout=timeout)
@@ -508,7 +511,7 @@ class AsyncClient:
 
     @contextmanager
     def _errors(self, seconds: float | None = None) -> Iterator[None]:
-        """Raise errors of the gateway's parts as ClientError."""
+        """Raise errors of gateway modules as ClientError."""
         try:
             yield
         except TimeoutError as error:
@@ -522,6 +525,7 @@ LONGEST_GRACE = 0.5
 
 
 def _grace(seconds: float) -> float:
-    """The seconds by which the client waits longer than the limit that it tells the server: a gateway answers then, and
-    says how long the call waited for a free slot and, if it was never sent, when to send it again."""
+    """Return the seconds that the client waits beyond the time limit that it reports to the server. In this time a
+    gateway can send its timeout error. The error states how long the call waited for a free slot and, if the gateway
+    never sent the call, when to retry."""
     return min(0.25 * seconds, LONGEST_GRACE)

@@ -1,8 +1,8 @@
-"""Several points of a map in one request, and its outputs as those of each point.
+"""Batches of points: combine several points of a map into one request, and split its outputs by point.
 
-Points are alike if they have the same inputs, of the same datatypes and shapes, each without the batch dimension. Only
-points that are alike travel together, and only if rows are independent: the server declares it by a `max_batch_size`,
-or the caller by `batch`. The outputs are checked as well, because either of them can be wrong.
+Points are alike if they have the same inputs with the same datatypes and shapes, without the batch dimension. Only
+alike points share a request, and only if rows are independent: the server declares this with a `max_batch_size`, or the
+caller with `batch`. The client also checks the outputs, because either declaration can be wrong.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ from gateway.core.frozen import replace
 from gateway.core.types import Response, Shape, Signature, Tensor, TensorSpec
 
 TOLERANCES = {8: 1e-9, 4: 5e-3, 2: 2e-2}
-"""Maximum difference of a point's floats between its own request and a batch, relative to the largest, by the size of a
-float in bytes: processors add in another order, and GPUs round FP32 to 10 bits (TF32)."""
+"""Maximum difference between a point's floats in a batch and in its own request, relative to the largest value, by the
+size of a float in bytes. Processors add in another order, and GPUs round FP32 to 10 bits (TF32)."""
 
 Key: TypeAlias = tuple[object, ...]
-"""The names, dtypes and shapes that points of one batch share."""
+"""The names, dtypes and shapes that the points of one batch share."""
 NOT_A_ROW: Key = ()
-"""The key of points that are sent alone."""
+"""The key of points that the client must send alone."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Batched:
     most: int | None = None
     """Maximum number of rows of one request, by the model's configuration."""
     is_declared: bool = True
-    """The server declares that rows are independent; False: only the caller of the map does."""
+    """The server declares rows independent; False: only the caller of the map does."""
 
 
 def can_take_batches(signature: Signature) -> bool:
-    """Return whether the first dimension of every input and output can be the batch."""
+    """Return True if the first dimension of every input and output can be the batch."""
     outputs = [each.shape[:1] == (-1,) for each in signature.outputs]
     return bool(signature.inputs and outputs) and all(outputs) and all(map(_has_rows, signature.inputs))
 
@@ -53,19 +53,19 @@ def _has_rows(spec: TensorSpec) -> bool:
 
 @dataclass(frozen=True)
 class AlikePoints:
-    """Points that may travel in one request."""
+    """Points that can share a request."""
 
     key: Key
-    """The name, dtype and shape of each of their inputs, and whether its numbers have no datatype; NOT_A_ROW if each
-    point must be sent alone."""
+    """The name, dtype and shape of each input, and whether its numbers have no datatype; NOT_A_ROW if the client must
+    send each point alone."""
     at: list[int]
     """Their positions among the points."""
     arrays: list[tuple[Array, ...]]
-    """The inputs of each."""
+    """The inputs of each point."""
 
 
 def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
-    """The points in groups of those that are alike."""
+    """Group the points so that each group has only alike points."""
     groups: dict[Key, AlikePoints] = {}
     fits: dict[Key, bool] = {}
     rows = AlikePoints(NOT_A_ROW, [], [])
@@ -74,7 +74,7 @@ def alike(points: Sequence[Point], signature: Signature) -> list[AlikePoints]:
     for at, point in enumerate(points):
         arrays: tuple[Array, ...]
         if type(point) is np.ndarray and point.dtype is dtype and point.shape == shape:
-            arrays = (point,)  # as the one before: most points are rows of one array
+            arrays = (point,)  # like the previous point: most points are rows of one array
         else:
             key, arrays = _read(point)
             fit = fits.get(key)
@@ -100,18 +100,18 @@ def _read(point: Point) -> tuple[Key, tuple[Array, ...]]:
             if array.dtype not in _DTYPES:
                 array = as_tensor("", array).array
         except GatewayError:
-            return NOT_A_ROW, ()  # the request of the point alone tells what is wrong
+            return NOT_A_ROW, ()  # the request for this point alone reports the error
         arrays.append(array)
         key += (name, array.dtype, array.shape, is_plain)
     return tuple(key), tuple(arrays)
 
 
 _DTYPES = frozenset(each.dtype for each in NUMBERS)
-"""The dtypes of arrays that are sent as they are."""
+"""The dtypes of arrays that the client sends unchanged."""
 
 
 def _fits(key: Key, signature: Signature) -> bool:
-    """Whether every input is one of the signature's, without the batch dimension."""
+    """Return True if every input matches an input of the signature without its batch dimension."""
     return key != NOT_A_ROW and all(map(partial(_is_row, signature), key[::4], key[2::4]))
 
 
@@ -123,7 +123,7 @@ def _is_row(signature: Signature, name: object, shape: Any) -> bool:
 
 
 def stacked(rows: AlikePoints) -> tuple[Tensor, ...]:
-    """The inputs of points that are alike, each with the batch dimension."""
+    """Return the inputs of alike points, stacked with a batch dimension."""
     names, untyped, count = rows.key[::4], rows.key[3::4], len(rows.at)
     found = []
     for name, is_plain, column in zip(names, untyped, zip(*rows.arrays, strict=True), strict=True):
@@ -133,7 +133,7 @@ def stacked(rows: AlikePoints) -> tuple[Tensor, ...]:
 
 
 class NotOfRows(Exception):  # noqa: N818 - it is a finding, not an error
-    """The outputs of a batch cannot be split by point; the text says why."""
+    """Splitting the outputs of a batch by point is impossible; the text gives the reason."""
 
 
 def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outputs]:
@@ -141,8 +141,8 @@ def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outpu
 
     Raises:
         NotOfRows: an output does not have one row for each point; or its rows have a size that the signature leaves
-            open, so the server can have padded them to the longest. If only the caller declares the rows independent, a
-            size of the inputs is accepted.
+            open, so the server might have padded them to the longest row. If only the caller declares the rows
+            independent, the sizes of inputs are accepted.
     """
     signature = batched.signature
     sizes = set() if batched.is_declared else {1, *(size for array in rows.arrays[0] for size in array.shape)}
@@ -156,24 +156,24 @@ def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outpu
         if not sizes.issuperset(_free_sizes(tensor.shape, spec.shape)):
             raise NotOfRows(f"output {tensor.name!r} has a size that may be another one for each point")
         array = as_array(tensor)
-        # An output [-1] has no batch dimension that would be left out: a row of it is [1].
+        # An output [-1] has no batch dimension to remove: its rows are [1].
         columns.append(array if shapes.is_batch(spec.shape) else array[:, np.newaxis])
     names = [tensor.name for tensor in response.outputs]
     return [Outputs(dict(zip(names, values, strict=True)), response) for values in zip(*columns, strict=True)]
 
 
 def _free_sizes(shape: Shape, expected: Shape) -> list[int]:
-    """The sizes of a row that the signature leaves open."""
+    """Return the sizes of a row that the signature leaves open."""
     if len(shape) != len(expected):
         return list(shape[1:])
     return [size for size, each in zip(shape[1:], expected[1:], strict=True) if each == -1]
 
 
 def check_same(alone: Outputs, row: Outputs) -> None:
-    """Check that a point has the same outputs in its own request and in one of several points.
+    """Check that a point has the same outputs in its own request and in a batch.
 
     Raises:
-        NotOfRows: it has not.
+        NotOfRows: the outputs differ.
     """
     if list(alone) != list(row):
         raise NotOfRows(f"a point alone has the outputs {list(alone)}, and among others {list(row)}")

@@ -17,8 +17,8 @@ def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeader
     API key.
 
     Raises:
-        ValueError: `headers` has an Authorization, and `key` is given as well; a name or a value is not valid text for
-            a header.
+        ValueError: `headers` has an Authorization, and there is a `key` as well; a name or a value is not valid text
+            for a header.
     """
     raw = tuple((_encoded(name).lower(), _encoded(value)) for name, value in (headers or {}).items())
     if key is None:
@@ -39,7 +39,7 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
     """Check that messages of a protocol can carry these headers.
 
     Raises:
-        ValueError: they cannot.
+        ValueError: they cannot carry the headers.
     """
     if headers and isinstance(protocol.carrier, StreamForm):
         others = [name.decode() for name, _ in headers if name != AUTHORIZATION]

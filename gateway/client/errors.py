@@ -8,17 +8,17 @@ if TYPE_CHECKING:
     from gateway.client.results import Results
 
 SERVER = "server"
-"""The server's name in the errors of the gateway's parts."""
+"""The name for the server in errors of gateway modules."""
 
 
 class ClientError(Exception):
     """A call failed. `str(error)` is a sentence with the cause.
 
-    - `status`: the class of the error as a canonical gRPC code, for every protocol.
-    - `reason`: the cause, finer than `status`. Most protocols do not report it; the client then assumes one.
-    - `address`: the server's address.
-    - `retry_after`: seconds after which the server asks for another attempt; None if it names no time.
-    - `results`: for an error of `map`, the results so far.
+    - `status`: The class of the error as a canonical gRPC code, for every protocol.
+    - `reason`: The cause, more specific than `status`. Most protocols do not report it; the client then assumes one.
+    - `address`: The server's address.
+    - `retry_after`: Seconds after which the server asks for another attempt; None if the server specifies no time.
+    - `results`: For an error of `map`, the results up to the error.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class ConnectError(ClientError):
 
 
 class Timeout(ClientError):
-    """The response was not there in time, by the client's `timeout` or the server's own limit. `sent` is True if the
-    server might have seen the request."""
+    """The response did not arrive within the client's `timeout` or the server's own limit. `sent` is True if the server
+    might have seen the request."""
 
     sent = True
 
@@ -56,12 +56,12 @@ class NotFound(ClientError):
 
 
 class InvalidInput(ClientError):
-    """The request is wrong. The text names the tensor or parameter, its value and the expected value."""
+    """The request is invalid. The text names the tensor or parameter, its value and the expected value."""
 
 
 class Refused(ClientError):
-    """The server refused the request: a key is missing or wrong, a permission is missing, the request is too large, or
-    there are too many requests."""
+    """The server refused the request: a key is missing or invalid, a permission is missing, the request is too large,
+    or there are too many requests."""
 
 
 class Unsupported(ClientError):
@@ -77,7 +77,7 @@ class BadReply(ServerError):
 
 
 class OtherResults(ValueError):
-    """The file that a map is to go on from has the results of another one."""
+    """The `resume` file of a map has the results of another map."""
 
 
 _CLASSES: dict[Status, type[ClientError]] = {
@@ -95,7 +95,7 @@ _CLASSES: dict[Status, type[ClientError]] = {
 
 
 def as_client_error(error: Exception, address: str) -> ClientError:
-    """Return the ClientError for an error of the gateway's parts. A DecodeError is about the request; a fault in the
+    """Return the ClientError for an error of gateway modules. A DecodeError is about the request; a fault in the
     response is a GatewayError."""
     if isinstance(error, DecodeError | TypeError | ValueError):
         error = invalid_input(str(error))

@@ -58,7 +58,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def result(self, future: Future[T]) -> T:
-        """Wait for a coroutine that `start` began, and return its result, or raise its exception.
+        """Wait for a coroutine from `start`, and return its result, or raise its exception.
 
         Raises:
             RuntimeError: the loop was stopped during the wait.
@@ -80,7 +80,7 @@ class LoopThread:
             asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self, *, wait: bool = True) -> None:
-        """Stop the loop. Can be called again. With `wait`, return when the thread has ended."""
+        """Stop the loop. Calling it again is safe. With `wait`, return when the thread has ended."""
         with self._lock:
             is_first, self._is_stopped = not self._is_stopped, True
             if is_first and self._process == os.getpid():

@@ -1,4 +1,4 @@
-"""One model over many points: which of them are in flight, and how many travel together."""
+"""The evaluation of one model at many points: which points are in flight, and how many share a request."""
 
 import asyncio
 import logging
@@ -27,10 +27,11 @@ FOUND_AT_ONCE = 100
 
 
 class Window:
-    """The points that are in flight: `due` begins some, `ended` ends some. A progress bar is shown while the window is
+    """The points in flight: `due` starts requests, `ended` ends one. The window shows a progress bar while it is
     entered. `seconds`: the time limit of a call.
 
-    After the first error no others begin, unless errors are to be returned; those in flight go on.
+    After the first error, the window starts no more points, unless the caller wants errors in the results. Points in
+    flight continue.
     """
 
     def __init__(self, arguments: MapArguments, seconds: float | None = None) -> None:
@@ -46,12 +47,12 @@ class Window:
         self._batched: Batched | None = None
         self._is_asked, self._is_asking = self._size.is_one, False
         self._alone: Evaluation | None = None
-        """A point that was evaluated alone, with which the first request of several is checked."""
+        """An evaluation of one point alone. The window compares the first request of several points with it."""
         self._is_checking = self._is_checked = self._is_told = False
         self._patience = 0.0
         self._file: ResultsFile | None = None
         self._found: list[Evaluation] = []
-        """The evaluations from the file that nobody has taken."""
+        """The evaluations from the file that the caller has not taken yet."""
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
@@ -79,18 +80,19 @@ class Window:
             yield begun
 
     def found(self) -> list[Evaluation]:
-        """The evaluations that were taken from the file since this was asked last."""
+        """Return the evaluations taken from the file since the last call."""
         found, self._found = self._found, []
         for each in found:
             self._note(each.tries, False)
         return found
 
     def patience(self) -> float | None:
-        """Return the seconds until the next request can start, even if none has ended; None: wait for one to end."""
+        """Return the seconds until the next request can start, even if all requests are still in flight; None: wait for
+        a request to end."""
         return self._patience or None
 
     def ended(self, sending: Sending, end: SendingEnd) -> Sequence[Evaluation]:
-        """Note the end of a request, and return the evaluations that end with it."""
+        """Record the end of a request, and return the evaluations that end with it."""
         in_flight, self._in_flight = self._in_flight, self._in_flight - 1
         if not sending.points:
             self._is_asking, self._batched = False, end.batched
@@ -120,7 +122,7 @@ class Window:
         return end.evaluations
 
     def shows(self, evaluation: Evaluation) -> bool:
-        """Return whether the caller gets this evaluation; False if its error is raised instead."""
+        """Return True if the caller gets this evaluation; False if its error is raised instead."""
         return evaluation.error is None or self.arguments.errors == "return"
 
     def check(self) -> None:
@@ -129,7 +131,7 @@ class Window:
             raise self._failure.error
 
     def _next(self) -> Sending | None:
-        """The points of the next request, without those that must wait for a check."""
+        """Return the points of the next request, except points that must wait for a check."""
         begun = self._again.popleft() if self._again else self._taken()
         if not begun.points:
             return None
@@ -149,12 +151,12 @@ class Window:
         return replace(begun, batched=self._batched, check=self._alone)
 
     def _first(self, sending: Sending, count: int) -> Sending:
-        """Return a request with the first `count` points; the remaining points are sent next."""
+        """Return a request with the first `count` points; the next request gets the remaining points."""
         self._again.appendleft(replace(sending, points=sending.points[count:]))
         return replace(sending, points=sending.points[:count])
 
     def _taken(self) -> Sending:
-        """Points that were not sent before. Those that the file has are `found`."""
+        """Return new points, which no earlier request had. Points with a result in the file go to `found`."""
         if self._file is None:
             return Sending(tuple(islice(self._points, self._size.rows)))
         taken: list[IndexedPoint] = []
@@ -169,7 +171,7 @@ class Window:
         return Sending(taken)
 
     def _learn(self, sending: Sending, end: SendingEnd, in_flight: int) -> None:
-        """Learn from points that have ended."""
+        """Adjust the batch size after points have ended."""
         failed = [each for each in end.evaluations if each.error is not None]
         if not failed:
             self._size.succeeded(len(sending.points), end.seconds, end.weight, in_flight)
@@ -188,15 +190,15 @@ class Window:
             of = of.within
 
     def _tell(self, why: str) -> None:
-        """Say once that every request has one point from now on."""
+        """Log once that every request has one point from now on."""
         if not self._is_told:
             log.warning("model %r: %s; map sends one point in each request", self.arguments.model, why)
         self._is_told = True
 
 
 async def evaluations(calls: ClientCalls, window: Window) -> AsyncGenerator[Evaluation, None]:
-    """The evaluations of a window's points as they end, in tasks of the running loop. Closing the generator cancels
-    those in flight."""
+    """Yield the evaluations of a window's points as they end. They run in tasks of the running loop. Closing the
+    generator cancels the points in flight."""
     tasks: dict[asyncio.Task[SendingEnd], Sending] = {}
     ended: asyncio.Queue[asyncio.Task[SendingEnd]] = asyncio.Queue()
     try:

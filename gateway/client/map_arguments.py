@@ -1,4 +1,4 @@
-"""The arguments of `map` and `as_completed`, checked before anything is sent."""
+"""The arguments of `map` and `as_completed`, and their validation before the first request."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
@@ -15,15 +15,15 @@ from gateway.client.results import Point
 from gateway.client.settings import UNSET, Seconds
 
 Points: TypeAlias = Iterable[Point] | Mapping[str, Sequence[Any]]
-"""Points one by one, or for each input an array whose rows are those of the points."""
+"""An iterable of points, or for each input an array with one row per point."""
 
 
 @dataclass(frozen=True)
 class MapArguments:
-    """The arguments of `map` and `as_completed`, which describe them.
+    """The arguments of `map` and `as_completed`. The two methods describe them.
 
     Raises:
-        ValueError: one is wrong.
+        ValueError: an argument is invalid.
     """
 
     model: str
@@ -58,24 +58,24 @@ class MapArguments:
 
     @property
     def total(self) -> int | None:
-        """The number of points; None where nobody knows it, as of a generator."""
+        """The number of points; None if it is unknown, for example for a generator."""
         points = next(iter(self.points.values())) if isinstance(self.points, Mapping) else self.points
         return len(points) if isinstance(points, Sized) else None
 
     @property
     def most_rows(self) -> int:
-        """The most points in one request. Points that are made as they are taken may depend on the results of others,
-        so that they are not collected unless `batch` says so."""
+        """Maximum number of points in one request. Points from a generator can depend on the results of earlier points,
+        so the client does not collect them into batches unless `batch` is set."""
         if self.batch is not None:
             return self.batch
         return 1 if self.total is None else MOST_ROWS
 
     def __iter__(self) -> Iterator[Point]:
-        """The points, each when it is asked for."""
+        """Yield each point when the caller asks for it."""
         points = self.points
         if not isinstance(points, Mapping):
-            # A table of pandas gives the names of its columns in place of its rows. Other arrays may be files, which
-            # are read as they are asked for.
+            # Iterating a pandas DataFrame yields the names of its columns instead of its rows. Other arrays can be
+            # files, whose rows are read during iteration.
             return iter(np.asarray(points) if hasattr(points, "columns") else points)
         return (dict(zip(points, row, strict=True)) for row in zip(*points.values(), strict=True))
 

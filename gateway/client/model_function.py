@@ -32,14 +32,14 @@ class FunctionArguments:
     timeout: Seconds = UNSET
 
     def given(self) -> dict[str, Any]:
-        """Return the arguments that every call of the client gets."""
+        """Return the common arguments of all calls."""
         return {
             "parameters": self.parameters, "version": self.version, "cast": self.cast, "timeout": self.timeout,
         }  # fmt: skip
 
 
 class AsyncModelFunction:
-    """A model of a client as a function from arrays to an array.
+    """A client's model as a function from arrays to an array.
 
         posterior = client.model("posterior")
         density, slope = await posterior(theta), await posterior.gradient(theta)
@@ -57,7 +57,7 @@ class AsyncModelFunction:
 
     @brief_coroutine
     async def __call__(self, /, *arrays: object, **named: object) -> Array:
-        """Return the output: for a model with several outputs, the one that this function is for.
+        """Return the output. If the model has several outputs, return the output of this function.
 
         Raises:
             ClientError: like the client's `infer`; InvalidInput, the model has several outputs, or no output of that
@@ -69,7 +69,7 @@ class AsyncModelFunction:
     @brief_coroutine
     async def gradient(self, *arrays: object, sens: object = None, in_wrt: int = 0) -> Array:
         """Return the gradient with respect to one input: an array of that input's length. `sens` weights the values of
-        the output; it is optional if the output is one number.
+        the output. It is optional if the output is one number.
 
         Raises:
             ClientError: like the client's `gradient`; InvalidInput, `sens` is missing.
@@ -113,8 +113,8 @@ class AsyncModelFunction:
 
     @brief_coroutine
     async def hessian(self, *arrays: object, sens: object = None, in_wrt: int = 0) -> Array:
-        """Return the matrix of second derivatives at one point with respect to one input; `sens` as in `gradient`. The
-        client requests the columns in parallel.
+        """Return the matrix of second derivatives at one point with respect to one input; `sens` is the same as in
+        `gradient`. The client requests the columns in parallel.
 
         Raises:
             ClientError: like the client's `apply_hessian`; InvalidInput, `sens` is missing or an input is not a vector.
@@ -150,7 +150,7 @@ class AsyncModelFunction:
         return name
 
     async def _output(self, arrays: tuple[object, ...]) -> tuple[int, int]:
-        """Return the position and the length of the output. Call the model if it was not called before."""
+        """Return the position and the length of the output. If there has been no call to the model yet, make one."""
         if not self._sizes:
             await self._evaluated(arrays, {})
         name = self._chosen(self._sizes)

@@ -1,6 +1,6 @@
 """A model server from the client's side: a connector, the codecs of its protocol, and bridges to the server.
 
-The client takes the place of a listener's protocol in the gateway. The module defines a protocol without a wire format
+The client takes the role of a listener's protocol in the gateway. The module defines a protocol without a wire format
 (PYTHON), which can name and type every tensor. Therefore the client always adapts requests to the model's signature, if
 the server reports a reliable signature. It fetches the signature once a minute.
 """
@@ -68,11 +68,12 @@ def connected(settings: ClientSettings) -> Connector:
 
 
 async def opened(settings: ClientSettings) -> "ModelServer":
-    """Return the server. A MIP server is first asked whether it takes more concurrent calls than other MIP servers. A
-    server that closes the connection, or does not respond within QUESTION_SECONDS, does not know the question.
+    """Return the server. For a MIP server, this first queries whether it accepts more concurrent calls than other MIP
+    servers. If a server closes the connection, or does not respond within QUESTION_SECONDS, it does not support the
+    query.
 
     Raises:
-        GatewayError: the server is unreachable, or asks to try again later.
+        GatewayError: the server is unreachable, or requests a later attempt.
     """
     protocol = settings.protocol
     servers = protocol.traits.servers
@@ -116,7 +117,7 @@ QUESTION_SECONDS = 2.0
 pings."""
 
 _LATER = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-"""With these statuses, a gateway that is busy or starting does not say what it is."""
+"""Statuses with which a gateway that is busy or starting does not identify itself."""
 
 
 class ModelServer:
@@ -144,7 +145,7 @@ class ModelServer:
         queue = QueueSettings(length=sys.maxsize)
         self._backend = local_backend(self._target, protocol, [self._endpoint], most, queue=queue)
         self.turns = Turns(MOST_AT_ONCE if not most and wanted is None else most, settings.calls.max_waiting, address)
-        """Queue of callers whose time limit has not started; the code here does not enter it."""
+        """Queue of callers before the start of their time limit. Callers of this class enter it, not this class."""
         signatures = SignatureCache(self._backend, traits, asyncio.get_running_loop().time)
         self._backend.on_recovery(signatures.drop_all)
         self._side = BackendSide(
@@ -161,18 +162,18 @@ class ModelServer:
 
     async def ask(self, request: Request, cast: Cast = "refuse", client: Protocol = PYTHON) -> Answer:
         """Return the server's response in the form for clients of the protocol `client`. Operations on the server as a
-        whole (`models`, ...) are sent unchanged; operations on a model go through the bridge.
+        whole (`models`, ...) stay unchanged; operations on a model go through the bridge.
 
         Raises:
             DecodeError: the tensors do not match the model.
-            GatewayError: an error of the server, or of the connection.
+            GatewayError: a server or connection error.
         """
         return await self._handler(request, cast, client)(request)
 
     async def batched(self, model: str, version: str, *, are_independent: bool) -> Batched | None:
         """Return the signature and the maximum batch size of a model that takes batches, otherwise None. A first
-        dimension of -1 alone does not show that the rows of a batch are independent of each other: the server must
-        declare a `max_batch_size`, or the caller knows that they `are_independent`.
+        dimension of -1 alone does not prove that batch rows are independent of each other: the server must declare a
+        `max_batch_size`, or the caller must declare that the rows `are_independent`.
 
         Raises:
             GatewayError: the server's error about the model's metadata.
@@ -185,7 +186,7 @@ class ModelServer:
         config: Answer = {}
         if Operation.CONFIG in self._side.traits.servers.extensions:
             with suppress(GatewayError):
-                config = await self._side.handler(Request(Operation.CONFIG, model, version))  # as the server has it
+                config = await self._side.handler(Request(Operation.CONFIG, model, version))  # unchanged by the bridge
         most = max_batch_size(config) if isinstance(config, Mapping) else None
         if are_rows_apart(signature, most):
             return Batched(signature, most)
@@ -200,8 +201,8 @@ class ModelServer:
         return await self._endpoint.connector.exchange(message)
 
     async def stream(self, request: Request, cast: Cast = "refuse") -> AsyncGenerator[Response, None]:
-        """Yield the server's responses; one if the server does not stream. Raises the same errors as `ask`, also after
-        some responses."""
+        """Yield the server's responses. If the server does not stream, yield one. Raises the same errors as `ask`, also
+        after some responses."""
         async with aclosing(self._bridge(cast, PYTHON).stream(request)) as responses:
             async for each in responses:
                 yield each

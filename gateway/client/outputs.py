@@ -2,10 +2,10 @@
 
 A value with a `dtype` (numpy arrays and scalars, CPU tensors of other libraries) keeps its datatype: the bridge widens
 it if the model's datatype holds every value, and refuses everything else. Python numbers, lists and tuples have no
-datatype, like in JSON: an integer becomes the model's datatype if that has the value, and a number with a fraction is
-rounded to the model's float type.
+datatype, like in JSON. An integer becomes the model's datatype if that datatype can represent it. A number with a
+fraction is rounded to the model's float type.
 
-BYTES are arrays of objects: `bytes`, and `str`, which is sent as UTF-8. BF16 is `ml_dtypes.bfloat16`, in both
+BYTES are arrays of objects: `bytes`, and `str`, which the client sends as UTF-8. BF16 is `ml_dtypes.bfloat16`, in both
 directions; an array of uint16 is UINT16, never BF16.
 """
 
@@ -68,10 +68,11 @@ def as_tensor(name: str, value: object, position: int | None = None) -> Tensor:
 
 
 def read_value(value: object, what: str) -> tuple[Array, bool]:
-    """A value as an array, and whether it is one of Python, whose numbers have no datatype. Errors call it `what`.
+    """Return a value as an array, and True if it is a Python value, whose numbers have no datatype. Errors call it
+    `what`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, as `as_tensor`.
+        GatewayError: INVALID_ARGUMENT, like `as_tensor`.
     """
     if isinstance(value, Mapping):
         raise invalid_input(
@@ -105,7 +106,7 @@ def _as_numpy(value: object) -> Array:
 
 
 def _check_texts(array: Array) -> None:
-    """Raise TypeError if an array of objects holds anything except texts and bytes, such as None among numbers."""
+    """Raise TypeError if an array of objects contains anything except texts and bytes, such as None among numbers."""
     found = {type(each) for each in array.flat}
     others = sorted(kind.__name__ for kind in found if not issubclass(kind, str | bytes | bytearray | memoryview))
     if others:
@@ -114,8 +115,7 @@ def _check_texts(array: Array) -> None:
 
 
 def _holds_typed(value: object) -> bool:
-    """Return True if a list holds arrays or scalars that have a datatype, which is then the datatype of the whole
-    list."""
+    """Return True if a list contains arrays or scalars with a datatype. This is then the datatype of the whole list."""
     while isinstance(value, list | tuple) and value:
         value = value[0]
     return hasattr(value, "dtype")
@@ -130,7 +130,7 @@ def as_tensors(positional: Iterable[object], named: Mapping[str, object]) -> tup
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the elements of `tensor` as a writable array; copied only if the received bytes are read-only."""
+    """Return the elements of `tensor` as a writable array. Copy them only if the received buffer is read-only."""
     array = tensor.array
     return array if array.flags.writeable else array.copy()
 

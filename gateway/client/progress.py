@@ -13,25 +13,26 @@ class Bar(Protocol):
         """Move the bar by `n`."""
 
     def set_postfix_str(self, s: str = "", refresh: bool = True) -> object:
-        """Show this text behind the bar."""
+        """Show this text after the bar."""
 
     def close(self) -> object:
         """Close the bar."""
 
 
 Progress: TypeAlias = bool | Callable[..., Bar]
-"""Whether to show a bar; or a function that makes a bar from `total` (None: unknown), `desc` and `unit`, such as
+"""True to show a bar, or a function that creates a bar from `total` (None: unknown), `desc` and `unit`, such as
 `tqdm.rich.tqdm`."""
 
 Noted: TypeAlias = Callable[[int, bool], None]
-"""Called at the end of each evaluation: how often it was sent, and whether it failed."""
+"""A function that the map calls at the end of each evaluation, with its number of attempts, and with True if it
+failed."""
 
 UNIT = "eval"
 
 
 @contextmanager
 def progress_bar(progress: Progress, name: str, total: int | None) -> Iterator[Noted]:
-    """A bar while the block runs; without `progress` nothing is shown.
+    """Show a progress bar while the block runs. Without `progress`, show nothing.
 
     Raises:
         ModuleNotFoundError: tqdm is not installed.

@@ -19,7 +19,7 @@ Wanted: TypeAlias = Iterable[str] | Mapping[str, Mapping[str, object]] | None
 
 
 def check_model(model: object) -> None:
-    """Raise ValueError if `model` is not a valid model name: the caller may have swapped arguments."""
+    """Raise ValueError if `model` is not a valid model name: the caller might have swapped arguments."""
     if not isinstance(model, str):
         raise ValueError(f"the model is {type(model).__name__}, expected its name")
 
@@ -38,7 +38,7 @@ def inference(
     """Return a request for `infer` or `stream`. `arrays` are inputs by position, `named` and `inputs` by name.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a value cannot become a tensor or a parameter, or an input is given twice.
+        GatewayError: INVALID_ARGUMENT, a value cannot become a tensor or a parameter, or an input occurs twice.
     """
     return Request(
         operation,
@@ -54,7 +54,8 @@ def inference(
 def several(
     model: str, inputs: tuple[Tensor, ...], outputs: Wanted, parameters: Mapping[str, object] | None, version: str
 ) -> Request:
-    """A request for `infer` of several points, whose `inputs` have a batch dimension. Raises as `inference`."""
+    """Return a request for `infer` with several points; its `inputs` have a batch dimension. Raises the same errors as
+    `inference`."""
     request = inference(Operation.INFER, model, (), {}, None, outputs, parameters, version)
     return replace(request, inputs=inputs)
 
@@ -106,9 +107,10 @@ def _requested(outputs: Wanted) -> tuple[RequestedOutput, ...]:
 
 
 def typed(request: Request, signature: Signature) -> Request:
-    """The request, with numbers without a datatype in that of the model's input of the same name, or at the same
-    position: for commands, whose numbers are text, also where servers of the protocol may describe their models
-    wrongly. Numbers that do not fit, and those of no input, stay as they are: the server tells what is wrong."""
+    """Return the request with datatypes from the model's inputs: a number without a datatype gets the datatype of the
+    input with the same name or position. Commands use this, because their numbers are text. It also helps with
+    protocols whose servers can describe their models incorrectly. Numbers that the datatype cannot hold, and numbers
+    that match no input, stay unchanged: the server reports the error."""
     by_name = {each.name: each for each in signature.inputs}
     inputs = []
     for at, each in enumerate(request.inputs):

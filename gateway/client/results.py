@@ -1,4 +1,4 @@
-"""The results of a `map`: one evaluation, and all of them in the order of the points."""
+"""The results of a `map`: one evaluation, and the evaluations of all points in order."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,8 +50,8 @@ class Evaluation:
 
 
 class Results(Sequence[Outputs]):
-    """A sequence of the outputs of each point. Access to a failed point raises its error; there is no placeholder
-    value. `errors` has the errors by the index of the point.
+    """A sequence of the outputs of each point. Access to a failed point raises its error, instead of returning a
+    placeholder. `errors` has the errors by the index of the point.
 
     If a `map` ended early, `len()` is the number of points up to the last completed point, and `missing` lists the
     points without a result.
@@ -67,7 +67,7 @@ class Results(Sequence[Outputs]):
     @contextmanager
     def kept_by_errors(self, total: int | None) -> Iterator[None]:
         """Attach these results to an exception (an error or an interrupt) that ends the block early, as its attribute
-        `results`. `total` is the number of all points, if it is known."""
+        `results`. `total` is the number of all points, or None."""
         try:
             yield
         except BaseException as error:
@@ -77,7 +77,7 @@ class Results(Sequence[Outputs]):
             raise
 
     def add(self, evaluation: Evaluation) -> None:
-        """Keep the result of one point."""
+        """Store the result of one point."""
         if evaluation.found is not None:
             self.done[evaluation.index] = evaluation.found
         elif evaluation.error is not None:
@@ -86,7 +86,7 @@ class Results(Sequence[Outputs]):
 
     @property
     def missing(self) -> list[int]:
-        """Return the indices of points that were not started, or started and did not end."""
+        """Return the indices of points that did not start, or started and did not end."""
         return [index for index in range(self._length) if index not in self.done and index not in self.errors]
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class Results(Sequence[Outputs]):
 
         Raises:
             ClientError: the error of a failed point.
-            IndexError: the index is out of range, or the point was not evaluated.
+            IndexError: the index is out of range, or there is no evaluation of the point.
         """
         if isinstance(index, slice):
             return [self._at(each) for each in range(*index.indices(self._length))]
@@ -118,7 +118,7 @@ class Results(Sequence[Outputs]):
         only one output. With `fill`, the rows of points without a result hold that number, such as nan.
 
         Raises:
-            ClientError: a point failed, and `fill` is not given.
+            ClientError: a point failed, and `fill` is None.
             ValueError: the name is missing or unknown, the shapes differ, or the datatype cannot hold `fill`.
         """
         if fill is None or len(self.done) == self._length:

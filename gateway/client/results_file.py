@@ -1,17 +1,18 @@
-"""The results of a map in a file, so that another run goes on after an interruption.
+"""A file with the results of a map. After an interruption, another run continues from it.
 
-The file has a line of JSON for the map, then one for each point that has a result, in the order in which they ended:
+The file has a line of JSON for the map, then one line for each point with a result, in the order in which the points
+ended:
 
     {"modelglot_map":1,"model":"m","version":"","outputs":null,"parameters":{},"cast":"refuse"}
     {"point":3,"inputs":"9f86...","version":"1","parameters":{},
      "outputs":[{"name":"y","datatype":"FP64","shape":[1],"data":[0.5]}]}
 
-(in one line). `inputs` is the SHA-256 of the first line's members and of the inputs of the point: a result is taken for
-a point only if it has the same. `data` has the elements in row-major order; where JSON has no such value (NaN,
-infinities, bytes that are no UTF-8), `base64` has V2's raw form of all of them.
+(all on one line). `inputs` is the SHA-256 of the first line's members and of the point's inputs: a point gets a result
+from the file only if this digest matches. `data` has the elements in row-major order. If JSON cannot represent an
+element (NaN, infinities, bytes that are not UTF-8), `base64` has V2's raw form of the whole tensor instead.
 
-A line is written whole or, in a crash, without its end; then the next run removes it. The file is locked, so a second
-map cannot write to it at the same time (not on Windows).
+The client writes each line in one piece. After a crash the last line can be incomplete; the next run removes it. The
+client locks the file, so a second map cannot write to it at the same time (not on Windows).
 """
 
 import json
@@ -46,7 +47,7 @@ VERSION = 1
 
 
 class ResultsFile:
-    """The file at `path` with the results of a map with these `arguments`; made if there is none.
+    """The file at `path` with the results of a map with these `arguments`. The constructor creates a missing file.
 
     Raises:
         OtherResults: the file is in use, belongs to another map, or is not a results file; it stays unchanged.
@@ -62,9 +63,9 @@ class ResultsFile:
         }  # fmt: skip
         self._digest = sha256(write(self._of))
         self._digests: dict[int, str] = {}
-        """Those of points in flight."""
+        """The digests of points in flight."""
         self._version = ""
-        """The version of the model in the results so far."""
+        """The model version that all results in the file have."""
         self._file = FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+")
         try:
             self._lock()
@@ -93,11 +94,11 @@ class ResultsFile:
             raise self._other(f"the line of point {index} is damaged; the file can be used without it") from error
 
     def add(self, evaluations: Iterable[Evaluation]) -> None:
-        """Keep the results of points that were not found.
+        """Store new results.
 
         Raises:
-            OtherResults: they are of another version of the model than those in the file.
-            OSError: the file cannot be written.
+            OtherResults: the results belong to another model version than the results in the file.
+            OSError: the client cannot write the file.
         """
         text = b""
         for each in evaluations:
@@ -129,8 +130,8 @@ class ResultsFile:
             raise self._other("another map writes to it") from error
 
     def _read(self, arguments: MapArguments) -> dict[int, bytes]:
-        """Return the line of each point, and remove an incomplete last line. All checks come first: a file that is
-        refused stays unchanged."""
+        """Return the line of each point, and remove an incomplete last line. All checks come first, so a refused file
+        stays unchanged."""
         text = self._file.readall()
         first, end, rest = text.partition(b"\n")
         wanted = write(self._of)
@@ -169,8 +170,8 @@ class ResultsFile:
                 raise self._other(f"its {key} is {found.get(key)!r}, and that of this map {value!r}")
 
     def _check_points(self, lines: Mapping[int, bytes], arguments: MapArguments) -> None:
-        """Raise OtherResults if a result is that of another point. The points of a generator are checked later, when
-        the map takes them."""
+        """Raise OtherResults if a result belongs to a different point. The map checks the points of a generator later,
+        when it takes them."""
         total, last = arguments.total, max(lines, default=-1)
         if total is None:
             return
@@ -192,7 +193,7 @@ class ResultsFile:
         self._version = self._version or version
 
     def _digest_of(self, point: Point) -> str:
-        """Return the digest of a point's inputs; empty if they cannot be sent."""
+        """Return the digest of a point's inputs; empty if the inputs cannot become a request."""
         digest = self._digest.copy()
         named = point if isinstance(point, Mapping) else {"": point}
         for name in sorted(named):
@@ -219,8 +220,8 @@ def _names(outputs: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return the arguments of a map in the form for JSON. Equal arguments have the same form, and different ones have
-    different forms, also floats without a JSON number."""
+    """Return the arguments of a map in the form for JSON. Equal arguments have the same form, different arguments have
+    different forms. This includes floats without a JSON number."""
     if isinstance(value, Mapping):
         return {str(name): _plain(value[name]) for name in sorted(value, key=str)}
     if isinstance(value, np.generic):
@@ -235,7 +236,7 @@ def _plain(value: Any) -> Any:
 
 
 def _index(found: Mapping[str, Any]) -> int:
-    """Return the index of a point in its line. Raises KeyError or TypeError for other members than those of a line."""
+    """Return the index of a point in its line. Raises KeyError or TypeError if the line has the wrong members."""
     index = found["point"]
     if not isinstance(index, int) or not isinstance(found["outputs"], list) or not isinstance(found["version"], str):
         raise TypeError(index)
@@ -255,7 +256,7 @@ def _written(tensor: Tensor, array: Array) -> dict[str, Any]:
 
 
 def _as_json(tensor: Tensor, array: Array) -> list[Any] | None:
-    """The elements as JSON has them, if it has them all."""
+    """Return the elements as JSON values; None if JSON cannot represent all of them."""
     flat = array.reshape(-1)
     if tensor.datatype is BYTES:
         try:

@@ -1,4 +1,4 @@
-"""One request of a `map`: the points that travel in it, tries again, and what became of each point."""
+"""One request of a `map`: its points, its attempts, and the outcome for each point."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,25 +22,27 @@ from gateway.core.types import Answer, Response
 T = TypeVar("T")
 
 LONGEST_WAIT = 300.0
-"""Seconds. A server that asks to come back later than this gets no other try."""
+"""Seconds. If a server requires a longer wait, the client does not retry."""
 MOST_CONNECTION_TRIES = 5
-"""Further tries of a point whose request found no server: a wrong address is told within seconds."""
+"""Maximum number of extra attempts for a point whose request could not reach the server, so a wrong address fails
+within seconds."""
 FIRST_WAIT, WAIT_GROWS_TO = 0.1, 10.0
-"""Seconds before another try where the server names none: doubled with each, up to the second number."""
+"""Seconds before another attempt if the server does not specify a time. The wait doubles with each attempt, up to the
+second number."""
 
 LATER = frozenset({Reason.OVERLOADED, Reason.RATE_LIMITED, Reason.NOT_READY, Reason.CIRCUIT_OPEN})
-"""Reasons of errors of servers that have not begun the request, and would take it later."""
+"""Error reasons of servers that have not started the request and would accept it later."""
 
 
 @dataclass(frozen=True)
 class ClientCalls:
-    """The functions of a client that a map calls."""
+    """The client functions that a map calls."""
 
     infer: Callable[..., Awaitable[Outputs]]
     ask: Callable[..., Awaitable[Answer]]
     batched: Callable[[str, str, bool], Awaitable[Batched | None]]
-    """Returns the batches of a model and a version; None if its points are sent alone. The last argument: the caller of
-    the map says that rows are independent."""
+    """Returns how a model version takes batches; None if the client must send its points one by one. The last argument:
+    the caller of the map declares rows independent."""
 
 
 IndexedPoint: TypeAlias = tuple[int, Point]
@@ -48,46 +50,47 @@ IndexedPoint: TypeAlias = tuple[int, Point]
 
 
 class FailedBatch:
-    """A request of several points that failed, and whose points are sent again in parts."""
+    """A failed request of several points. The client sends its points again in smaller requests."""
 
     def __init__(self, rows: int, within: "FailedBatch | None") -> None:
         self.rows = rows
         self.within = within
-        """That of which it was a part."""
+        """The failed request that contained this request, if any."""
         self.left = rows
-        """The points that have not ended."""
+        """Number of points that have not ended."""
         self.has_failing_point = False
 
 
 @dataclass(frozen=True)
 class Sending:
-    """Points that travel in one request; without points, the question whether the model takes batches."""
+    """Points that share a request. Without points, a query whether the model takes batches."""
 
     points: Sequence[IndexedPoint] = ()
     batched: Batched | None = None
-    """What is known of the model, where there are several points."""
+    """How the model takes batches, if the request has several points."""
     check: Evaluation | None = None
-    """A point that was evaluated alone. It is sent once more with these, to see whether its answer is the same."""
+    """A point that was evaluated alone. The client sends it again together with these points, and checks that its
+    result is the same."""
     tries: int = 0
-    """How often these points were sent before."""
+    """The number of earlier attempts for these points."""
     part_of: FailedBatch | None = None
 
 
 @dataclass(frozen=True)
 class SendingEnd:
-    """The end of a Sending. Where the points have to be sent otherwise, `parts` says how; `error` is why, or
-    `not_of_rows` if the model's answers to several points are not those to each."""
+    """The end of a Sending. `parts` has the points that the client must send in other requests; `error` is the reason,
+    or `not_of_rows` if the model's results for several points differ from its results for single points."""
 
     evaluations: Sequence[Evaluation] = ()
     seconds: float = 0.0
-    """The duration of the last try."""
+    """The duration of the last attempt."""
     weight: int = 0
-    """As in `BatchSize.succeeded`."""
+    """Same as in `BatchSize.succeeded`."""
     parts: Sequence[Sending] = ()
     error: ClientError | None = None
     not_of_rows: str = ""
     batched: Batched | None = None
-    """The answer to the question."""
+    """The result of the query."""
 
 
 def _shortened(point: Point) -> str:
@@ -96,7 +99,7 @@ def _shortened(point: Point) -> str:
 
 
 async def send(calls: ClientCalls, arguments: MapArguments, sending: Sending) -> SendingEnd:
-    """Send points, and again as long as the server asks to try later and `retries` allows it."""
+    """Send points, and repeat this while the server asks for a later attempt and `retries` allows it."""
     if not sending.points:
         return SendingEnd(batched=await calls.batched(arguments.model, arguments.version, arguments.batch is not None))
     if len(sending.points) == 1 and sending.check is None:
@@ -122,15 +125,15 @@ async def _send_one(calls: ClientCalls, arguments: MapArguments, sending: Sendin
 
 
 async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Sending, batched: Batched) -> SendingEnd:
-    """As `_send_one`, of several points. Those that are not alike have to be sent apart, and so have those of a request
-    that fails."""
+    """Like `_send_one`, for several points. If the points are not alike, or the request fails, the client must send
+    them in separate requests."""
     points, check = sending.points, sending.check
     first, *others = alike([point for _, point in points], batched.signature)
     if others or first.key == NOT_A_ROW:
         return SendingEnd(parts=[part for group in (first, *others) for part in _of_group(sending, group)])
     if check is not None:
         (own,) = alike([check.point], batched.signature)
-        if own.key != first.key:  # it says nothing about these
+        if own.key != first.key:  # the point cannot check points of another kind
             return SendingEnd(parts=_cut(sending, 1))
         first = AlikePoints(first.key, [*first.at, len(points)], [*first.arrays, *own.arrays])
     row = max(sum(each.nbytes for each in first.arrays[0]), 1)
@@ -162,19 +165,19 @@ async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Se
 
 
 def _of_group(sending: Sending, group: AlikePoints) -> list[Sending]:
-    """The points of one group, together or each by itself."""
+    """Return the points of one group, together or one by one."""
     part = replace(sending, points=[sending.points[at] for at in group.at], check=None)
     return _cut(part, 1) if group.key == NOT_A_ROW else [part]
 
 
 def _cut(sending: Sending, rows: int) -> list[Sending]:
-    """The points in parts of so many."""
+    """Return the points in parts of `rows` points."""
     points = sending.points
     return [replace(sending, points=points[at : at + rows], check=None) for at in range(0, len(points), rows)]
 
 
 async def _tried(call: Callable[[], Awaitable[T]], arguments: MapArguments) -> tuple[T | ClientError, int, float]:
-    """Make a call, and repeat it as long as the server asks to retry later. Return its result or last error, the number
+    """Make a call, and repeat it while the server asks for a later attempt. Return its result or last error, the number
     of attempts, and the duration of the last attempt in seconds."""
     for tries in count(1):
         began = monotonic()
@@ -189,24 +192,24 @@ async def _tried(call: Callable[[], Awaitable[T]], arguments: MapArguments) -> t
 
 
 def _is_of_points(error: ClientError) -> bool:
-    """Whether the error of several points may be that of one of them, or of their number: each would not have failed
-    for the same reason."""
+    """Return True if one of the points, or their number, might have caused the error. Return False if each point alone
+    would fail for the same reason."""
     if isinstance(error, ConnectError | Timeout):
         return error.sent
     return error.reason not in LATER and error.status not in _OF_NO_POINT
 
 
 _OF_NO_POINT = frozenset({Status.NOT_FOUND, Status.UNAUTHENTICATED, Status.PERMISSION_DENIED})
-"""The statuses of errors that are about the model or the client, whatever the points."""
+"""Statuses of errors about the model or the client, independent of the points."""
 
 
 def seconds_until_next(error: ClientError, tries: int) -> float | None:
-    """The seconds to wait before the next try after `tries` of them; None if another try would not help, or might run
-    the model twice.
+    """Return the seconds to wait before the next attempt, after `tries` attempts; None if another attempt would not
+    help, or might run the model twice.
 
-    They are the server's, or a time that doubles with each try; and up to a tenth more, so that the many calls that are
-    told the same do not come back at once. A gateway names them also in a timeout, if the call waited for a free slot
-    until its time was over: it was never sent.
+    The server specifies the time; otherwise it doubles with each attempt. The client adds up to a tenth, so calls that
+    the server refused together do not return together. A gateway also specifies a time in a timeout if the call waited
+    for a free slot until its deadline, because the gateway never sent it.
     """
     named = error.retry_after
     if isinstance(error, ConnectError) or (isinstance(error, Timeout) and not error.sent):

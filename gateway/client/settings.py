@@ -22,7 +22,7 @@ class Tls:
     ca: str | None = None
     """The PEM file of the CA that signed the server's certificate; None: the CAs of the system."""
     certificate: str | None = None
-    """The PEM file of the client certificate; requires `certificate_key`."""
+    """The PEM file with the client certificate; requires `certificate_key`."""
     certificate_key: str | None = None
     server_name: str | None = None
     """The name in the server's certificate, if it is not the address's host."""
@@ -39,7 +39,7 @@ TIMEOUT = 60.0
 
 
 class Unset(Enum):
-    """The value of a missing argument, where None has a meaning."""
+    """The value of a missing argument, for arguments with a meaning of None."""
 
     UNSET = "unset"
 
@@ -57,15 +57,14 @@ class CallLimits:
     """Maximum size of a response, in bytes."""
     max_in_flight: int | None = None
     """Maximum number of concurrent calls; additional calls wait for their turn. 0: no limit. None: the number that the
-    server takes, at most MOST_AT_ONCE: 1 for MIP and UM-Bridge servers that are not a gateway."""
+    server accepts, at most MOST_AT_ONCE. This is 1 for MIP and UM-Bridge servers that are not a gateway."""
     max_waiting: int | None = None
-    """Maximum number of calls that wait for their turn; additional calls are refused. None: no limit."""
+    """Maximum number of calls that wait for their turn. The client refuses additional calls. None: no limit."""
 
 
 @dataclass(frozen=True)
 class ServerKind:
-    """The facts about a server in addition to its protocol; each field matches the key of a backend in the
-    configuration."""
+    """Facts about a server in addition to its protocol. Each field matches a backend key in the configuration."""
 
     flavor: str = ""
     batch: str = ""
@@ -95,7 +94,7 @@ class ServerArguments:
         """Return the settings for the arguments.
 
         Raises:
-            ValueError: an argument is wrong; the text names the argument and the expected value.
+            ValueError: an argument is invalid; the text names the argument and the expected value.
         """
         protocols = self._protocols()
         place = split_address(self.address, self.protocol or "", transports(protocols), tls=self.tls is not None)
@@ -118,7 +117,7 @@ class ServerArguments:
         return ClientSettings(protocol, place, tls, headers, Limits(message=longest), self.limits, self.kind)
 
     def _protocols(self) -> Mapping[str, Protocol]:
-        """Return all protocols that the address can name, including the form described here."""
+        """Return all protocols that the address can name, including the form in these arguments."""
         if self.kind.form is None:
             return known()
         name = self.protocol or named_protocol(self.address)

@@ -51,7 +51,7 @@ def _waiting(
 def _iterating(
     method: Callable[Concatenate[A, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[Waiting[A], P], Generator[T, None, None]]:
-    """Return a method that waits for each value of `method` when the caller asks for it."""
+    """Return a generator that waits for each value of `method` when the caller requests it."""
 
     @brief_generator
     @wraps(method)
@@ -84,7 +84,7 @@ class Client(Waiting[AsyncClient]):
     client do the same.
 
     Raises:
-        ValueError: an argument is wrong.
+        ValueError: an argument is invalid.
     """
 
     @taking(AsyncClient)
@@ -159,8 +159,8 @@ class Client(Waiting[AsyncClient]):
         return Window(arguments, self._asynchronous._seconds(arguments.timeout))
 
     def _evaluations(self, window: Window) -> Generator[Evaluation, None, None]:
-        """As `map.evaluations`. The points are taken, and the bar is moved, in the caller's thread: points may be made
-        with calls of this client, and notebooks show what their own thread shows."""
+        """Same as `map.evaluations`. The client takes points and moves the progress bar in the caller's thread: points
+        can come from other calls of the same client, and notebooks show only the output of their own thread."""
         sent: dict[Future[SendingEnd], Sending] = {}
         ended: SimpleQueue[Future[SendingEnd]] = SimpleQueue()
         calls = self._asynchronous._calls(window.arguments.timeout)
@@ -186,7 +186,7 @@ class Client(Waiting[AsyncClient]):
 
 
 class ModelFunction(Waiting[AsyncModelFunction]):
-    """A model of a client as a function from arrays to an array, for any number of threads.
+    """A client's model as a function from arrays to an array, for any number of threads.
 
         posterior = client.model("posterior")
         density, slope = posterior(theta), posterior.gradient(theta)

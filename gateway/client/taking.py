@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def taking(made: Callable[P, A]) -> Callable[[Callable[[S, A], T]], Callable[Concatenate[S, P], T]]:
-    """Return a decorator that gives a method the arguments of `made` and passes it the object that `made` returns.
+    """Return a method decorator. The method gets the arguments of `made`, and the object that `made` returns.
     Tracebacks of wrong arguments (ValueError), and of SHORTENED errors, are brief."""
 
     def decorated(method: Callable[[S, A], T]) -> Callable[Concatenate[S, P], T]:

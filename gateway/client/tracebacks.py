@@ -1,7 +1,7 @@
-"""Tracebacks that begin and end at the caller's line: errors leave a call without the frames that they went through.
+"""Tracebacks that start and end at the caller's line: errors leave a call without the frames of this package.
 
-A `raise` without an argument adds no line for its own frame. An error whose traceback was emptied first therefore has
-only the frames of the callers. The cause is not printed; it is the error's `__context__`.
+A `raise` without an argument adds no line for its own frame. If the traceback of an error was emptied first, the error
+therefore has only the frames of the callers. Tracebacks omit the cause; it is the error's `__context__`.
 """
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -15,8 +15,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SHORTENED = (ClientError, OtherResults, KeyboardInterrupt)
-"""The ends of a call whose tracebacks are brief. Others are mistakes here, or come from points that the caller
-makes."""
+"""Exceptions of a call whose tracebacks the client shortens. Other exceptions are errors in this package, or come from
+the caller's points."""
 
 
 def forget_frames(error: BaseException) -> None:

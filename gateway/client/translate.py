@@ -1,4 +1,4 @@
-"""Conversion between bytes of any protocol and canonical values, without a server: for tests and tools.
+"""Conversion between bytes of any protocol and canonical values, without a server. Use it in tests and tools.
 
     request = decode_request("v2-rest", body, path="/v2/models/double/infer")
     message = encode_request("grps-brpc", request)
@@ -14,9 +14,9 @@ Four functions convert, for each protocol:
 
 `encode_error` writes an error for the client. A message is the body alone, without the HTTP headers and without the
 five bytes before a gRPC message. For byte streams (grps-brpc, mip) it is the whole packet. The functions do not adapt
-values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, that is an error,
-even where the gateway's bridge could convert it. A protocol without tensor names gives tensors without names: name them
-before you encode them in another protocol.
+values to a model: names, datatypes and shapes stay unchanged. If a protocol cannot carry a value, the result is an
+error, even where the gateway's bridge could convert it. A protocol without tensor names gives tensors without names:
+name them before you encode them in another protocol.
 
 The values are the types of `gateway.core.types`:
 
@@ -99,7 +99,7 @@ def decode_request(
     """Return the request in a client's message.
 
     `path` is the HTTP path without the query, or the gRPC method (`/inference.GRPCInferenceService/ModelInfer`).
-    `model` is the model for clients that name none (MIP, GraphPipe at `/`), like a listener's `model`.
+    `model` is the model for clients that send no model name (MIP, GraphPipe at `/`), like the key `model` of listeners.
 
     Raises:
         DecodeError: the bytes are malformed.
@@ -115,8 +115,8 @@ def decode_request(
 def encode_request(
     protocol: str, request: Request, *, address: str = "server", flavor: str = "", batch: str = ""
 ) -> Message:
-    """Return the message that sends `request` to a server. `flavor` and `batch` are the keys of a backend; `address` is
-    the server's, which GraphPipe's path depends on.
+    """Return the message that sends `request` to a server. `flavor` and `batch` are backend keys; `address` is the
+    server's, which determines GraphPipe's path.
 
     Raises:
         GatewayError: the protocol cannot carry the request.
@@ -150,9 +150,9 @@ def decode_response(
 
 
 def encode_response(protocol: str, answer: Answer, request: Request, translate: Translate | None = None) -> Message:
-    """Return the message that gives a client the answer to `request`. The format of a response can depend on the
-    request: if `decode_request` read the request in the same protocol, the message has the format that its client
-    expects, otherwise the plainest format. `translate` has settings for NaN and BYTES in JSON.
+    """Return the message to a client with the answer to `request`. The format of a response can depend on the request:
+    if `decode_request` read the request in the same protocol, the message has the format that its client expects,
+    otherwise the plainest format. `translate` has settings for NaN and BYTES in JSON.
 
     Raises:
         GatewayError: the protocol cannot carry the answer.
@@ -163,7 +163,7 @@ def encode_response(protocol: str, answer: Answer, request: Request, translate: 
 
 
 def encode_error(protocol: str, error: GatewayError, request: Request | None = None, body: Buffer = b"") -> Message:
-    """Return the message that reports `error` to a client. `request` is None if it could not be read. `body` is the
+    """Return the message that reports `error` to a client. `request` is None if it was malformed. `body` is the
     client's packet; the response repeats its numbers. If it is empty, the response repeats the numbers of an example
     packet.
 
@@ -193,11 +193,11 @@ def _headers(protocol: Protocol, headers: GivenHeaders) -> Headers:
 
 
 def _asked_in(protocol: Protocol, request: Request) -> Request:
-    """Return `request` as a client of `protocol` would send it.
+    """Return `request` in the form that a client of `protocol` would send.
 
-    For a request from another protocol, the response is the response to one inference (of a derivative, if the protocol
-    has derivatives), or to the request that a server would get. The response of a packet protocol repeats numbers of
-    the request's packet.
+    For a request from another protocol, the response is either the response to one inference (of a derivative, if the
+    protocol has derivatives), or the response to the request that a server would get. The response of a packet protocol
+    repeats numbers of the request's packet.
     """
     if request.protocol == protocol.name:
         return request
@@ -223,8 +223,8 @@ def _reread(protocol: Protocol, request: Request) -> Request:
 
 
 def _parts(protocol: Protocol, body: Buffer) -> tuple[Buffer, ...]:
-    """Return the body in the parts that transports pass on: for byte streams, the header and the rest. Raise
-    DecodeError if a packet is incomplete, TypeError if the body is text."""
+    """Return the body in the parts that transports use: for byte streams, the header and the rest. Raise DecodeError if
+    a packet is incomplete, TypeError if the body is text."""
     _refuse_text(body)
     if not isinstance(protocol.carrier, StreamForm):
         return (body,)
@@ -243,8 +243,7 @@ def _refuse_text(body: object) -> None:
 
 
 def _arrived(message: Message, protocol: Protocol, model: str) -> Message:
-    """Return the message with the pattern of its path and the values that the pattern captures, like a listener
-    does."""
+    """Return the message with the pattern of its path and the captured values, like a listener does."""
     if isinstance(protocol.carrier, StreamForm):
         return replace(message, method="", path="")
     if isinstance(protocol.carrier, GrpcForm):

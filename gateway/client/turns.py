@@ -25,7 +25,7 @@ class Turns:
         """Wait for the turn.
 
         Raises:
-            Refused: the maximum number of calls is waiting.
+            Refused: the maximum number of waiting calls is reached.
         """
         if self._free is None:
             return

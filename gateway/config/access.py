@@ -54,15 +54,15 @@ class TokensConfig(Keys):
     `pip install "modelglot[jwt]"`."""
 
     issuer: Annotated[Name, AfterValidator(_issuer)]
-    """URL of the issuer, exactly as in the `iss` claim of tokens."""
+    """URL of the issuer, identical to the `iss` claim in tokens."""
     audience: SomeNames
     """Accepted values of `aud`. A token must have at least one of them."""
     jwks: Name | None = None
     """Location of the issuer's public keys: a URL, or the absolute path of a file. Default: the URL in
     `ISSUER/.well-known/openid-configuration`."""
     ca: Name | None = None
-    """Absolute path of a PEM file with the CAs that sign the certificate of the issuer's server. The gateway reads it
-    at each refresh of the keys. Default: the CAs of the system."""
+    """Absolute path of a PEM file with the CAs that sign the issuer's server certificate. The gateway reads it at each
+    refresh of the keys. Default: the CAs of the system."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1), AfterValidator(distinct)] = ("RS256", "ES256")
     """Accepted signature algorithms."""
     leeway: Seconds = 30
@@ -126,10 +126,10 @@ class GrantConfig(Keys):
     """Permitted operations on models."""
 
     operations: Annotated[tuple[Permission, ...], Field(min_length=1), AfterValidator(distinct)]
-    """Permitted operations: `infer` (run models), `metadata` (read about models and servers), `control` (load models
-    and change server settings, if the listener has `allow_control`), `offline` (if it has `allow_offline`), `explain`
-    (request explanations of responses), `admin` (the status API), `details` (full errors, if the listener has `errors:
-    {detail: brief}`), `metrics` (`/metrics`, if `health` has `auth`)."""
+    """Permitted operations. `infer`: run models. `metadata`: read about models and servers. `control`: load models and
+    change server settings, if the listener has `allow_control`. `offline`: take a listener offline, if it has
+    `allow_offline`. `explain`: request explanations of responses. `admin`: the status API. `details`: full errors, if
+    the listener has `errors: {detail: brief}`. `metrics`: `/metrics`, if `health` has `auth`."""
     models: SomeNames = ("*",)
     """Globs of model names, as used by clients."""
     listeners: SomeNames = ("*",)
@@ -140,7 +140,7 @@ class PrincipalConfig(Keys):
     """A person or program, or all principals whose names match a glob."""
 
     permissions: SomeNames
-    """Names in `permissions`, or `use` (infer and metadata of all models) or `all`."""
+    """Names in `permissions`, or `use` (infer and metadata for all models) or `all`."""
 
 
 class ListenerAuthConfig(Keys):
@@ -156,7 +156,7 @@ class AdminAuthConfig(Keys):
     """Authentication for the status API. Principals need the permission `admin`."""
 
     accept: Annotated[tuple[Literal["keys", "jwt"], ...], Field(min_length=1), AfterValidator(distinct)] | None = None
-    """Accepted credentials: `keys`, `jwt` or both. Default: all of these that `auth` at the top has."""
+    """Accepted credentials: `keys`, `jwt` or both. Default: all credentials in the top-level key `auth`."""
 
 
 class HealthAuthConfig(Keys):

@@ -37,7 +37,7 @@ class EndpointAddress:
 
     @property
     def has_name(self) -> bool:
-        """Whether the host is a name, as opposed to an IP address; False for a socket."""
+        """True if the host is a name, as opposed to an IP address; False for a socket."""
         return bool(self.host) and not is_ip(self.host)
 
 
@@ -67,8 +67,8 @@ class Catalog:
     parse_endpoint: Callable[[str, str], EndpointAddress] = any_endpoint
     """Returns the EndpointAddress for a transport's name and an endpoint. Raises ValueError for an invalid endpoint."""
     tls_faults: Callable[[TlsFiles, FileKey], Sequence[CertificateError]] = no_faults
-    """Returns why files cannot be used for TLS, one error for each. The second argument is the key of the file with the
-    CAs."""
+    """Returns the reasons why files are unusable for TLS, as one error for each. The second argument is the key that
+    names the file with the CAs."""
     images: bool = True
     """Pillow is installed."""
     srv: bool = True
@@ -78,9 +78,9 @@ class Catalog:
     why_not_engine: Callable[[str], str] = lambda name: ""
     """Returns the missing packages or programs of the engine of this name; empty if it is usable."""
     why_not_keys: Callable[[str], str] = lambda path: ""
-    """Returns why the API key file at a path cannot be used; empty if it can."""
+    """Returns the reason why the API key file at a path is unusable, or empty text."""
     why_not_key_set: Callable[[str], str] = lambda path: ""
-    """Returns the same for a file with the public keys of an issuer."""
+    """Returns the same for a file with an issuer's public keys."""
     form: Callable[[str, Mapping[str, Any]], Protocol] = no_forms
     """Returns the protocol of a declared form, from its name and its document. Raises FormError."""
     ready_forms: Mapping[str, Protocol] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """YAML keys from a class that declares settings in the module that uses them.
 
 Each field of the class becomes a key: with the field's name, its default, its docstring as the key's description, and a
-YAML type derived from its Python type. `forms` maps Python types to YAML types (`bool` is a flag, `Tensor` is a map of
-name, datatype, shape and data); a class with fields is a map of its own; a tuple, a mapping or a union uses the YAML
-types of its items. `checks` has functions that refuse values of a type. Types marked with Annotated have YAML types of
-their own.
+YAML type derived from its Python type. `forms` maps Python types to YAML types: `bool` is a flag, and `Tensor` is a map
+of name, datatype, shape and data. A class with fields is a separate map. A tuple, a mapping or a union uses the YAML
+types of its items. `checks` has functions that refuse values of a type. Types marked with Annotated define their own
+YAML types.
 """
 
 from collections.abc import Callable, Mapping, Sequence

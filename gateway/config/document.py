@@ -1,11 +1,11 @@
 """YAML text as a tree of nodes that know their line and column.
 
-The tree is composed from the parser's events by our own rules: scalars by the core schema, keys are text and unique,
-aliases are allowed as long as they stay small, and tags, merge keys and several documents are refused.
+Our own rules compose the tree from the parser's events. Scalars follow the core schema, keys are text and unique, and
+aliases are allowed up to a small total size. Tags, merge keys and several documents are errors.
 
-`yaml.compose` is not used: its C loader crashes the process on 100,000 opening brackets, loses the position of an
-alias, accepts a list that contains itself, and refuses an anchor that is set again. It would need a pass over the
-events before it, and another over its nodes after it.
+This module does not use `yaml.compose`. Its C loader crashes the process on 100,000 opening brackets, loses the
+position of an alias, accepts a list that contains itself, and refuses an anchor that is defined again. It would need a
+pass over the events before it, and another over its nodes after it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -98,7 +98,7 @@ class Node:
         return node
 
     def location_of(self, mark: Mark) -> Location:
-        """Return the keys and indexes that lead to the node that begins at `mark`; empty if no node does."""
+        """Return the keys and indexes that lead to the node that starts at `mark`; empty if no node does."""
         below: list[tuple[str | int, Mark | None, Node]]
         match self.value:
             case dict(items):

@@ -1,7 +1,7 @@
 """The configuration that is in use, as plain values for JSON: with every default, and without secrets.
 
 A value is a secret if its key is declared as a secret (`fields.Secret`, or a SecretStr of a policy). The names of keys
-do not matter. Texts from a file or a variable can be secrets too: for them the reference is shown, such as
+do not matter. Texts from a file or a variable can be secrets too: the output has their reference instead, such as
 `${file:/path}`.
 """
 

@@ -47,7 +47,7 @@ def refusals(errors: list[Any]) -> PydanticCustomError:
 
 
 class Written:
-    """The annotation of a value that is written in YAML as `form`, from which `build` makes the value."""
+    """Annotation for a value that `build` makes from its YAML form `form`."""
 
     def __init__(self, form: Any, build: Callable[[Any], Any]) -> None:
         self.form = form
@@ -58,7 +58,7 @@ class Written:
 
 
 class OneOrSeveral:
-    """The annotation of a tuple of `model` that can also be written as one map, without a list around it."""
+    """Annotation for a tuple of `model` that can also be a single map in YAML, without a list around it."""
 
     def __init__(self, model: type[Keys]) -> None:
         self.model = model
@@ -116,7 +116,7 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def _bytes(given: Any) -> Any:
-    """Return `64KiB` as a number; anything except text is left to the type."""
+    """Return `64KiB` as a number. Return anything except text unchanged, for the type's own validation."""
     if not isinstance(given, str):
         return given
     found = _BYTES_WRITTEN.fullmatch(given)
@@ -166,5 +166,5 @@ def _null_is_a_word(given: Any) -> Any:
 
 
 NanKey = Annotated[Nan | None, BeforeValidator(_null_is_a_word)]
-"""How NaN and infinities are written. `nan: null` is YAML's null, and becomes the word; None means that the key is
+"""Representation of NaN and infinities. `nan: null` is YAML's null, and becomes the word; None means that the key is
 absent."""

@@ -29,7 +29,7 @@ def with_forms(catalog: Catalog, parts: Parts) -> tuple[Catalog, list[Finding]]:
 
 
 def protocol_mentions(parts: Parts) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield each location where a protocol is named, with the name."""
+    """Yield each location of a protocol name, with the name."""
     for at, listener in parts.listeners.items():
         yield from ((("listeners", at, "protocols", i), name) for i, name in enumerate(listener.protocols))
     for at, reference in parts.reference.items():

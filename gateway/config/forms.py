@@ -50,11 +50,11 @@ class ExchangeConfig(Keys):
     """Method of the request; or a list of methods. The gateway accepts all of them from clients, and sends the
     first."""
     headers: Mapping[Name, JsonValue] = {}
-    """Additional headers of the request, as templates."""
+    """Additional request headers, as templates."""
     query: Mapping[Name, JsonValue] = {}
     """Query parameters of the request, as templates; they can be tensors."""
     request_type: Name = "application/json"
-    """Media type of the request's body. It determines how the template's document is serialized."""
+    """Media type of the request body. It determines how the template's document is serialized."""
     request: JsonValue = None
     """Template of the request's body. Default: no body."""
     response_type: Name = "application/json"
@@ -82,7 +82,7 @@ class ProbeConfig(Keys):
 
 
 class OneModelConfig(Keys):
-    """GET request of clients for one model of the list."""
+    """GET request that clients send for one model of the list."""
 
     path: Texts
     """Path of the request, with `{model}`; or a list of paths."""
@@ -91,7 +91,7 @@ class OneModelConfig(Keys):
 
 
 class ListingConfig(Keys):
-    """GET request for the names of a server's models."""
+    """GET request that clients send for the list of model names."""
 
     path: Texts
     """Path of the request; or a list of paths. The gateway accepts all of them from clients, and sends the first."""
@@ -136,7 +136,7 @@ class FormConfig(Keys):
     matches."""
     tensors: Mapping[Name, TensorForm] = {}
     """`{TENSOR: "DATATYPE SHAPE"}`: datatype and shape of each tensor in the templates, such as `"FP64 [-1, 4]"`; or as
-    `{datatype, shape}`. Without this key, tensors have neither datatypes nor names."""
+    `{datatype, shape}`. Without this key, tensors lack datatypes and names."""
     ignore_unknown: Flag = False
     """Ignore members of requests and responses that the templates do not have. With `false`, the gateway refuses such
     messages and names the member."""
@@ -145,7 +145,7 @@ class FormConfig(Keys):
     gateway writes NaN and infinities. With `null`, it also reads null as NaN. Without this key, JSON refuses them, and
     CSV has `NaN` and `Infinity`."""
     batch: Literal["each"] | None = None
-    """`each`: a request of the server holds one row. The gateway calls the server once for each row of a batch; in
+    """`each`: a request to the server holds one row. The gateway calls the server once for each row of a batch; in
     `tensors`, a first dimension of -1 counts the rows. A client of the form sends one row and gets one."""
 
     def document(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Checks of `models` against the rest of a configuration: whether the models of steps exist, whether graphs call
+"""Checks of `models` against the other parts of a configuration: whether the models of steps exist, whether graphs call
 themselves, and whether tensors match the signatures that routes declare. Reading a graph finds the errors within that
 graph (`gateway.bridge.graphs.graph`)."""
 
@@ -153,7 +153,7 @@ def _graphs_called(graph: Graph, models: Mapping[str, Graph]) -> dict[str, Locat
 
 
 def _circle(circling: Mapping[str, Mapping[str, Location]]) -> Finding:
-    """Return the finding for a cycle among graphs of which each calls another one."""
+    """Return the finding for a cycle of graphs that call each other."""
     path = [next(iter(circling))]
     while True:
         name, location = next((name, at) for name, at in circling[path[-1]].items() if name in circling)

@@ -1,4 +1,4 @@
-"""Checks of headers: the fixed headers of backends (`headers`), and the headers for pages in browsers (`cors`)."""
+"""Checks of headers: the fixed backend headers (`headers`), and the headers for pages in browsers (`cors`)."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _METADATA = re.compile(r"(?!grpc-|user-agent$)[0-9a-z_.-]+")
 
 
 def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find headers that the protocol of a backend cannot carry, or that clients send as well."""
+    """Find headers that the protocol of a backend cannot carry, or that clients also send."""
     for key, backend in parts.backends.items():
         protocol = catalog.protocols.get(backend.protocol)
         if protocol is None or not backend.headers:
@@ -36,7 +36,7 @@ def server_headers(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def cross_origin(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find `cors` where no client uses HTTP, or where any page could use the credentials of a browser."""
+    """Find `cors` on listeners without HTTP clients, and `cors` that lets any page use a browser's credentials."""
     for at, listener in parts.listeners.items():
         if listener.cors is None:
             continue

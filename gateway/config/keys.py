@@ -82,7 +82,7 @@ class ErrorsConfig(Keys):
     """Settings for the details in errors that clients get."""
 
     detail: Literal["full", "brief"] = "full"
-    """`brief` hides the names and addresses of backends, and the reason why a backend cannot be reached; the log has
+    """`brief` hides the names and addresses of backends, and the reason why a backend is unreachable. The log contains
     them."""
 
 
@@ -126,7 +126,7 @@ class RequestIdsConfig(Keys):
     """Use the client's id: the value of `x-request-id` if it has at most 128 letters, digits and `._:/+=@-`, otherwise
     the trace id in a valid `traceparent`. With `false`, the gateway generates every id."""
     reply: Flag = True
-    """Return the id to clients as `x-request-id`, in the headers of HTTP responses and in gRPC trailers."""
+    """Return the id to clients as `x-request-id`, in HTTP response headers and in gRPC trailers."""
     forward: Flag = True
     """Send the id to backends: over HTTP and gRPC as `x-request-id`, over brpc in the frame's meta. Also send the
     client's `traceparent` if it is valid."""
@@ -179,7 +179,7 @@ class ListenerConfig(Keys):
     """Address as `HOST:PORT`; with port 0 the system chooses a port. For protocols on byte streams only, also
     `tcp://HOST:PORT`; for a single such protocol also `unix:///PATH`."""
     protocols: SomeNames
-    """Protocols of the listener; a form is written `json:NAME`. The first bytes of each connection determine its
+    """Protocols of the listener. For a form, write `json:NAME`. The first bytes of each connection determine its
     transport (HTTP, gRPC, byte streams). HTTP requests to unknown paths get an error of the first protocol over
     HTTP."""
     model: Name = ""
@@ -217,20 +217,19 @@ class ListenerConfig(Keys):
     """Authentication of clients; a client has the permissions of its principal. Default: no authentication, and every
     client has all permissions."""
     tls: ListenerTlsConfig | None = None
-    """TLS for all clients of the listener. Default: no TLS."""
+    """TLS for connections from clients of the listener. Default: no TLS."""
     cors: CorsConfig | None = None
     """Origins of web pages that can call the listener from browsers. Default: browsers block the responses for pages of
     other origins."""
 
     @property
     def has_credentials(self) -> bool:
-        """Whether clients authenticate."""
+        """True if clients authenticate."""
         return self.auth is not None or (self.tls is not None and self.tls.client != "none")
 
     @property
     def cross_origin(self) -> CrossOrigin | None:
-        """`cors` in the format of the transport. Pages can use certificates and cookies where clients have
-        credentials."""
+        """`cors` in the format of the transport. Pages can use certificates and cookies if clients have credentials."""
         cors = self.cors
         return None if cors is None else CrossOrigin(cors.origins, cors.headers, cors.max_age, self.has_credentials)
 
@@ -250,8 +249,8 @@ Ready = Literal["any", "all", "none"]
 
 
 class ScalerConfig(Keys):
-    """KEDA's external scaler: reports over gRPC how many calls each backend has, so KEDA can start and stop servers. It
-    reveals backend names and load, and controls nothing. Without it, the gateway does not count these calls."""
+    """KEDA's external scaler. It reports over gRPC how many calls each backend has, so KEDA can start and stop servers.
+    It reveals backend names and load, and controls nothing. Without it, the gateway does not count these calls."""
 
     bind: Bind
     """Address as `HOST:PORT`: a loopback address, or any address with `tls: {client: required}` or `open`."""
@@ -293,7 +292,7 @@ class MetricsConfig(Keys):
     """Count requests, and serve the page."""
     models: Annotated[int, Strict(), Field(ge=0)] = 100
     """Maximum number of models with their own value of the label `model`, in addition to the models that routes name
-    exactly. The first models that answer a request get one; all others are counted together as `other`."""
+    exactly. The first models that return a response get a value. The gateway counts all others together as `other`."""
     buckets: Annotated[tuple[Period, ...], Field(min_length=1, max_length=50), AfterValidator(_ascending)] = (
         0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
     )  # fmt: skip
@@ -316,8 +315,8 @@ class ReloadConfig(Keys):
     watch: Flag = True
     """Reload when the file, or a file that it references with `${file:PATH}`, changes."""
     interval: Annotated[Seconds, Field(ge=0.1)] = 1
-    """Seconds between two checks of the files. The gateway loads a change when the next check finds no further change.
-    This avoids reading a file that is still being written."""
+    """Seconds between two checks of the files. The gateway loads a change when the next check finds no new change. This
+    delay avoids loading an incomplete file."""
 
 
 class ReferenceConfig(Keys):
@@ -374,8 +373,8 @@ class EjectionConfig(Keys):
     """Number of consecutive calls that time out or get a malformed response before the gateway ejects the endpoint. It
     ejects an unreachable endpoint immediately, for 1 s."""
     seconds: Period = 10
-    """Duration of the first ejection, in seconds. Each further ejection without a response in between takes twice as
-    long, up to 60 s (or this value, if it is larger)."""
+    """Duration of the first ejection, in seconds. Each ejection without a response since the previous one takes twice
+    as long, up to 60 s (or this value, if it is larger)."""
     max_ejected_share: Share = 0.5
     """Maximum share of the backend's endpoints that get no calls because they are down, rounded up. The last endpoint
     always gets calls, unless this is 1: then calls fail immediately while all endpoints are down."""
@@ -411,8 +410,8 @@ class RegisterConfig(Keys):
     """Token that a server must send as `Authorization: Bearer TOKEN`; preferably `${file:/path}`. Anyone with the token
     can redirect the backend's requests to any address."""
     seconds: Period = 60
-    """Maximum duration of a lease, in seconds, and the duration for servers that request none. The gateway removes a
-    server that does not renew its lease in time."""
+    """Maximum duration of a lease, in seconds, and the default for servers that do not request a duration. The gateway
+    removes a server that does not renew its lease in time."""
 
 
 class DiscoveryConfig(Keys):
@@ -444,7 +443,7 @@ class EndpointConfig(Keys):
 
 
 class _TextOrMap:
-    """The annotation of an EndpointConfig that can also be written as its address alone."""
+    """Annotation for an EndpointConfig that can also be only its address in YAML."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         whole = handler(source)
@@ -471,19 +470,19 @@ class QueueConfig(Keys):
     """Calls that wait because every endpoint has `max_in_flight` calls in flight."""
 
     length: Size = 1000
-    """Maximum number of waiting calls. The gateway refuses further calls. It also refuses a call if its client already
-    has as many waiting calls as the queue has free places."""
+    """Maximum number of waiting calls. The gateway refuses calls above this limit. It also refuses a call if its client
+    already has as many waiting calls as the queue has free places."""
     timeout: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
     """Maximum time that a call waits, in seconds; then the gateway refuses it. Default: a call waits until its
     deadline."""
     wait_for_endpoints: Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)] | None = None
     """Maximum time that a call (or a metadata request) waits while `discovery` has found no endpoint, in seconds;
-    `timeout` does not count during this time. For a backend whose servers are started on demand (`scaler`). A DNS name
-    without addresses then means that no endpoint exists. Default: calls fail immediately."""
+    `timeout` does not count during this time. Use it for a backend with servers that an autoscaler starts on demand
+    (`scaler`). A DNS name without addresses then means that no endpoint exists. Default: calls fail immediately."""
 
 
 class BackendConfig(Keys):
-    """A group of model servers with the same models, or with `placement` different ones."""
+    """A group of model servers with the same models, or, with `placement`, with different models."""
 
     protocol: Name
     """Protocol of the servers; `json` for the form in `form`."""
@@ -507,33 +506,33 @@ class BackendConfig(Keys):
     turns). `least_load`: the endpoint with the lowest reported load (`load`). `round_robin`: the next endpoint.
     `power_of_two`: the less busy one of two random endpoints."""
     load: LoadConfig | None = None
-    """Source of the servers' load for `balance: least_load`. Default, for v2-rest and v2-grpc: the metrics page of
-    Triton at port 8002."""
+    """Source of the servers' load for `balance: least_load`. Default, for v2-rest and v2-grpc: Triton's metrics page at
+    port 8002."""
     slow_start: Seconds = 0
     """Seconds in which the weight of an endpoint grows from a twentieth to the full weight after an ejection. 0: full
     weight immediately."""
     policies: Policies = ()
     """Policies for calls to the backend, outermost first: a list of `{POLICY: SETTINGS}`."""
     safe: Flag = False
-    """Declares calls that run a model idempotent: the gateway can repeat them even if a server may have received them.
-    The models have no side effects, and computing a call twice is affordable. Required by the policies `retry` and
-    `hedge`."""
+    """Declares that calls that run a model are idempotent: the gateway can repeat them even if a server might have
+    received them. The models have no side effects, and computing a call twice is affordable. Required by the policies
+    `retry` and `hedge`."""
     trust_metadata: Flag = False
     """Use the backend's metadata although servers of its protocol usually report wrong types (graphpipe) or no tensors
     (grps). The gateway adapts requests to it, and all clients get it."""
     max_in_flight: Size | None = None
-    """Maximum number of calls in flight per endpoint; further calls wait. Default: 1 for umbridge and mip, no limit for
-    other protocols."""
+    """Maximum number of calls in flight per endpoint; additional calls wait. Default: 1 for umbridge and mip, no limit
+    for other protocols."""
     queue: QueueConfig = QueueConfig()
     """Settings for calls that wait for a free slot, if `max_in_flight` limits the calls."""
     batch: Name = ""
-    """How batches are sent, if the protocol has several ways. For mip: `split`: the first dimension of every tensor
-    counts the examples of one packet; `whole`: a packet has one example, which holds the tensors unchanged; `each`: one
-    packet for each row."""
+    """Batch format, if the protocol has several. For mip: `split`: the first dimension of every tensor counts the
+    examples of one packet; `whole`: a packet has one example, which holds the tensors unchanged; `each`: one packet for
+    each row."""
     flavor: Name = ""
-    """Server type, if servers implement the protocol differently: for v2-rest `triton`, `mlserver`, `kserve`,
-    `openvino`, `binary` (any other server with binary tensors) or `plain`; for v2-grpc also `typed` (reads only typed
-    contents); for v1-rest `kserve`, `tensorflow` or `gateway` (another gateway). Default: the gateway detects the type
+    """Server type, if servers implement the protocol differently. For v2-rest: `triton`, `mlserver`, `kserve`,
+    `openvino`, `binary` (any other server with binary tensors) or `plain`. For v2-grpc, also `typed` (reads only typed
+    contents). For v1-rest: `kserve`, `tensorflow` or `gateway` (another gateway). Default: the gateway detects the type
     of each server before its first call."""
     settings: Mapping[Name, Name] = {}
     """`{KEY: TEXT}`: settings of a single protocol, described on [its page](protocols/grps.md#settings). For grps-rest,
@@ -552,8 +551,8 @@ class BackendConfig(Keys):
     """Probes, and when failing endpoints get no calls. Default: no probes; the gateway monitors endpoints only with
     calls."""
     tls: BackendTlsConfig | None = None
-    """TLS settings for all servers of the backend. The gateway uses TLS for addresses that begin with `https://`,
-    `grpcs://` or `tcps://` even without this key."""
+    """TLS settings for connections to all backend servers. The gateway uses TLS for addresses that begin with
+    `https://`, `grpcs://` or `tcps://` even without this key."""
 
     @model_validator(mode="before")
     @classmethod
@@ -590,10 +589,10 @@ class ProcessLimitsConfig(Keys):
     """Limits of the whole process."""
 
     connections: Size = 10_000
-    """Maximum number of client connections on all listeners together. Lower if the system allows fewer file
-    descriptors: a tenth of them, and at least 64, is reserved for backends, the health port and the status API."""
+    """Maximum number of client connections on all listeners together. The limit is lower if the system allows fewer
+    file descriptors: a tenth of them, and at least 64, is reserved for backends, the health port and the status API."""
     handshakes: Size = 500
-    """Maximum number of simultaneous TLS handshakes with clients on all listeners together; further handshakes wait.
+    """Maximum number of simultaneous TLS handshakes with clients on all listeners together; additional handshakes wait.
     Each takes about 100 KiB."""
     memory: Size | None = None
     """Maximum memory for client data, in bytes: bodies of 16 KiB and more, heads, waiting calls, and responses that
@@ -630,17 +629,17 @@ class TracingConfig(Keys):
     otlp: Annotated[Name, AfterValidator(_collector)]
     """URL of a collector that accepts OTLP over HTTP. The gateway appends `/v1/traces` to a URL without a path."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
-    """`{NAME: VALUE}`: headers of the requests to the collector."""
+    """`{NAME: VALUE}`: headers for requests to the collector."""
     sample: Share = 0.01
-    """Share of traces that are recorded, for traces that begin at this gateway. For a request with a `traceparent`
-    header, the header determines whether it is recorded."""
+    """Share of recorded traces among the traces that start at this gateway. For a request with a `traceparent` header,
+    the header decides about recording."""
     service: Name = "modelglot"
     """Value of `service.name` in the spans."""
     interval: Period = 5
     """Seconds between two batches of spans."""
     timeout: Period = 10
-    """Timeout for sending a batch to the collector, in seconds. Until then, at most 2048 requests wait; further
-    requests are not recorded."""
+    """Timeout for sending a batch to the collector, in seconds. Until then, at most 2048 requests wait; the gateway
+    drops the trace data of additional requests."""
 
 
 class Config(Keys):
@@ -705,7 +704,7 @@ class Config(Keys):
 
     @property
     def references(self) -> dict[str, str]:
-        """Texts that came from files or variables, each with its reference in the file."""
+        """Texts from files or variables, with their references in the file."""
         return self._references
 
     @property

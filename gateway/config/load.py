@@ -37,14 +37,14 @@ class LoadConfig(Keys):
     """Source of the loads that `balance: least_load` compares."""
 
     kind: Literal["triton", "prometheus", "orca"] = Field("triton", alias="from")
-    """`triton`: the metrics page of Triton. `prometheus`: one `metric` of any Prometheus page. `orca`: the load reports
-    in responses, in the header `endpoint-load-metrics` over HTTP and in trailing metadata over gRPC."""
+    """`triton`: Triton's metrics page. `prometheus`: one `metric` of any Prometheus page. `orca`: the load reports in
+    responses, in the header `endpoint-load-metrics` over HTTP and in trailing metadata over gRPC."""
     url: PageUrl = TRITON_PAGE
     """URL of each server's page, with `{host}` and `{port}` of its endpoint. `load_url` of an endpoint overrides it.
-    Pages of more than 4 MiB are not read."""
+    The gateway ignores pages larger than 4 MiB."""
     metric: Name | None = None
     """Metric of the page, a gauge: the load is the sum of its samples. For `orca`, the name in the report, such as
-    `named_metrics.queue`. Default for `orca`: `application_utilization`, else `cpu_utilization`, else
+    `named_metrics.queue`. Default for `orca`: `application_utilization`, otherwise `cpu_utilization`, otherwise
     `named_metrics.kv_cache_utilization`."""
     measures: Literal["calls", "use"] | None = None
     """Meaning of the number. `calls`: number of calls at the server, the default for `prometheus`. `use`: utilization

@@ -24,7 +24,7 @@ _UNUSED = {"triton": ("metric", "labels", "measures"), "prometheus": (), "orca":
 
 
 def load_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find missing keys, and sources that cannot be read."""
+    """Find missing keys, and unusable sources."""
     for key, backend in parts.backends.items():
         if backend.balance == LEAST_LOAD and backend.protocol in catalog.protocols:
             location: Location = ("backends", key)

@@ -135,7 +135,7 @@ def located(path: Path, findings: Iterable[Finding], environ: Mapping[str, str] 
     """Return findings about the valid configuration in the file at `path`, with their lines and columns.
 
     Raises:
-        ConfigError: the file can no longer be read.
+        ConfigError: the file has become unreadable.
     """
     try:
         root, _ = compose(path.read_text("utf-8-sig"), environ)
@@ -155,10 +155,10 @@ _OPTIONS: Mapping[str | int, str] = {
 def reference_config(
     protocol: str, bind: str, models: Sequence[str], catalog: Catalog, tls: Mapping[str, str] = NO_TLS
 ) -> ReferenceConfig:
-    """Return an item of `reference:`, made from the options of a command. `tls` has its keys of that name.
+    """Return an item of `reference:` for the options of a command. `tls` has the item's TLS keys.
 
     Raises:
-        ValueError: with all problems, each with its option.
+        ValueError: the options are invalid; the text lists all problems with their options.
     """
     item: dict[str, Any] = {"protocol": protocol, "bind": bind, "models": list(models)}
     if tls:
@@ -217,7 +217,7 @@ def _converted(data: Any, error: dict[str, Any]) -> bool:
 
 
 def _without_repeated(unread: set[Mark], further: Iterable[YamlFault]) -> tuple[YamlFault, ...]:
-    """Return `further` without faults of scalars that could not be read at all, such as a variable that is not set."""
+    """Return `further` without faults in unreadable scalars, such as a variable that is not set."""
     return tuple(fault for fault in further if fault.mark not in unread)
 
 

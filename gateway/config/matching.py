@@ -40,8 +40,7 @@ class InputMatchConfig(Keys):
     name: Name | None = None
     """Name of the input at the client. Inputs without a name (UM-Bridge, MIP) do not match."""
     datatype: Datatype | None = None
-    """V2 datatype of the input. Numbers in JSON without a datatype are FP64, or INT64 if all of them are written as
-    integers."""
+    """V2 datatype of the input. JSON numbers without a datatype are FP64, or INT64 if all of them are integers."""
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)] | None = None
     """Dimensions of the input; their number must match, too. -1 matches any size."""
 
@@ -56,8 +55,8 @@ class MatchConfig(Keys):
     path: Annotated[Name, AfterValidator(_path)] | None = None
     """Path of the request; with `*` at the end, the beginning of the path."""
     model: Name | None = None
-    """Name of the model, or a glob with `*`, `?` and `[...]`. Requests without a model name match only routes without
-    this key."""
+    """Name of the model, or a glob with `*`, `?` and `[...]`. Routes with this key do not match requests without a
+    model name."""
     version: Name | None = None
     """Version of the model, as text: `"1"`."""
     operation: ModelOperation | None = None

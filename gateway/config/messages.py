@@ -16,8 +16,8 @@ from gateway.core.datatypes import DATATYPES, meant_by
 _LONGEST = 60
 
 _PASSWORD = re.compile(r"(:)(?!//)[^@\s]+@")
-"""The password of a URL, with or without a scheme: `redis://USER:PASSWORD@HOST`. It can have any character except
-`@`."""
+"""The password of a URL, with or without a scheme: `redis://USER:PASSWORD@HOST`. The password can contain any character
+except `@`."""
 
 
 _TIME = re.compile(r"[0-9.]+ ?(ns|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
@@ -29,7 +29,8 @@ _BOUNDS = {
     **dict.fromkeys(("most", "largest", "longest", "highest", "maximum", "max"), "max"),
     **dict.fromkeys(("least", "smallest", "shortest", "lowest", "minimum", "min"), "min"),
 }
-"""First words of keys that set a limit in other programs, and the word with which such keys begin here."""
+"""First words of keys that set a limit in other programs, and the word with which such keys start in this
+configuration."""
 _SAMPLE = "sample"
 _SAMPLE_WORDS = ("share", "sampling", "fraction", "percent", "percentage", "probability", "ratio")
 """Words of other programs for the share of calls that `sample` sets."""
@@ -92,7 +93,7 @@ def shown(node: Node) -> str:
 
 def _same_meaning(key: str, known: Collection[str]) -> str:
     """The end of the message about an unknown key: the keys in `known` that set the same limit or share under another
-    name, such as `max_models` for `most`. Empty if there are none."""
+    name, such as `max_models` for `most`. Empty if no known key has the same meaning."""
     first, _, rest = key.lower().partition("_")
     bound = _BOUNDS.get(first)
     if bound is None:

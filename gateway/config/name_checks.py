@@ -39,7 +39,7 @@ def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[F
 
 
 def _not_served(location: Location, name: str, listener: ListenerConfig) -> Iterator[Finding]:
-    """Find a key that is for clients of the protocol `name`, which the listener does not serve."""
+    """Find a key that needs clients of the protocol `name`, on a listener without this protocol."""
     if name not in listener.protocols:
         text = f"the listener does not serve {name!r}{suggestion(name, listener.protocols)}"
         yield Finding(location, text, at_key=True)
@@ -249,7 +249,7 @@ def _script(location: Location, script: str) -> Iterator[Finding]:
 
 
 def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
-    """Find a `dns` key without a name to look up."""
+    """Find a `dns` key that lacks a host name."""
     if backend.protocol not in catalog.protocols or not backend.endpoints:
         return
     transport = catalog.protocols[backend.protocol].transport

@@ -1,4 +1,4 @@
-"""The valid parts of an invalid configuration, for further checks: if the listener in line 3 has a typo, the gateway
+"""The valid parts of an invalid configuration, for additional checks. If the listener in line 3 has a typo, the gateway
 still reports errors in the backend in line 9."""
 
 from typing import Any, TypeVar
@@ -25,8 +25,8 @@ Part = TypeVar("Part", bound=Keys)
 
 @frozen
 class Parts:
-    """The valid parts of a configuration by index or name, and the names of all listeners, forms and backends, valid
-    or not."""
+    """The valid parts of a configuration by index or name, and the names of all listeners, forms and backends (valid or
+    invalid)."""
 
     listeners: dict[int, ListenerConfig]
     admin: AdminConfig | None

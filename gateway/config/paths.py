@@ -21,8 +21,8 @@ def rows(
     backends: Mapping[str, BackendConfig],
     protocols: Mapping[str, Protocol],
 ) -> tuple[tuple[Protocol, str], ...]:
-    """Return the rows of the listener: the rows of its PathTable (`over_http`), then its other protocols. Protocols
-    that are not in `protocols` are left out."""
+    """Return the listener's rows: the rows of its PathTable (`over_http`), then its other protocols. Omit protocols
+    that are not in `protocols`."""
     own = [
         (_facing(protocols[name], listener), listener.prefix.get(name, ""))
         for name in listener.protocols
@@ -36,7 +36,7 @@ def rows(
 
 
 def over_http(rows: Iterable[tuple[Protocol, str]]) -> tuple[tuple[Protocol, str], ...]:
-    """Return the rows whose protocol is served over HTTP, for a PathTable."""
+    """Return the rows with HTTP protocols, for a PathTable."""
     return tuple(row for row in rows if isinstance(row[0].carrier, HttpForm))
 
 
@@ -102,7 +102,7 @@ def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _has_path(protocol: Protocol, prefix: str, beginning: str) -> bool:
-    """Return whether one of the protocol's own paths can begin with this text, by the literal part of its pattern."""
+    """Return True if one of the protocol's own paths can start with this text, by the literal part of its pattern."""
     literals = (f"{prefix}{each.partition(' ')[2].partition('{')[0]}" for each in protocol.patterns)
     return any(each.startswith(beginning) or beginning.startswith(each) for each in literals)
 

@@ -43,17 +43,17 @@ class PayloadLogConfig(Keys):
     """Destination: the absolute path of a file, or a URL for POST requests. The gateway appends one line to the file
     for each event, and opens the file again on SIGHUP and at every reload."""
     sample: Share = 0.01
-    """Share of calls that are logged. The gateway chooses calls at random, and logs the request and the response, or
-    the error instead of the response."""
+    """Share of calls in the log. The gateway chooses calls at random, and logs the request and the response, or the
+    error instead of the response."""
     routes: Names | None = None
-    """Names of the routes whose calls are logged, and names of graphs in `models`. The default is all routes except
-    routes with `passthrough`, whose messages are not read."""
+    """Names of the routes whose calls the log contains, and names of graphs in `models`. Default: all routes except
+    routes with `passthrough`, because the gateway does not decode their messages."""
     max_bytes: Annotated[Bytes, Field(le=2**26)] = 64 * 2**10
-    """Maximum size of tensors and parameters that are shown for one request or response, in bytes. If a tensor does not
-    fit into the remaining bytes, the log omits all of its values and marks it."""
+    """Maximum size of the tensors and parameters that the log shows for one request or response, in bytes. If a tensor
+    does not fit into the remaining bytes, the log omits all of its values and marks it."""
     hide: Names = ()
-    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters whose values are hidden. A tensor is hidden if its
-    name at the client or at the backend matches, or if it arrives without a name and its name is unknown."""
+    """Names or globs (`*`, `?`, `[...]`) of tensors and parameters with hidden values. The gateway hides a tensor if
+    its name at the client or at the backend matches, or if it arrives without a name and its name is unknown."""
     tensors: Literal["json", "binary"] = "json"
     """Format of tensors: V2's `json`, or `binary` after the JSON, with the binary tensor data extension."""
     events: Literal["binary", "structured", "batch"] | None = None
@@ -65,19 +65,19 @@ class PayloadLogConfig(Keys):
     """Attribute `namespace` of the events, which names the namespace of a KServe InferenceService. Default: no
     attribute."""
     headers: Annotated[Mapping[HeaderName, SecretHeaderValue], EachHeaderOnce] = {}
-    """`{NAME: VALUE}`: additional headers of the requests to the URL."""
+    """`{NAME: VALUE}`: additional headers for requests to the URL."""
     tls: BackendTlsConfig | None = None
     """TLS settings for the URL. Default for `https`: trust the CAs of the system."""
     timeout: Period = 10
     """Timeout of a request to the URL, in seconds. Within this time, the gateway sends an event again if the receiver
     is unreachable, or answers 429 or 503."""
     memory: Bytes = 64 * 2**20
-    """Maximum memory for requests and responses that wait for the file or the receiver, in bytes. Above it, calls are
-    not logged, but counted as dropped."""
+    """Maximum memory for requests and responses that wait for the file or the receiver, in bytes. Above it, the gateway
+    drops calls from the log, and counts them."""
 
     @property
     def is_file(self) -> bool:
-        """Whether `to` is a file."""
+        """True if `to` is a file."""
         return self.to.startswith("/")
 
     @property

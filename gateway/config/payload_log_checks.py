@@ -1,4 +1,4 @@
-"""Checks of `log.payloads` against the rest of a configuration."""
+"""Checks of `log.payloads` against the other parts of a configuration."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from gateway.config.tls_checks import client_tls_findings
 
 _PLACE: Location = ("log", "payloads")
 _OF_REQUESTS = ("events", "headers", "tls", "timeout")
-"""The keys for events that are sent to a URL."""
+"""The keys for events that go to a URL."""
 
 
 def payload_log_findings(config: Config, catalog: Catalog) -> list[Finding]:

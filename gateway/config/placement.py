@@ -1,6 +1,6 @@
-"""The key `backends.*.placement`: servers of a backend with different models, and models that are loaded on demand.
+"""The key `backends.*.placement`: backends whose servers have different models, and model loading on demand.
 
-Its times, sizes and counts can be written with units: `10m`, `20GiB`, `1..3`.
+Its times, sizes and counts accept units: `10m`, `20GiB`, `1..3`.
 """
 
 import re
@@ -79,8 +79,9 @@ CopiesKey = Annotated[Copies, Written(Annotated[int, Strict()] | str, _copies)]
 
 
 class AgreementConfig(Keys):
-    """Coordination of gateways in front of the same servers: which one loads a model. Without it, each gateway decides
-    alone, by rendezvous hashing on names, and two gateways can load the same model within one `interval`."""
+    """Coordination of gateways in front of the same servers: it decides which gateway loads a model. Without it, each
+    gateway decides alone, by rendezvous hashing on names, and two gateways can load the same model within one
+    `interval`."""
 
     url: Annotated[Secret, AfterValidator(redis_url)]
     """URL of a Redis or Valkey server, such as `redis://host:6379/0`. Needs the package `redis`: `pip install
@@ -97,30 +98,30 @@ class PlacementConfig(Keys):
     """Unit of placement: models, by their names in the backend."""
     interval: Time = 30
     """Seconds between two inventory queries to a server, with a jitter of a tenth; also such as `1m`. The gateway also
-    queries a server when it joins, when it comes back, and when it reports an expected model as missing."""
+    queries a server when it joins, when it recovers, and when it reports an expected model as missing."""
     loading: Literal["never", "on_demand"] = "never"
-    """`on_demand`: the first request for a model that no server has loads it, if a server's repository lists it (V2
-    servers with the model repository extension). `never`: the gateway only looks for servers that have the model."""
+    """`on_demand`: if all servers lack a model, the first request for it loads it, provided that a server's repository
+    lists it (V2 servers with the model repository extension). `never`: the gateway only finds servers that already have
+    the model."""
     max_models: Size | None = None
-    """Maximum number of models that are loaded on one server. Default: limited only by `memory`."""
+    """Maximum number of loaded models on one server. Default: limited only by `memory`."""
     memory: Bytes | None = None
     """Maximum total size of the models on one server, by `sizes`, in bytes; also such as `20GiB`."""
     sizes: Mapping[Name, Bytes] = {}
-    """`{GLOB: BYTES}`: sizes of models, which servers do not report. The first glob that matches counts."""
+    """`{GLOB: BYTES}`: model sizes, because servers do not report them. The first glob that matches counts."""
     copies: CopiesKey = Field(1, validate_default=True)
-    """Number of servers on which a model is loaded, such as `2` or `1..3`: at least the first number, and up to the
-    second while more calls are in flight than its copies can take."""
+    """Number of servers that load a model, such as `2` or `1..3`. The gateway loads it on at least the first number of
+    servers, and on up to the second while more calls are in flight than its copies can take."""
     idle: TimeOrNever = 0
-    """Seconds without a call after which a model is unloaded; also such as `10m`. 0: only to free capacity."""
+    """Seconds without a call after which the gateway unloads a model; also such as `10m`. 0: only to free capacity."""
     pinned: Names = ()
-    """Globs of models that stay loaded: the gateway unloads them neither to free capacity for other models nor when
-    idle."""
+    """Globs of models that stay loaded. The gateway does not unload them to free capacity for other models or when they
+    are idle."""
     min_stay: TimeOrNever = 0
     """Minimum time between loading a model and unloading it for another model, in seconds; also such as `1m`."""
     share: Annotated[float, Strict(), Field(gt=0, le=1)] = 1
     """Maximum share of a server's capacity that one client (a principal, otherwise an address) can take from others.
-    Above it, a model that is loaded for this client replaces a model that only this client has called. 1: the whole
-    capacity."""
+    Above it, a new model for this client replaces a model that only this client has called. 1: the whole capacity."""
     timeout: Time = 600
     """Timeout for loading or unloading a model, in seconds; also such as `10m`."""
     redis: AgreementConfig | None = None
@@ -128,7 +129,7 @@ class PlacementConfig(Keys):
 
     @property
     def loads(self) -> bool:
-        """Whether models are loaded on demand."""
+        """True if the gateway loads models on demand."""
         return self.loading == "on_demand"
 
 

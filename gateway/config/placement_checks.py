@@ -51,7 +51,8 @@ def _of_loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
 
 
 def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
-    """Find servers of two backends that load models: neither backend knows how much capacity the other uses."""
+    """Find servers that belong to two backends that load models: each backend is unaware of the capacity that the other
+    uses."""
     loading = [
         (key, each)
         for key, each in parts.backends.items()

@@ -84,7 +84,7 @@ def _before_fitting(config: Config) -> Iterator[Finding]:
 
 
 def _without_batches(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Find policies that join requests, before servers where each call is one row."""
+    """Find policies that combine requests into batches, before servers with one row per call."""
     for name, backend in config.backends.items():
         if backend.protocol not in catalog.protocols:
             continue

@@ -41,9 +41,9 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used. `problems` are all its problems, and warnings that might name their cause,
-    in the order of the file. `files` are the other files that problems are about: after a change of such a file, the
-    configuration might be usable."""
+    """The configuration is invalid. `problems` are all its problems, and warnings that might name their cause, in the
+    order of the file. `files` are the other files that the problems mention: after a change to one of them, the
+    configuration might be valid."""
 
     def __init__(self, problems: Iterable[Problem], files: Iterable[str] = ()) -> None:
         self.problems = first_of(problems)
@@ -52,8 +52,8 @@ class ConfigError(Exception):
 
 
 def first_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return the problems in the order of the file: if there are more than MOST_PROBLEMS, the first errors, and a
-    problem that says so."""
+    """Return the problems in the order of the file. If there are more than MOST_PROBLEMS, return the first errors, and
+    a problem that reports the omission."""
     found = ordered(problems)
     if len(found) <= MOST_PROBLEMS:
         return found
@@ -80,7 +80,8 @@ class Finding:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: the most similar of `known`, else all of them."""
+    """Return the end of a message about an unknown word: the known word with the highest similarity, or a list of all
+    of `known`."""
     options = sorted(known)
     close = get_close_matches(word, options, n=1, cutoff=0.7)
     if close:

@@ -1,7 +1,7 @@
 """References in scalars: `${ENV}`, `${ENV:-default}` and `${file:/path}`; `$${` is an escape for `${`.
 
-The value of a reference is not read as YAML and not searched for more references. The value can be a secret, so
-messages show the reference instead.
+The value of a reference is plain text: it is not parsed as YAML, and can contain no more references. The value can be a
+secret, so messages show the reference instead.
 """
 
 import re
@@ -34,7 +34,7 @@ def interpolate(text: str, environ: Mapping[str, str]) -> str:
     """Return `text` with its references replaced; a Referenced if it has any.
 
     Raises:
-        ValueError: a variable is not set and has no default, a file cannot be read, or a reference is malformed.
+        ValueError: a variable is not set and has no default, a file is unreadable, or a reference is malformed.
     """
     if "${" not in text:
         return text

@@ -31,8 +31,8 @@ def relaying(
     config: Config,
     backends: Mapping[str, Protocol],
 ) -> Relaying:
-    """Return how calls of these clients pass on this route. `backends` maps the names of backends to their protocols,
-    with their settings."""
+    """Return how the gateway relays these clients' calls on this route. `backends` maps backend names to their
+    protocols, with their settings."""
     found = chain(
         _by_protocols(route, client, config, backends),
         _by_check(route, config),
@@ -87,7 +87,7 @@ def _by_policies(route: RouteConfig, config: Config) -> Iterator[str]:
 
 
 def _by_payload_log(route: RouteConfig, config: Config) -> Iterator[str]:
-    """Read all calls of a logged route: if only a random share were read, calls would fail by chance."""
+    """Decode all calls of a logged route: with only a random share, calls would fail by chance."""
     log = config.log.payloads
     if log is None:
         return

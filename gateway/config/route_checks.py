@@ -1,5 +1,5 @@
-"""Checks of routes against their listeners and backends, and of other parts that need each other. They run only if all
-parts of the configuration are valid: otherwise they would report the wrong key."""
+"""Checks of routes against their listeners and backends, and of other parts that depend on each other. They run only if
+all parts of the configuration are valid: otherwise they would report the wrong key."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -297,7 +297,7 @@ def _protocols(route: RouteConfig, config: Config, catalog: Catalog) -> list[Pro
 
 
 def _backends(route: RouteConfig, config: Config, catalog: Catalog) -> list[tuple[Location, Protocol]]:
-    """Return where each backend of the route is named, and its protocol."""
+    """Return the location of each backend name in the route, with the backend's protocol."""
     return [
         (place, catalog.protocols[config.backends[name].protocol])
         for place, name in zip(route.backend_places, route.backends, strict=True)

@@ -1,4 +1,4 @@
-"""The names of routes: configured names, and a short text of the match for all other routes."""
+"""Route names: configured names, and a short text of the match for all other routes."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ OF_GRAPHS, OF_BACKENDS = "models.", "backends."
 LONGEST = 80
 """Maximum length of a route's name, in characters."""
 EVERY_REQUEST = "any"
-"""The name of a route with `match: {}`."""
+"""The name for a route with `match: {}`."""
 
 _DIGITS = 6
 
@@ -32,8 +32,8 @@ RouteName = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidat
 
 
 def name_of_match(match: MatchConfig) -> str:
-    """Return the name of a route with this match and no `name`: the model first, then the other conditions, such as
-    `iris,protocol=v2-rest`.
+    """Return the name for a route with this match and without a `name`: the model first, then the other conditions,
+    such as `iris,protocol=v2-rest`.
 
     It depends only on the match, so it stays the same when routes are added above. Clients can see names, and header
     values can be secrets, so digits of a hash replace them. The digits also end a text that is too long for a name, or

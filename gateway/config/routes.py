@@ -31,8 +31,8 @@ class RewriteConfig(Keys):
     """Names of the model and the version at the backend."""
 
     model: Name | None = None
-    """Name of the model at the backend. `{1}`, `{2}`, ... are replaced by the text that the first, second, ... wildcard
-    in `match: {model: GLOB}` matched, `{0}` by the whole name. Default: the client's name."""
+    """Name of the model at the backend. The text that the first, second, ... wildcard in `match: {model: GLOB}` matched
+    replaces `{1}`, `{2}`, ...; the whole name replaces `{0}`. Default: the client's name."""
     version: str | None = None
     """Version at the backend. A request for another version gets NOT_FOUND, unless `match` names that version. `""`
     removes the client's version. Default: the client's version."""
@@ -118,11 +118,11 @@ class SplitConfig(Keys):
 
 
 class StickyConfig(Keys):
-    """Session affinity: keeps the calls of a client at one backend of the split."""
+    """Session affinity: keeps a client's calls at one backend of the split."""
 
     header: TextHeaderName
     """Header or gRPC metadata key. Calls with the same value go to the same backend while the weights stay the same.
-    Calls without it are split at random."""
+    The gateway distributes calls that lack the header at random."""
 
 
 def _distinct_backends(split: tuple[SplitConfig, ...]) -> tuple[SplitConfig, ...]:
@@ -148,10 +148,10 @@ class RouteConfig(Keys):
     """Backends that share the calls, by their weights, instead of `backend`. Metadata comes from the first backend with
     a weight above 0."""
     sticky: StickyConfig | None = None
-    """Keep the calls of a client at one backend of `split`."""
+    """Keep a client's calls at one backend of `split`."""
     fallback: Names = ()
     """Backends to try, in order, if the route's own backend is unreachable, overloaded, not ready, or does not have the
-    model. A call that may have run is repeated only if its backend is `safe`."""
+    model. The gateway repeats a call that might have run only if its backend is `safe`."""
     rewrite: RewriteConfig = Field(default_factory=RewriteConfig)
     """Names at the backend that replace the client's names."""
     passthrough: Flag = False
@@ -204,7 +204,7 @@ class RouteConfig(Keys):
 
     @property
     def main_backend(self) -> str:
-        """The backend that answers metadata requests: the first of its own that gets calls."""
+        """The backend for metadata requests: the first backend of the route that gets calls."""
         if self.split is not None:
             return next(each.backend for each in self.split if each.weight)
         assert self.backend is not None

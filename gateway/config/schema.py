@@ -46,7 +46,7 @@ def keys_at(schema: Schema, location: Location) -> list[str]:
 
 
 def below(schema: Schema, location: Location) -> Schema:
-    """Return the schema of the value at `location`; {} if it has none."""
+    """Return the schema of the value at `location`, or {}."""
     part = dereferenced(schema, schema)
     for step in location:
         part = dereferenced(schema, _child(part, step))

@@ -18,7 +18,7 @@ _OF_SHELLS = frozenset({"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
 
 
 def _words(value: Any) -> Any:
-    """Split a command that is written as one text into words, like a shell."""
+    """Split a command given as one text into words, like a shell."""
     if not isinstance(value, str):
         return value
     try:
@@ -41,7 +41,7 @@ class _TextOrWords:
 
 
 Command = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_words), _TextOrWords()]
-"""A program and its arguments: a list, or one text that is split like in a shell."""
+"""A program and its arguments: a list, or one text that the gateway splits like a shell."""
 
 
 class ResourcesConfig(Keys):
@@ -71,8 +71,8 @@ class ServersConfig(Keys):
     script: Name | None = None
     """Absolute path of a job script. The script gets the variables `PORT` and `UMBRIDGE_LOADBALANCER_COMM_FILEDIR`."""
     command: Command | None = None
-    """Program with its arguments, instead of `script`: a list, or one text that is split into words like in a shell.
-    The gateway replaces `{port}` with the port. No shell runs the command."""
+    """Program with its arguments, instead of `script`: a list, or one text that the gateway splits into words like a
+    shell. The gateway replaces `{port}` with the port. No shell runs the command."""
     min: Count = 0
     """Minimum number of servers, which run even without calls."""
     max: Size = 1

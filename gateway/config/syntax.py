@@ -57,13 +57,13 @@ def _before(lines: list[str], at: TextPlace) -> str:
 
 
 def _word(lines: list[str], at: TextPlace) -> str:
-    """Return the unquoted value that begins at `at`, up to its end inside brackets or before a comment."""
+    """Return the unquoted value that starts at `at`, up to its end inside brackets or before a comment."""
     found = re.match(r"[^\s,\[\]{}]+", _rest(lines, at))
     return found[0][:_LONGEST] if found else _rest(lines, at)[:1]
 
 
 def _reserved(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """Explain a value that begins with a character that YAML reserves for other uses."""
+    """Explain a value that starts with a character that YAML reserves for other uses."""
     return _to_quote(lines, context)
 
 
@@ -137,7 +137,7 @@ _CLOSING = {"[": "]", "{": "}"}
 
 
 def _unclosed(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """Explain an error inside brackets, where neither a comma nor the closing bracket came."""
+    """Explain an error inside brackets, where a comma or the closing bracket is missing."""
     opening = _rest(lines, context)[:1]
     closing = _CLOSING.get(opening)
     if closing is None:
@@ -162,7 +162,7 @@ def _reference(lines: list[str], problem: TextPlace) -> Told:
 
 
 def _no_value(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    """Explain an error where a value or an item should begin."""
+    """Explain an error at the expected start of a value or an item."""
     found = _rest(lines, problem)[:1]
     before = _before(lines, problem)
     if found == ":" and before.endswith("["):

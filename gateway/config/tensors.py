@@ -29,8 +29,8 @@ class TensorSpecConfig(Keys):
     shape: Annotated[tuple[FreeDimension, ...], Field(max_length=MAX_RANK)]
     """Dimensions of the tensor. -1 is a free dimension; a first -1 before other dimensions is the batch."""
     content_type: Literal["text", "json", "image", "npy"] | None = None
-    """Content type of the tensor, if the protocol has several, like mip: for BYTES each element as a `text`, as a
-    `json` value or as an `image` file; for numbers as `json` or as the lossless `npy`."""
+    """Content type of the tensor, if the protocol has several, like mip. For BYTES, `text`, `json` (a JSON value) and
+    `image` (an image file) apply to each element. For numbers: `json`, or the lossless `npy`."""
 
 
 class InputSpecConfig(TensorSpecConfig):
@@ -71,7 +71,7 @@ InputSpecs = Annotated[
 
 
 class SignatureConfig(Keys):
-    """Inputs and outputs of the model. They replace the backend's metadata."""
+    """The model's inputs and outputs. They replace the backend's metadata."""
 
     inputs: InputSpecs = ()
     """Inputs, in order. Default: the inputs in the metadata."""

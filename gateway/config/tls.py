@@ -27,7 +27,7 @@ class ListenerTlsConfig(Keys):
 
 
 class BackendTlsConfig(Keys):
-    """TLS for connections to the servers of a backend. The gateway reads the files again when they change."""
+    """TLS for connections to a backend's servers. The gateway reads the files again when they change."""
 
     ca: Name | None = None
     """Absolute path of a PEM file with the CAs that sign the servers' certificates. Default: the CAs of the system."""

@@ -1,8 +1,8 @@
-"""Routes that no request can reach, because one earlier route accepts every request that they would accept.
+"""Unreachable routes: an earlier route accepts every request that they would accept.
 
-The earlier route's conditions must include the later route's conditions. Only certain cases are reported: only the
-globs `TEXT*`, `*TEXT` and `*` are known to include others, and the check does not find routes that accept everything
-only in combination.
+The earlier route's conditions must include the later route's conditions. The check reports only certain cases. It
+recognizes inclusion only for the globs `TEXT*`, `*TEXT` and `*`, and does not find routes that accept everything only
+in combination.
 """
 
 from bisect import bisect_left
@@ -62,8 +62,9 @@ class RouteIndex:
 
 
 def _beginnings(model: str | None) -> list[str | None]:
-    """Return the plain texts at the start of globs of earlier routes that could accept all names of `model`, its own
-    text last. None means routes without a model, the only routes that accept requests without a model name."""
+    """Return the plain text at the start of each glob in an earlier route that could accept all names of `model`. The
+    last item is the text of `model` itself. None means routes without a model, the only routes that accept requests
+    without a model name."""
     if model is None:
         return [None]
     text = _plain_text(model)
@@ -135,7 +136,7 @@ def covers(wide: str, narrow: str) -> bool:
 
 
 def _is_exact(match: MatchConfig) -> bool:
-    """Return whether `match` is for exactly one model name."""
+    """Return True if `match` has exactly one model name."""
     return match.model is not None and _is_plain(match.model)
 
 

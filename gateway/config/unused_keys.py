@@ -1,4 +1,4 @@
-"""Warnings of keys that are valid, but have no effect together with the rest of the configuration."""
+"""Warnings about keys that are valid, but have no effect in combination with the rest of the configuration."""
 
 from collections.abc import Iterator
 

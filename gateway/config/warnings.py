@@ -33,8 +33,8 @@ def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 
 def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
-    """Warn of missing programs of engines. Not an error, because a configuration can be checked on a machine without
-    access to the cluster."""
+    """Warn of missing programs of engines. This is not an error, because users can check a configuration on a machine
+    without access to the cluster."""
     for name, backend in config.backends.items():
         missing = backend.servers and catalog.why_not_engine(backend.servers.engine)
         if missing:
@@ -86,7 +86,7 @@ def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 def _ends_with_beginning(prefix: str, path: str) -> bool:
     """Return whether the last segments of `prefix` are the first segments of the pattern `path`. False for a pattern
-    that begins with a variable, or has no segment."""
+    that starts with a variable, or has no segment."""
     if path == "/" or path.startswith("/{"):
         return False
     given, own = prefix.split("/")[1:], path.split("/")[1:]

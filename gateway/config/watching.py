@@ -44,8 +44,8 @@ def _stamp(path: Path) -> Stamp:
 
 
 class Watched:
-    """Compares file states. A change counts when two consecutive states are equal. This avoids reading a file that is
-    still being written."""
+    """Compares file states. A change counts when two consecutive states are equal. This delay avoids loading an
+    incomplete file."""
 
     def __init__(self, loaded: Look) -> None:
         self._loaded = self._last = loaded
@@ -56,14 +56,14 @@ class Watched:
         return self._loaded.keys()
 
     def loaded(self, found: Look) -> None:
-        """Store the state from directly before the files were read, whether they were valid or not."""
+        """Store the state from directly before the files were loaded, whether valid or invalid."""
         self._loaded = self._last = found
 
     def has_changed(self, found: Look) -> bool:
-        """Return whether the files have changed since they were read, and not since the previous check."""
+        """Return True if the files have changed since the last load, but not since the previous check."""
         is_settled, self._last = found == self._last, found
         return is_settled and found != self._loaded
 
     def differs(self, found: Look) -> bool:
-        """Return whether the files have changed since they were read, even if they are still changing."""
+        """Return True if the files have changed since the last load, even if they are still changing."""
         return found != self._loaded

@@ -1,5 +1,5 @@
-"""Checks of configurations for several workers: settings that workers cannot share are errors, so they never give
-silently wrong results."""
+"""Checks of configurations for several workers. Settings that workers cannot share are errors, so they never lead to
+wrong results silently."""
 
 from collections.abc import Iterator
 

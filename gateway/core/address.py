@@ -29,7 +29,7 @@ class Address:
 
     @property
     def loopback(self) -> bool:
-        """Whether the address is reachable only from this machine."""
+        """True if the address is reachable only from this machine."""
         if self.path or self.host == "localhost":
             return True
         try:
@@ -64,8 +64,8 @@ def peer_address(name: tuple[str, int] | str | None) -> str:
 
 def client_of(peer: str) -> str:
     """Return the key by which per-client limits count `peer` (`host:port`): its IPv4 address, or the /64 network of its
-    IPv6 address, because a host can choose any address in this network. Empty if there is no address, for example on a
-    unix socket."""
+    IPv6 address, because a host can choose any address in this network. Empty if the client has no address, for example
+    on a unix socket."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     if ":" not in host:
         return host

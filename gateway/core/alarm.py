@@ -1,7 +1,7 @@
 """A timer that is postponed far more often than it fires, such as a connection's idle timeout.
 
-Postponing only stores the new time. When the event loop's timer fires too early, it is set again for the rest: one
-loop timer for each period, not one for each message.
+Postponing only stores the new time. When the event loop's timer fires too early, the alarm sets it again for the
+remaining time. So each period needs one loop timer, instead of one for each message.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ class Alarm:
         self._when = math.inf
 
     def stop(self) -> None:
-        """Never ring again. Drops `ring` as well: its owner usually refers to the alarm, which would be a reference
-        cycle."""
+        """Disable the alarm permanently. This drops `ring` as well: its owner usually refers to the alarm, which would
+        be a reference cycle."""
         self._ring = _do_nothing
         self.silence()
         if self._timer is not None:

@@ -30,7 +30,7 @@ def pack(elements: Iterable[bytes]) -> bytes:
 
 
 def packed_pieces(element: Iterable[bytes]) -> bytes:
-    """Return the raw format of one element that is given in pieces."""
+    """Return the raw format of one element from its pieces."""
     pieces = tuple(element)
     return b"".join((_LENGTH.pack(sum(map(len, pieces))), *pieces))
 

@@ -25,7 +25,7 @@ FileKey = Literal["certificate", "key", "client_ca", "client_crl", "ca"]
 
 
 class CertificateError(ValueError):
-    """A file cannot be used; `key` is its key in the configuration, the text says why."""
+    """A TLS file is unusable; `key` is its key in the configuration, the text gives the reason."""
 
     def __init__(self, key: FileKey, text: str) -> None:
         super().__init__(text)
@@ -34,8 +34,8 @@ class CertificateError(ValueError):
 
 @frozen
 class TlsFiles:
-    """The TLS files of a listener or a backend; the path of an absent file is empty. `authorities` is `client_ca` of a
-    listener, `ca` of a backend; `revocations` is `client_crl`."""
+    """The TLS files for a listener or a backend; the path of an absent file is empty. `authorities` is the key
+    `client_ca` for a listener, `ca` for a backend; `revocations` is `client_crl`."""
 
     certificate: str = ""
     key: str = ""
@@ -57,11 +57,11 @@ _PEM = re.compile("-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")
 
 
 def expiry(path: str, key: FileKey = "certificate") -> datetime:
-    """Return the time when the first certificate in the file expires: the server's or client's own certificate, which
-    comes before the certificates of its issuers.
+    """Return the expiry time of the first certificate in the file. The first certificate is the server's or client's
+    own certificate, and its issuers' certificates follow.
 
     Raises:
-        CertificateError: the file cannot be read, or has no certificate.
+        CertificateError: the file is unreadable, or has no certificate.
     """
     found = _PEM.search(read(path, key))
     try:
@@ -73,11 +73,11 @@ def expiry(path: str, key: FileKey = "certificate") -> datetime:
 
 
 def check_revocations(path: str, key: FileKey = "client_crl") -> None:
-    """Check that a file has certificate revocation lists in PEM, and nothing else: a certificate in it would be trusted
+    """Check that a file has certificate revocation lists in PEM, and nothing else: TLS would trust a certificate in it
     as a CA.
 
     Raises:
-        CertificateError: the file cannot be read, or has other contents.
+        CertificateError: the file is unreadable, or has other contents.
     """
     found = set(_LABEL.findall(read(path, key, MAX_REVOCATION_BYTES)))
     if found != {_REVOCATION_LIST}:
@@ -88,7 +88,7 @@ def check_revocations(path: str, key: FileKey = "client_crl") -> None:
 
 
 def read(path: str, key: FileKey, most: int = MAX_BYTES) -> str:
-    """Return the text of a PEM file of at most `most` bytes. Raises CertificateError if it cannot be read."""
+    """Return the text of a PEM file of at most `most` bytes. Raises CertificateError if the file is unreadable."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):  # opening a named pipe would wait for its writer
             raise CertificateError(key, "it is not a regular file")

@@ -85,8 +85,8 @@ TENSORFLOW_NAMES: dict[Datatype, str] = {
     Datatype.BF16: "DT_BFLOAT16",
     Datatype.BYTES: "DT_STRING",
 }
-"""TensorFlow's name of each datatype (`tensorflow/core/framework/types.proto`). The metadata of TensorFlow Serving and
-KServe V1 contains it."""
+"""TensorFlow's name for each datatype (`tensorflow/core/framework/types.proto`). The metadata formats of TensorFlow
+Serving and KServe V1 contain it."""
 
 GATEWAY_DATATYPE = "gateway_datatype"
 """A tensor's parameter with its original datatype, set if the protocol lacks that datatype and the gateway sends a
@@ -131,9 +131,10 @@ values of INT64 or UINT64."""
 
 
 def sent_as(datatype: Datatype, carried: Collection[Datatype]) -> Datatype | None:
-    """Return the datatype in which to send a tensor in a protocol that has only the datatypes in `carried`: its own, or
-    the narrowest that represents all of its values, and UINT8 for BOOL; None if no datatype does. If two datatypes have
-    the same size, it is the integer: INT32 and not FP32 for UINT16."""
+    """Return the datatype in which to send a tensor in a protocol that has only the datatypes in `carried`. This is the
+    tensor's own datatype, or the narrowest datatype that represents all of its values, and UINT8 for BOOL; None if the
+    protocol has no such datatype. If two datatypes have the same size, it is the integer: INT32 and not FP32 for
+    UINT16."""
     if datatype in carried:
         return datatype
     wider = (Datatype.UINT8,) if datatype is Datatype.BOOL else WIDENINGS[datatype]

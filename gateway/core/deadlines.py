@@ -1,15 +1,15 @@
 """Deadlines of calls. Most calls end long before their deadlines, so setting and removing a deadline is cheap.
 
 A loop timer for each call would cost 3 us, `asyncio.timeout` 8 us. Here deadlines share timers: deadlines that end
-within the same GRAIN form a group with one timer, which rings at the end of that time. A call whose deadline is dropped
-leaves its group; the timer of an empty group does nothing. So deadlines are up to one GRAIN late, and never early.
+within the same GRAIN form a group with one timer, which rings at the end of that time. Dropping a deadline removes it
+from its group; the timer of an empty group does nothing. So deadlines are up to one GRAIN late, and never early.
 Deadlines within NEAR are exact.
 
 Clients choose their deadlines. A deadline beyond LONGEST joins the group at LONGEST, and joins another group later.
-This limits the number of groups and timers to the number of grains within LONGEST, however many deadlines were set and
-dropped.
+This limits the number of groups and timers to the number of grains within LONGEST, however many deadlines the calls set
+and drop.
 
-Where all calls have the same limit (`TimeLimit`), one timer is enough.
+If all calls have the same limit (`TimeLimit`), one timer is enough.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 NEAR = 0.1
-"""Seconds below which a deadline has a timer of its own; the deadline can already be in the past."""
+"""Seconds below which a deadline has a separate timer. The deadline can already be in the past."""
 GRAIN = 0.01
 """Maximum delay of other deadlines, in seconds."""
 FAR = 2.0
@@ -47,7 +47,7 @@ class Ring(Protocol):
 
 
 class Deadline:
-    """A deadline: `act(argument)` is called when it passes, unless the deadline is dropped."""
+    """A deadline that calls `act(argument)` when it passes. `drop` cancels it."""
 
     __slots__ = ("_act", "_argument", "group", "when")
 
@@ -63,7 +63,7 @@ class Deadline:
         self._act(self._argument)
 
     def drop(self) -> None:
-        """Cancel the deadline. Can be called repeatedly, and after the deadline has passed."""
+        """Cancel the deadline. Calling it again, or after the deadline has passed, is safe."""
         self.group.discard(self)
         self._act, self._argument = _do_nothing, None  # can refer to the deadline: a reference cycle
 
@@ -78,7 +78,7 @@ class Deadlines:
         self._loop = loop
         self._groups: dict[float, set[Ring]] = {}
         self._last: set[Ring] = set()
-        """The group that was joined last: calls that begin at the same time mostly have the same limit."""
+        """The group of the previous deadline: calls that begin at the same time mostly have the same limit."""
         self._last_after = self._last_end = self._last_until = 0.0
         """Deadlines after `_last_after` and up to `_last_end` belong to that group. `join` searches for the group again
         at `_last_until`."""
@@ -134,8 +134,8 @@ class Deadlines:
 
 
 _known: tuple[Deadlines, asyncio.AbstractEventLoop] | None = None
-"""The Deadlines of the loop that was used last, and that loop: one value, because several threads can each have a
-loop."""
+"""The Deadlines for the event loop that used them last, and that loop: one value, because several threads can each have
+a loop."""
 
 
 def deadlines() -> Deadlines:
@@ -148,8 +148,8 @@ def deadlines() -> Deadlines:
 
 
 class TimeLimit:
-    """A limit of the same number of seconds for many calls. They reach it in the order in which they began, so it needs
-    only one timer, for the oldest call. While calls end in time, the timer is set once in this number of seconds.
+    """A limit of the same number of seconds for many calls. Calls reach it in the order in which they began, so it
+    needs only one timer, for the oldest call. While calls end in time, the timer is set once in this number of seconds.
 
         call = limit.begin(when, loop)
         try:
@@ -242,9 +242,9 @@ class _LimitedCall:
         self.when = when
         self.task = task
         self.has_rung = False
-        """Whether the timer cancelled the task, and the call has not handled this yet."""
+        """True if the timer cancelled the task, and the call has not handled this yet."""
         self._cancelling = task.cancelling()
-        """How often the task had been cancelled before the call began."""
+        """Number of times that the task had been cancelled before the call began."""
 
     def ring(self) -> None:
         """Cancel the task, because the time is over."""

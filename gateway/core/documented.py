@@ -19,8 +19,8 @@ from pydantic_core import CoreSchema
 
 
 class Documented(BaseModel):
-    """A model whose docstrings are read when its JSON Schema is made, and whose validator is built at its first use: a
-    model that is only a part of other models needs no validator of its own."""
+    """A model with lazy documentation and validation. It reads its docstrings when it creates its JSON Schema, and
+    builds its validator at first use: a model that is only a part of other models does not need its own validator."""
 
     model_config = ConfigDict(defer_build=True)
 

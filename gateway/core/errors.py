@@ -1,5 +1,4 @@
-"""The errors that all protocols share: a Status, a Reason, and a text that says what is wrong, where, and how to fix
-it.
+"""The errors that all protocols share: a Status, a Reason, and a text with the fault, its position, and the fix.
 
 Only codecs convert a Status and a Reason to a protocol's own error numbers, and back.
 """
@@ -57,7 +56,7 @@ class Reason(Enum):
     UNREACHABLE = "unreachable", Status.UNAVAILABLE
     NOT_READY = "not-ready", Status.UNAVAILABLE
     CIRCUIT_OPEN = "circuit-open", Status.UNAVAILABLE
-    """The model failed so often that it gets no calls for some seconds."""
+    """The model failed repeatedly, so it gets no calls for some seconds."""
     CANCELLED = "cancelled", Status.CANCELLED
     FAILED_PRECONDITION = "failed-precondition", Status.FAILED_PRECONDITION
     ALREADY_EXISTS = "already-exists", Status.ALREADY_EXISTS
@@ -113,7 +112,7 @@ class WrittenError(NamedTuple):
 
 
 class GatewayError(Exception):
-    """A request failed. `message` is sent to the client: it contains no traceback and no path of this machine.
+    """A request failed. `message` goes to the client: it must not contain a traceback or a path of this machine.
 
     `retry_after`: the seconds after which another attempt can succeed; None if unknown.
     """
@@ -148,17 +147,17 @@ class DecodeError(Exception):
 
 
 class WrongReplyError(DecodeError):
-    """A backend's reply belongs to another request. The connection is closed, because later replies on it can be wrong
-    too."""
+    """A backend's reply belongs to another request. The gateway closes the connection, because later replies on it can
+    be wrong too."""
 
 
 class TransportError(GatewayError):
     """An exchange with an endpoint failed.
 
-    - `sent`: the endpoint might have begun the request.
-    - `answered`: the endpoint answered, but not with a reply of its protocol: it refused the request, or its reply
-      exceeds a limit. This does not count as a failure of the endpoint.
-    - `by_proxy`: a proxy before the endpoint answered that it gets no reply from it.
+    - `sent`: The endpoint might have begun the request.
+    - `answered`: The endpoint responded, but without a regular reply of its protocol: it refused the request, or its
+      reply exceeds a limit. This response does not count as a failure of the endpoint.
+    - `by_proxy`: A proxy before the endpoint reported that the endpoint does not reply.
     """
 
     def __init__(
@@ -180,7 +179,7 @@ class TransportError(GatewayError):
 
 class DetailedError(TransportError):
     """A TransportError with a `detail` that only clients with the permission for full errors can see: the output of a
-    server. `brief` is the text without it."""
+    server. `brief` is the text for all other clients."""
 
     def __init__(self, status: Status, reason: Reason, brief: str, detail: str, *, sent: bool) -> None:
         shown = without_traceback(detail)
@@ -195,15 +194,16 @@ def reason_field(error: GatewayError) -> tuple[bytes, bytes]:
 
 
 def error_fields(error: GatewayError) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the headers of a reply that reports `error`: REASON_HEADER, and RETRY_HEADER if `retry_after` is known, in
-    whole seconds rounded up, at least 1."""
+    """Return the headers of a reply that reports `error`: REASON_HEADER and, if `retry_after` has a value,
+    RETRY_HEADER, in whole seconds rounded up, at least 1."""
     if error.retry_after is None:
         return (reason_field(error),)
     return reason_field(error), (RETRY_HEADER.encode(), b"%d" % max(math.ceil(error.retry_after), 1))
 
 
 def retry_after(text: str) -> float | None:
-    """Return the seconds in a RETRY_HEADER; None for a date, which the header can also hold, and for anything else."""
+    """Return the seconds in a RETRY_HEADER; None for a date, which the header can also contain, and for any other
+    value."""
     return float(text) if text.isdecimal() and len(text) <= _LONGEST_SECONDS else None
 
 
@@ -235,8 +235,8 @@ def unsupported(message: str) -> GatewayError:
 def drop_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of `error` and of its causes and contexts.
 
-    A traceback keeps the frames that the error passed through, and with them the request's body. Where a frame also
-    refers to the error (through a task or a future), that cycle would keep the body until the garbage collector runs.
+    A traceback keeps the frames that the error passed through, and with them the request's body. If a frame also refers
+    to the error (through a task or a future), that cycle would keep the body until the garbage collector runs.
     """
     seen: set[int] = set()
     pending: list[BaseException | None] = [error]
@@ -249,8 +249,8 @@ def drop_tracebacks(error: BaseException) -> None:
 
 
 def without_traceback(text: str) -> str:
-    """Return a backend's error text as clients get it: a traceback is cut to its last line, Triton's `At:` list is
-    removed."""
+    """Return a backend's error text in the form for clients: with only the last line of a traceback, and without
+    Triton's `At:` list."""
     # Triton's python backend: "...message: ValueError: why\n\nAt:\n  /models/m/1/model.py(12): execute\n"
     text = text.split("\n\nAt:\n", 1)[0]
     starts = [at for mark in ("Traceback", 'File "') if (at := text.find(mark)) >= 0]

@@ -68,8 +68,8 @@ LONGEST_TEXT = 8192
 def answer(message: Message, protocol: Protocol, listener: ListenerSettings, select: Select) -> EventualReply:
     """Return the reply to a client's message, or an awaitable of it if the gateway must wait for a Handler.
 
-    Raises nothing: every error becomes a reply. A DecodeError is reported as INVALID_ARGUMENT; an exception that is
-    neither a GatewayError nor a DecodeError is logged and reported as INTERNAL.
+    Raises nothing: every error becomes a reply. A DecodeError becomes INVALID_ARGUMENT. An unexpected exception becomes
+    INTERNAL, and the gateway logs it.
     """
     request: Request | None = None
     try:
@@ -161,8 +161,8 @@ def passed(response: Answer) -> Message:
 
 
 def decoded(message: Message, protocol: Protocol, listener: ListenerSettings) -> Request:
-    """Return the Request in a client's message, with the fields that say how it came (`listener` to `peer`,
-    `principal`, `record` and `deadline`).
+    """Return the Request in a client's message, with the fields about its origin (`listener` to `peer`, `principal`,
+    `record` and `deadline`).
 
     Raises:
         DecodeError, GatewayError: same as the protocol's `decode_request`.
@@ -217,8 +217,8 @@ def encoded(answer: Answer, request: Request, protocol: Protocol, destination: D
 
 
 def deadline_passed() -> GatewayError:
-    """Return the error for a request that was not answered before the client's deadline, in the task that answers
-    it."""
+    """Return the error for a request without a response at the client's deadline. Call this in the task that handles
+    the request."""
     return out_of_time("the deadline that the client set has passed")
 
 
@@ -232,7 +232,7 @@ def _error_reply(error: Exception, protocol: Protocol, request: Request | None, 
 
 
 def refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:
-    """Return the reply to `message` for an error of the listener itself."""
+    """Return the reply to `message` for a listener error."""
     return protocol.encode_error(reported(error, message), None, message)
 
 
@@ -269,7 +269,7 @@ async def ask(request: Request, protocol: Protocol, connector: Connector, target
 
     Raises:
         GatewayError: the error in the backend's reply; or an error with the backend's name: UNAVAILABLE if the backend
-            could not be reached or the connection broke, INTERNAL if its reply is malformed.
+            is unreachable or the connection broke, INTERNAL if its reply is malformed.
     """
     message = None
     if request.unread is not None:
@@ -400,8 +400,8 @@ def with_backend(error: TransportError, target: Target) -> TransportError:
 
 
 def name_sender(error: GatewayError, reply: Message, asked: Message, target: Target) -> None:
-    """Put the backend before the text of its `error`, in `reply` to the message `asked`, if the text does not look like
-    a model server's: an error page, a redirect, or nothing."""
+    """Add the name and address of the backend to the `error` in `reply`, if its text does not look like a model
+    server's: an error page, a redirect, or an empty body. `asked` is the request message."""
     text = web_error(reply, asked.path)
     if text:
         log.warning("backend %r at %s: %r", target.backend, target.address, error.message)
@@ -413,8 +413,7 @@ def name_sender(error: GatewayError, reply: Message, asked: Message, target: Tar
 
 
 def sanitize_error(error: GatewayError, target: Target) -> None:
-    """Remove tracebacks from the text of a backend's error and limit its length. If that changes it, log the
-    original."""
+    """Remove tracebacks from a backend's error text and limit its length. If that changes it, log the original."""
     text = without_traceback(error.message)
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"

@@ -1,5 +1,5 @@
 """Headers added to each request to a backend: the client's `forward_headers`, the request id, and the number of
-gateways passed so far.
+gateways that the request has passed.
 
 The count stops routing loops: a route can lead to its own listener, directly or through another gateway.
 """
@@ -30,8 +30,8 @@ def add_forwarded_headers(request: Request, message: Message, target: Target) ->
     """Add to `message`, which was just encoded for `target`, the headers for `target`.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, a header to be forwarded is not text; FAILED_PRECONDITION, the request has
-            passed MOST_HOPS gateways.
+        GatewayError: INVALID_ARGUMENT, a header to forward is not text; FAILED_PRECONDITION, the request has passed
+            MOST_HOPS gateways.
     """
     record, received = request.record, request.headers
     if target.forward_headers or _HOPS in received.first:
@@ -58,7 +58,7 @@ def _with_forwarded(own: Headers, request: Request, target: Target) -> Headers:
 
 
 def _without_ids(names: tuple[str, ...], record: Record) -> tuple[str, ...]:
-    """Return the client's headers to forward, except the headers that are written from the record."""
+    """Return the names of client headers to forward, except headers that come from the record."""
     if record.telling.forwards and record.id:
         names = tuple(name for name in names if name not in _IDS)
     if record.context is not None:

@@ -2,7 +2,7 @@
 texts.
 
 A wildcard is `*`, `?` or `[...]`. Every `*` except the last takes the shortest text after which the rest up to the next
-`*` matches. Longer texts are not tried: clients choose the names, so with backtracking a client could make matching
+`*` matches. It never tries longer texts: clients choose the names, so with backtracking a client could make matching
 slow.
 """
 
@@ -87,11 +87,12 @@ class ModelRenaming:
 
 
 Rewritten: TypeAlias = str | ModelRenaming | None
-"""The backend's name of a model: a fixed name, a name made from the client's name, or the client's name itself."""
+"""The rule for a model's name at the backend: a fixed name, a name made from the client's name, or the client's name
+itself (None)."""
 
 
 def backend_name(rewritten: Rewritten, name: str) -> str:
-    """Return the backend's name of the model that clients call `name`."""
+    """Return the backend's name for the model that clients call `name`."""
     if rewritten is None:
         return name
     return rewritten if isinstance(rewritten, str) else rewritten(name)

@@ -48,7 +48,7 @@ def error_of(reply: Message) -> GatewayError:
 
 
 def pause_of(headers: Headers) -> float | None:
-    """Return the seconds after which a server asks the client to retry; None if it does not say."""
+    """Return the seconds after which a server asks the client to retry; None if the server does not specify a time."""
     pushback = headers.get(PUSHBACK_HEADER)
     seconds = retry_after(headers.get(RETRY_HEADER))
     if seconds is None and (milliseconds := retry_after(pushback)) is not None:

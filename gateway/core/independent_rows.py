@@ -1,4 +1,4 @@
-"""Whether the rows of a batch are independent of each other, by a model's metadata and configuration."""
+"""Functions that determine from a model's metadata and configuration if batch rows are independent of each other."""
 
 from collections.abc import Mapping
 
@@ -7,16 +7,16 @@ from gateway.core.types import Shape, Signature
 
 
 def are_rows_apart(signature: Signature, max_batch_size: int | None) -> bool:
-    """Return True if the rows of a batch are independent of each other. A first dimension of -1 alone does not show
-    that: it can count the points of a set that is computed together. A server that reports a `max_batch_size` computes
-    each row by itself (Triton's model configuration, "Maximum Batch Size"); 0 means that it does not."""
+    """Return True if batch rows are independent of each other. A first dimension of -1 alone does not prove this: it
+    can count the points of a set that is computed together. A server that reports a positive `max_batch_size` computes
+    each row separately (Triton's model configuration, "Maximum Batch Size"); 0 means that it does not."""
     return bool(max_batch_size) and takes_batches(signature)
 
 
 def max_batch_size(config: Mapping[str, object]) -> int | None:
     """Return the `max_batch_size` in the configuration of a model (KServe's V2 extension "model configuration"). Return
-    None if it is missing, or if a gateway wrote the configuration, because a gateway cannot tell whether rows are
-    independent."""
+    None if it is missing. Also return None if a gateway wrote the configuration, because a gateway cannot know if rows
+    are independent."""
     parameters = config.get("parameters")
     if isinstance(parameters, Mapping) and CONFIG_FROM_METADATA in parameters:
         return None
@@ -25,7 +25,7 @@ def max_batch_size(config: Mapping[str, object]) -> int | None:
 
 
 def takes_batches(signature: Signature) -> bool:
-    """Return True if all tensors have a batch dimension. A model with scalars or vectors of any length takes no
+    """Return True if all tensors have a batch dimension. A model with scalars or vectors of any length has no
     batches."""
     shapes = [each.shape for each in (*signature.inputs, *signature.outputs)]
     return bool(signature.inputs and signature.outputs) and all(map(_has_batch_dimension, shapes))

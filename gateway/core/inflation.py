@@ -1,9 +1,9 @@
 """Decompress content within size limits.
 
-A few compressed bytes can expand to gigabytes. The decompressed size is limited by `limits.message` and, where it is
-lower than the ratio that zlib can reach, by `limits.inflation` times the compressed size; decompression stops and
-refuses content beyond these limits. The formats are zlib and gzip. Raw deflate and bytes after the end of the
-compressed data are refused.
+A few compressed bytes can expand to gigabytes. `limits.message` limits the decompressed size. Where it is lower than
+the ratio that zlib can reach, `limits.inflation` times the compressed size is a second limit. Decompression stops at
+these limits and refuses the content. The formats are zlib and gzip. Raw deflate, and bytes after the end of the
+compressed data, are errors.
 """
 
 import zlib

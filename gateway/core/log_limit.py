@@ -11,8 +11,8 @@ _LEFT_OUT = "(%d more of these were not logged)"
 
 
 class LogLimit:
-    """Writes at most `lines` log lines per key in `seconds` seconds. The first line after that says how many were left
-    out.
+    """Writes at most `lines` log lines per key in `seconds` seconds. The first line after that has the number of
+    omitted lines.
 
     A key is the subject of a line: an endpoint, a listener. Keys must not come from clients: only the last `MOST_KEYS`
     keys are stored.
@@ -32,8 +32,8 @@ class LogLimit:
         self._intervals: dict[Hashable, _Interval] = {}
 
     def write(self, key: Hashable, level: int, text: str, *values: object, error: BaseException | None = None) -> None:
-        """Log `text % values` at `level`, with the traceback of `error` if given, unless too many lines about `key`
-        were written recently."""
+        """Log `text % values` at `level`, with the traceback of `error` if given, unless the limit for lines about
+        `key` is exceeded."""
         if (left_out := self._take(key)) is None:
             return
         if left_out:
@@ -50,8 +50,8 @@ class LogLimit:
         return True
 
     def _take(self, key: Hashable) -> int | None:
-        """Return how many lines about `key` were left out before the line that can be written now; None if it exceeds
-        the limit."""
+        """Return the number of omitted lines about `key` before the line that the caller can write now; None if the
+        line exceeds the limit."""
         now = self._clock()
         left_out = 0
         interval = self._intervals.get(key)

@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class Operation(Enum):
-    """The type of a request: `infer`, `metadata`, `gradient`, ... The values are the words used in logs, metrics and
+    """Type of a request: `infer`, `metadata`, `gradient`, ... The values are the words used in logs, metrics and
     YAML."""
 
     INFER = "infer"
@@ -57,12 +57,12 @@ listener that received them reports itself ready. STATISTICS requests figures of
 second, ALL_STATISTICS the counters of every model."""
 
 CONTROL_OPERATIONS = frozenset({Operation.LOAD, Operation.UNLOAD, Operation.TRACE_SETTINGS, Operation.LOG_SETTINGS})
-"""Operations that show or change how a model server runs. They are refused unless the listener has `allow_control`.
-LOG_SETTINGS never names a model, and a model is optional in TRACE_SETTINGS; without a model they use a route without
-`match.model`."""
+"""Operations that show or change how a model server runs. The gateway refuses them unless the listener has
+`allow_control`. LOG_SETTINGS never names a model, and a model is optional in TRACE_SETTINGS; without a model they use a
+route without `match.model`."""
 
 EXTENSION_OPERATIONS = CONTROL_OPERATIONS | {Operation.CONFIG, Operation.MODEL_STATISTICS}
-"""Operations on models and servers that a protocol supports only if its `Servers.extensions` say so."""
+"""Operations on models and servers that a protocol supports only if they are in its `Servers.extensions`."""
 
 DERIVATIVES: dict[Operation, tuple[str, ...]] = {
     Operation.GRADIENT: ("out_wrt", "in_wrt", "sens"),
@@ -80,7 +80,8 @@ WAKING = CALLS | {Operation.METADATA}
 first call."""
 
 INDEX_TENSORS = frozenset({"out_wrt", "in_wrt", "in_wrt1", "in_wrt2"})
-"""Tensors with the zero-based position of an input or output, as INT64; 0 if absent. They have no batch dimension."""
+"""Tensors with the zero-based position of an input or output, as INT64; 0 if absent. Index tensors have no batch
+dimension."""
 
 COMPANION_OUTPUT = "output"
 

@@ -1,4 +1,4 @@
-"""Find the protocol for a request's path where several protocols share one HTTP address.
+"""Find the protocol for a request's path if several protocols share one HTTP address.
 
     pattern                           matches
     POST /v2/models/{model}/infer     `{model}` is exactly one segment, percent-decoded: not empty, not `.` or `..`
@@ -6,7 +6,7 @@
     GET  /open/*                      every path with this prefix, if no other pattern matches it
 
 If several patterns match, segments are compared from the left: a literal segment wins over `{capture}:word`, and
-`{capture}:word` wins over `{capture}`. Patterns are kept in a tree with one level for each segment.
+`{capture}:word` wins over `{capture}`. The patterns form a tree with one level for each segment.
 """
 
 import re
@@ -76,7 +76,7 @@ class _Node:
         return self.captures[ending]
 
     def reached(self, segments: list[str], at: int = 0) -> Iterator["_Node"]:
-        """Yield the nodes that a path of these `segments` reaches, the most literal first."""
+        """Yield the nodes that a path with these `segments` reaches. Nodes with more literal segments come first."""
         if at == len(segments):
             yield self
             return
@@ -197,12 +197,11 @@ def rows(
     In addition to their own patterns, protocols with `any_path` serve other paths: `/` if the listener has a `model`
     and the protocol's clients cannot name a model, and the paths of routes.
 
-    - `protocols`: each protocol of the listener with its prefix.
-    - `routed`: the paths in `match` of its routes, each with the name of the protocol that the route requires, or
-      empty.
-    - `passed`: the paths of `passthrough` routes, each with the name of their protocol. They are removed from that
-      protocol's own patterns.
-    - `pages`: whether the listener serves metrics pages.
+    - `protocols`: Each protocol of the listener with its prefix.
+    - `routed`: The paths in `match` of its routes, with the name of the protocol that the route requires, or empty.
+    - `passed`: The paths of `passthrough` routes, with their protocol names. That protocol's own patterns exclude these
+      paths.
+    - `pages`: True if the listener serves metrics pages.
 
     A routed path that already has a pattern keeps it. A path with `*` needs a named protocol, unless the listener has
     only one.
@@ -271,8 +270,8 @@ def _patterns(protocol: Protocol, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _has_dot_segments(path: str) -> bool:
-    """Return whether a backend might resolve `path` to another path: dot segments are removed (RFC 3986 section 5.2.4),
-    by many servers after decoding."""
+    """Return True if a backend might resolve `path` to another path: many servers remove dot segments (RFC 3986 section
+    5.2.4), also after decoding."""
     return any(unquote_to_bytes(segment) in (b".", b"..") for segment in re.split(r"/|%2f|\\|%5c", path, flags=re.I))
 
 

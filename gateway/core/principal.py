@@ -9,10 +9,10 @@ from gateway.core.frozen import frozen
 from gateway.core.operations import CALLS, CONTROL_OPERATIONS, SERVER_OPERATIONS, Operation
 
 Permission: TypeAlias = Literal["infer", "metadata", "control", "offline", "explain", "admin", "details", "metrics"]
-"""The kinds of permission: running models (`infer`), reading about models and servers (`metadata`), loading models and
-changing settings of servers (`control`), taking a listener offline and online (`offline`), requesting how a request was
-answered (`explain`), the status API (`admin`), errors that name backends and addresses (`details`), and the metrics
-page on a health port with authentication (`metrics`)."""
+"""Permissions. `infer`: run models. `metadata`: read about models and servers. `control`: load models and change server
+settings. `offline`: take a listener offline and online. `explain`: request explanations of responses. `admin`: use the
+status API. `details`: see backend names and addresses in errors. `metrics`: read the metrics page on a health port with
+authentication."""
 
 PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 
@@ -105,6 +105,6 @@ class Principal:
         return self.has(needed, model, listener)
 
     def refused(self, operation: Operation, model: str, listener: str) -> GatewayError:
-        """Return the error for a missing permission. It is the same whether or not the model exists."""
+        """Return the error for a missing permission. The error does not reveal if the model exists."""
         about = f" on model {model[:100]!r}" if model else ""
         return refusal(Reason.PERMISSION_DENIED, f"{self.name!r} may not ask for {operation.value}{about} here")

@@ -28,7 +28,7 @@ class Limits:
     """Limits on client messages, server messages and client connections. The gateway checks message limits before it
     allocates memory.
 
-    They are the keys `limits` of listeners and backends: a field's docstring is the description of its key.
+    The fields are the keys under `limits` of listeners and backends: a field's docstring is the description of its key.
     """
 
     message: int = 64 * 2**20
@@ -37,7 +37,7 @@ class Limits:
     """Maximum size of a message's headers, in bytes."""
     json_values: int = 10_000
     """Maximum number of JSON values in a message, excluding tensor data; for MIP, TLVs in addition to one for each of
-    65535 rows. A server's list of its models, or of their statistics, can have 400,000 in any case."""
+    65535 rows. A server's model list, or its statistics, can always have 400,000."""
     config: int = 2**20
     """Maximum size of UM-Bridge's `config`, in bytes."""
     inflation: int = 1100
@@ -45,15 +45,15 @@ class Limits:
     is more than gzip can reach, because a tensor of equal numbers has a ratio of about 1000: `message` and the
     process-wide `limits.memory` limit the memory for decompression."""
     connections: int | None = None
-    """Maximum number of concurrent connections. The gateway refuses further connections with an error of the listener's
-    first protocol. Default: only the process-wide limit applies."""
+    """Maximum number of concurrent connections. The gateway refuses connections above this limit with an error in the
+    listener's first protocol. Default: only the process-wide limit applies."""
     connections_per_client: int | None = None
     """Maximum number of concurrent connections from one IPv4 address or one /64 network of IPv6. Behind a proxy all
     clients have the proxy's address."""
     requests_per_connection: int | None = None
     """Maximum number of requests on one connection. The gateway then closes the connection gracefully, so its client
     connects again, possibly to another replica. Has no effect on brpc, because brpc clients fail calls for 3 s after a
-    connection is closed."""
+    connection closes."""
     connection_age: PositiveSeconds | None = None
     """Maximum age of a connection, in seconds, with a jitter of 10 % for each connection, so connections do not all end
     at the same time. The gateway then closes the connection gracefully. Has no effect on brpc."""
@@ -63,7 +63,7 @@ class Limits:
     stream_first_message: PositiveSeconds = 300.0
     """Seconds to wait for the first message of a gRPC stream; then the stream ends with DEADLINE_EXCEEDED."""
     stream_idle: PositiveSeconds = 3600.0
-    """Seconds that a gRPC stream can be idle once all of its messages are answered; then the stream ends with
+    """Maximum seconds that a gRPC stream can be idle after the response to its last message; then the stream ends with
     DEADLINE_EXCEEDED."""
     # gRPC clients can ping every ten seconds to check the connection, with some jitter.
     ping_interval: float = 9.0
@@ -78,15 +78,15 @@ class Limits:
 
     @property
     def ends_connections(self) -> bool:
-        """Whether connections end after a number of requests or a time."""
+        """True if connections end after a number of requests or a time."""
         return self.requests_per_connection is not None or self.connection_age is not None
 
 
 DEFAULT_LIMITS = Limits()
 
 LISTED_VALUES = 400_000
-"""Maximum number of JSON values in a list of models: an entry has five, and a repository thousands of models; the
-statistics of a model have about seventy."""
+"""Maximum number of JSON values in a model list or in statistics. A list entry has five, and a repository has thousands
+of models; the statistics of a model have about seventy."""
 
 
 ANY_ORIGIN = "*"
@@ -107,7 +107,8 @@ class CrossOrigin:
 
 @frozen
 class ListenerSettings:
-    """The listener's settings that `decode_request` needs. `model` is the model for clients that send no model name."""
+    """The listener's settings that `decode_request` needs. `model` is the model for clients that do not send a model
+    name."""
 
     name: str = ""
     limits: Limits = DEFAULT_LIMITS
@@ -115,7 +116,7 @@ class ListenerSettings:
     tls: Callable[[], Any] | None = None
     """Returns the `ssl.SSLContext` for the handshake of the next connection. None, or a result of None: without TLS."""
     shares_http1: bool = False
-    """Whether another listener serves HTTP/1.1 at the same address."""
+    """True if another listener serves HTTP/1.1 at the same address."""
     relays: frozenset[str] = frozenset()
     """The names of the protocols that at least one route relays unread."""
     cross_origin: CrossOrigin | None = None
@@ -149,7 +150,7 @@ class Rows(Enum):
 
 @frozen
 class ServerTypes:
-    """The server types of a protocol, each with its own deviations from the specification.
+    """The server types of a protocol, with their deviations from the specification.
 
     `detect` returns the server type for a server's metadata, or for None if it has no metadata.
     """
@@ -165,12 +166,12 @@ class Wire:
     datatypes: frozenset[Datatype] = frozenset(Datatype)
     """The datatypes of its tensors."""
     untyped: bool = False
-    """Numbers are sent without a datatype."""
+    """Numbers in messages have no datatype."""
     numbers: Datatype | None = None
-    """The datatype of numbers sent without one, if neither metadata nor configuration gives it; None: the datatype of
-    their literals."""
+    """The datatype for numbers without a datatype, if metadata and configuration do not define it; None: the datatype
+    of their literals."""
     unnamed: bool = False
-    """Tensors are sent without names, always or optionally: their position identifies them."""
+    """Tensors have no names, always or optionally: their position identifies them."""
     selects: bool = True
     """A request can select outputs."""
     parameters: bool = True
@@ -193,7 +194,7 @@ class Wire:
 
 @frozen
 class Models:
-    """How a protocol names models, and what its servers report about them."""
+    """How a protocol names models, and the information that its servers report about them."""
 
     named: bool = True
     """Every request names a model."""
@@ -225,7 +226,7 @@ class Models:
     """The Signature of every model, if the protocol itself declares it: the gateway does not query servers for it.
     None: the servers report it, if the protocol has `metadata_parts`."""
     fixed_sizes: bool = False
-    """The sizes of a model's inputs and outputs are the same for every `config`."""
+    """A model's inputs and outputs have the same sizes for every `config`."""
     ordered: bool = True
     """Its metadata lists inputs and outputs in a defined order; False: its metadata has maps, and the gateway sorts
     inputs and outputs by name."""
@@ -254,7 +255,7 @@ class Servers:
     extensions: Mapping[Operation, str] = field(default_factory=dict)
     """For operations that only some servers support, the extension that the server's metadata lists in that case."""
     further_extensions: frozenset[str] = frozenset()
-    """Extensions without an operation of their own: they only change inferences."""
+    """Extensions without a separate operation: they only change inferences."""
     own_extensions: tuple[str, ...] = ()
     """Extensions that the protocol itself implies, for all servers."""
     max_in_flight: int = 0
@@ -275,9 +276,9 @@ class Servers:
     probe: Operation = Operation.READY
     """The default operation of active probes: LIVE or READY."""
     states_when_loaded: frozenset[str] = frozenset()
-    """The server types whose servers list the models of their repository, with a state for each loaded model: a model
-    without a state is not loaded. With other server types, a listed model is loaded unless its state says something
-    else."""
+    """The server types whose servers list the models of their repository, with a state for each loaded model. A model
+    without a state is unloaded. With other server types, a listed model counts as loaded unless its state says
+    otherwise."""
     lacks_model: Callable[[Message, str], bool] | None = None
     """Returns whether the response to MODEL_READY, in words that no other server type uses, says that the server does
     not have the model of this name. Recognizes servers without metadata. None: servers have metadata."""
@@ -300,7 +301,7 @@ class Framing:
     and receives the rest into it. A Message has two parts: the header and the rest. `size` raises DecodeError for
     invalid headers.
 
-    On multiplexed streams `tag` reads a message's correlation number; it raises DecodeError if the message has none.
+    On multiplexed streams `tag` reads a message's correlation number; it raises DecodeError if the number is missing.
     `retag` replaces the correlation number in a request and, if the protocol has a field for it, sets the seconds until
     the deadline (None: no deadline).
     """
@@ -323,8 +324,8 @@ class Framing:
     last argument with the number of bytes, which refuses them by raising. Transports call it, in a thread if the
     content is large; codecs accept compressed and decompressed messages. Raises the errors of `decode_request`."""
     magic: bytes = b""
-    """The first bytes of every message. They distinguish the protocol from others at the same address; a protocol
-    without them needs an address of its own."""
+    """The first bytes of every message. They distinguish the protocol from others at the same address. A protocol
+    without them needs a separate address."""
 
 
 class MessageSplitter(typing.Protocol):
@@ -363,21 +364,22 @@ class HttpForm:
 
     transport: ClassVar[str] = "http"
     any_path: tuple[str, ...] = ()
-    """The methods that it also serves at paths outside its patterns: the paths that routes match, and `/` if the
-    listener has a `model` and clients cannot name a model in their messages (`Models.may_be_named` is False)."""
+    """The methods that it also serves at paths outside its patterns: the paths that routes match, and `/`. It serves
+    `/` if the listener has a `model` and clients cannot name a model in their messages (`Models.may_be_named` is
+    False)."""
     wants_stream: Callable[[Message], bool] | None = None
     """Returns whether the response to a request is a stream, based on the request's path, query and headers. The
     transport calls it once for equal heads, with a Message without a body. None: never."""
     body_wants_stream: Callable[[Message], bool] | None = None
     """Returns whether a request's body asks for a stream, for requests whose heads do not. The transport calls it
-    before decompression, so compressed bodies are refused. None: never."""
+    before decompression, and refuses compressed bodies. None: never."""
     stream_framing: StreamFraming | None = None
-    """Finds where messages begin and end in a streamed body; None if bodies are never streamed."""
+    """Finds the start and the end of messages in a streamed body; None if bodies are never streamed."""
     passthrough: "Protocol | None" = None
     """The protocol variant for the paths of `passthrough` routes: it does not decode content, and treats every request
     as a stream."""
     is_passthrough: bool = False
-    """This is the `passthrough` of another protocol."""
+    """True if this is the `passthrough` of another protocol."""
     pages: tuple[str, ...] = ()
     """The patterns of its metrics page, served if the listener has `metrics_page`."""
 
@@ -437,8 +439,9 @@ class Relay:
     | request | the same Message and its Request | a new Message to a backend; None: it must be read for this server |
     | reply | backend's Message to this Request | Message to the client; None: it is an error, or must be read |
 
-    - `head` finds the operation, the model and the version, exactly like every server of the protocol. It raises the
-      errors of `decode_request`. If the gateway itself must act on something in a message, the message must be read.
+    - `head` finds the operation, the model and the version, exactly like every server that uses the protocol. It raises
+      the errors of `decode_request`. If the gateway itself must process something in a message, it must decode the
+      message.
     - `request` raises GatewayError for content that the server type does not support.
     """
 
@@ -490,7 +493,7 @@ class Protocol:
     name: str
     carrier: TransportBinding
     patterns: tuple[str, ...]
-    """The paths that it serves: `POST /v2/models/{model}/infer`; over gRPC `/package.Service/Method`; empty on byte
+    """The paths that it serves: `POST /v2/models/{model}/infer`. Over gRPC: `/package.Service/Method`. Empty on byte
     streams."""
     decode_request: DecodeRequest
     encode_response: EncodeResponse
@@ -499,8 +502,8 @@ class Protocol:
     decode_response: DecodeResponse
     traits: Traits = field(default_factory=Traits)
     batches: Mapping[str, Traits] = field(default_factory=dict)
-    """The values of a backend's `batch`, the default first, each with the protocol's Traits for it; empty if the
-    protocol has only one way to send a batch."""
+    """The possible values for a backend's `batch`, the default first, with the protocol's Traits for each value. Empty
+    if the protocol has only one batch format."""
     payloads: tuple[str, ...] = ()
     """The values of a route's `payload`: the encodings of a whole request, the default first; empty if the protocol has
     only one."""
@@ -514,18 +517,18 @@ class Protocol:
     """Returns how many bytes of a message are parsed, excluding raw tensor data, which is only referenced. The gateway
     decodes a message in a thread only if this number is large. None: all bytes are parsed."""
     emulated_servers: Mapping[str, "Protocol"] = field(default_factory=dict)
-    """The values of a listener's `flavor`, each with the protocol variant that emulates this server for clients. A
+    """The possible values for a listener's `flavor`, with the protocol variant that emulates each server for clients. A
     listener without `flavor` uses this protocol itself."""
 
     describer: "Callable[[], DescribeOperation] | None" = None
     """Returns the function that describes its paths for OpenAPI documents; None: the module `openapi` in the protocol's
     folder, if any, does it."""
     settings: ProtocolSettings | None = None
-    """The settings of listeners and backends that only this protocol has."""
+    """Protocol-specific settings for listeners and backends."""
     relay: Relay | None = None
     """Relays its calls unread. None: the gateway always decodes them."""
     errors_pass: bool = True
-    """Whether the error of a call that was relayed unread goes to the client unchanged. False: only its text does."""
+    """True if the client gets the error of an undecoded call unchanged. False: the client gets only its text."""
 
     def with_settings(self, values: Mapping[str, str]) -> "Protocol":
         """Return the protocol with these values of its `settings`. Raises SettingError."""
@@ -547,7 +550,7 @@ class Protocol:
 
     @property
     def names_models(self) -> bool:
-        """Whether a client can name a model."""
+        """True if a client can name a model."""
         models = self.traits.models
         return models.named or models.may_be_named or any("{model}" in pattern for pattern in self.patterns)
 

@@ -1,9 +1,9 @@
-"""The time that a call waited in a queue: in the headers of its reply, PLACE_HEADER and SECONDS_HEADER, and in the
-error if its time is over.
+"""The time that a call waited in a queue. The response has it in the headers PLACE_HEADER and SECONDS_HEADER; a timeout
+error has it in its text.
 
-The backend notes the wait in the context of the task that answers the request; `exchange.answer` adds it to the reply.
-Calls that are made in tasks of their own (rows of a batch, steps of a graph) note it there. Their caller starts them by
-`PartWaits`, which notes the longest of their waits for the request as a whole.
+The backend stores the wait in the context of the task that handles the request; `exchange.answer` adds it to the
+response. Calls that run in their own tasks (batch rows, graph steps) store it in the context of that task. Their caller
+starts them with `PartWaits`, which stores the longest wait for the request as a whole.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ PLACE_HEADER = "gateway-queue-place"
 SECONDS_HEADER = "gateway-queue-seconds"
 """The header or metadata key with the seconds that the call waited in the queue."""
 LATER = 1.0
-"""Default number of seconds after which to retry a call that got its slot too late, if the duration of calls is
+"""Default number of seconds after which to retry a call that got its slot too late, used if the duration of calls is
 unknown."""
 _PLACE, _SECONDS = PLACE_HEADER.encode(), SECONDS_HEADER.encode()
 
 
 @frozen
 class QueueWait:
-    """A wait in a queue. `place`: the value of PLACE_HEADER, for the first queue if there were several; `seconds`: in
-    total. `until`: when the last wait ended, on the loop's clock.
+    """A wait in a queue. `place`: the value of PLACE_HEADER, for the first queue if there were several; `seconds`: the
+    total. `until`: the end of the last wait, on the loop's clock.
 
-    `retry_after`: the call has left the queue without a slot, so that nothing was sent; after so many seconds another
-    one may get a slot.
+    `retry_after`: the call left the queue without a slot, so the gateway sent nothing; a slot might be free after this
+    number of seconds.
 
-    `since`: on the loop's clock, where the call waits still; `seconds` has only the waits before this one.
-    `parts_were_sent`: it is the wait of one of several parts of a call, of which others were sent.
+    `since`: the start of the current wait, on the loop's clock; `seconds` then counts only earlier waits.
+    `parts_were_sent`: this is the wait of one part of a call, and the gateway has sent other parts.
     """
 
     place: int
@@ -50,12 +50,12 @@ class QueueWait:
 
 
 queue_wait: ContextVar[QueueWait | None] = ContextVar("queue_wait", default=None)
-"""The wait of the request that the current task answers; None if it did not wait."""
+"""The wait of the request that the current task handles; None if it did not wait."""
 
 
 def begin_wait(place: int) -> Token[QueueWait | None]:
-    """Note that the request which the current task answers begins to wait, at this place of a queue. At the end of the
-    wait, `note_wait` is called; if it was none after all, `queue_wait.reset` with the result."""
+    """Store that the current task's request starts to wait at this position of a queue. At the end of the wait, call
+    `note_wait`. If the call did not wait after all, call `queue_wait.reset` with the result."""
     before = queue_wait.get()
     seconds, were_sent = 0.0, False
     if before is not None:
@@ -65,7 +65,7 @@ def begin_wait(place: int) -> Token[QueueWait | None]:
 
 
 def note_wait(place: int, seconds: float, retry_after: float | None = None) -> None:
-    """Note that the request which the current task answers has waited; with `retry_after`, in vain."""
+    """Store that the current task's request has waited. With `retry_after`, the request got no slot."""
     before, were_sent = queue_wait.get(), False
     if before is not None:
         place, seconds, were_sent = before.place, before.seconds + seconds, before.parts_were_sent
@@ -76,22 +76,22 @@ def note_wait(place: int, seconds: float, retry_after: float | None = None) -> N
 
 
 def was_in_vain() -> bool:
-    """Whether the request which the current task answers waited, and was not sent."""
+    """Return True if the current task's request waited and got no slot, so nothing was sent."""
     wait = queue_wait.get()
     return wait is not None and wait.retry_after is not None
 
 
 def note_sent() -> None:
-    """Note that a part of the request which the current task answers has been sent, even if the last wait was in
-    vain."""
+    """Store that the gateway has sent a part of the current task's request, even if the last wait ended without a
+    slot."""
     wait = queue_wait.get()
     if wait is not None:
         queue_wait.set(replace(wait, retry_after=None, parts_were_sent=True))
 
 
 class PartWaits:
-    """The waits of calls that are parts of one request, or that several requests share. Each is made in a task of its
-    own, which `spawn` starts."""
+    """The waits of the calls that are parts of one request, or that several requests share. `spawn` starts a separate
+    task for each call."""
 
     __slots__ = ("_contexts",)
 
@@ -99,7 +99,7 @@ class PartWaits:
         self._contexts: list[Context] = []
 
     def spawn(self, part: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start the task of a part, as `tasks.spawn`."""
+        """Start the task of a part, like `tasks.spawn`."""
         context = copy_context()
         if queue_wait.get() is not None:
             context.run(queue_wait.set, None)
@@ -107,8 +107,9 @@ class PartWaits:
         return spawn(part, context)
 
     def note(self, since: float = -inf, *, go_on: bool = False) -> None:
-        """Note the longest wait of the parts, which may not have ended, as one of the request that the current task
-        answers. It joined the parts at `since`, on the loop's clock. `go_on`: its parts are sent even if it has ended.
+        """Store the longest wait of the parts as a wait of the current task's request. The parts can still be waiting.
+        The request joined the parts at `since`, on the loop's clock. `go_on`: the parts continue even if the request
+        has ended.
         """
         found = [each.get(queue_wait) for each in self._contexts]
         waits = [each for each in found if each is not None]
@@ -125,18 +126,18 @@ class PartWaits:
 
 
 def _given_up(wait: QueueWait, now: float) -> QueueWait:
-    """A wait that is given up now, if it has not ended."""
+    """Return a wait that ends now without a slot; unchanged if it has already ended."""
     if wait.since is None:
         return wait
     return QueueWait(wait.place, wait.seconds + now - wait.since, now, LATER)
 
 
 def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayError:
-    """Return the error for a call whose time is over, and which began at `since` on the loop's clock. Between its two
-    texts it says how much of the time the call waited in queues. If the call left the last queue without a slot, it was
-    not sent, and the error says when to retry.
+    """Return the timeout error for a call that began at `since` on the loop's clock. The error text is `before`, then
+    how much of the time the call waited in queues, then `after`. If the call left the last queue without a slot, the
+    gateway did not send it, and the error contains the time after which to retry.
 
-    Must be called in the task that answers the request.
+    Call this in the task that handles the request.
     """
     wait = queue_wait.get()
     if wait is None or wait.until <= since:
@@ -148,11 +149,11 @@ def out_of_time(before: str, after: str = "", since: float = -inf) -> GatewayErr
 
 
 def tell_wait(error: Exception) -> None:
-    """Say in the `error` of a call whose time was over before it could be sent how long it had waited for its slot, and
-    when to try again. If parts of the call were sent, drop the time to try again which the part that waited in vain has
-    named. Nothing happens to other errors, and if it did not wait.
+    """For a call that timed out before it was sent, add to the `error` how long it waited for its slot, and when to
+    retry. If the gateway sent parts of the call, remove the retry time of the part that got no slot. Other errors, and
+    errors of calls that did not wait, stay unchanged.
 
-    Must be called in the task that answers the request.
+    Call this in the task that handles the request.
     """
     wait = queue_wait.get()
     if wait is None or not isinstance(error, GatewayError) or error.reason is not Reason.TIMEOUT:
@@ -167,8 +168,8 @@ def tell_wait(error: Exception) -> None:
 
 
 def with_wait(reply: Message, wait: QueueWait) -> Message:
-    """Return `reply` with the headers about `wait`, and remove the wait from the context, because the same task can
-    begin the next request of its connection."""
+    """Return `reply` with the headers about `wait`. Remove the wait from the context, because the same task can start
+    the next request of its connection."""
     queue_wait.set(None)
     about = (_PLACE, b"%d" % wait.place), (_SECONDS, b"%.3f" % wait.seconds)
     return replace(reply, headers=Headers((*reply.headers.raw, *about)))

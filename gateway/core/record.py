@@ -1,6 +1,6 @@
-"""`Record`: what happened to one request, for observers (access log, metrics, tracing).
+"""`Record`: the history of one request, for observers (access log, metrics, tracing).
 
-A Record is filled at five moments, each by its own component:
+The gateway fills a Record at five moments:
 
     begun     a request has arrived, or is refused      the listener          transport.begun
     routed    it is decoded, and its route is known     the exchange          decoded, routed
@@ -8,9 +8,10 @@ A Record is filled at five moments, each by its own component:
     answered  that attempt has ended                    the backend           answered
     ended     the reply is written, or not needed       the transport         end, give_up; failed before an error
 
-Then each Observer is called, once. Other code records unusual steps in between: `retried`, `waited`, `cached`,
-`gathered`, `lost`, `tell`. Without observers, every request has UNRECORDED, on which all of these do nothing. So no
-code needs to check whether a record exists. Only the code that every request runs does, to save the call.
+At the end, the record calls each Observer once. Other code records unusual steps in between: `retried`, `waited`,
+`cached`, `gathered`, `lost`, `tell`. Without observers, every request has UNRECORDED, on which all of these do nothing.
+Therefore code does not need to check if a record exists. Only code that runs for every request checks this, to save the
+call.
 """
 
 import logging
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 OK = Status.OK.name
 
 ID_HEADER = "x-request-id"
-"""The header or metadata key of the request id, in requests and replies."""
+"""The header or metadata key with the request id, in requests and replies."""
 TRACE_HEADER = "traceparent"
 """The header of W3C Trace Context, whose trace id is the request id of a request that has no ID_HEADER."""
 ROUTE_HEADER, BACKEND_HEADER, TRIES_HEADER = "gateway-route", "gateway-backend", "gateway-tries"
@@ -60,8 +61,8 @@ HIT: Final = "hit"
 SHARED: Final = "shared"
 MISS: Final = "miss"
 CACHE_OUTCOMES = (HIT, SHARED, MISS)
-"""The outcomes of the policy `cache` for a call: the cache had the response; the call shares the response to an equal
-call in flight; the call goes to the backend. A batch that is several calls reports the last of these outcomes that
+"""The outcomes of the policy `cache` for a call: the cache had the response, the call shares the response to an equal
+call in flight, or the call goes to the backend. A batch that is several calls reports the last of these outcomes that
 occurred."""
 
 UNREAD: Final = "nothing"
@@ -72,11 +73,11 @@ CAST_ROUNDED = "cast rounded"
 values."""
 
 Observer: TypeAlias = "Callable[[Record], None]"
-"""A function that is called with each Record when its request has ended, for example the access log. It must be quick,
+"""A function that receives each Record when its request has ended, for example the access log. It must be quick,
 because the next reply waits for it: it adds to a counter, or appends to a list that other code reads later."""
 
 Explain: TypeAlias = "Callable[[Record], list[tuple[bytes, bytes]]]"
-"""Returns the headers of a reply that explain the processing of the request so far."""
+"""Returns the headers of a reply that explain how the gateway has processed the request."""
 
 
 @frozen
@@ -109,39 +110,42 @@ class Record(Struct, gc=False, eq=False):
 
     Arrival:
 
-    - `listener`: its name. `of_listener`: the shared data of the listener's records, such as `observers` and `telling`.
-    - `id`: the request id, accepted from the client or created.
-    - `received`: when the listener began with it, on the clock `time.monotonic`, in seconds: its whole message had
-      arrived, and it was its turn among the messages of its connection; over gRPC, it was decompressed too.
-    - `in_protocol`: a name. `client`: `host:port`, empty over unix sockets. `principal`: the name of the client's
-      principal.
-    - `bytes_in`: size of its message when the exchange got it, in bytes.
+    - `listener`: Its name. `of_listener`: the shared data of the listener's records, such as `observers` and `telling`.
+    - `id`: The request id, accepted from the client or created.
+    - `received`: When the listener started to process it, on the clock `time.monotonic`, in seconds. At this time its
+      whole message had arrived (over gRPC also decompressed), and it was its turn among the messages of its connection.
+    - `in_protocol`: The protocol's name. `client`: `host:port`, empty over unix sockets. `principal`: the client's
+      principal name.
+    - `bytes_in`: Size of its message when the exchange got it, in bytes.
 
-    Contents, once it is decoded and routed:
+    Contents, after decoding and routing:
 
-    - `operation`, `model`: same as in Request. `route`: the route's name; `models.NAME` for a graph's route.
-    - `read_for`: the reason for decoding its content, such as `translate.cast`; UNREAD if it was relayed unread; empty
-      if no route matched.
-    - `backend`, `out_protocol`: names; of the backend called last, if there were several.
+    - `operation`, `model`: Same as in Request. `route`: the route's name; `models.NAME` for a graph's route.
+    - `read_for`: The reason for decoding its content, such as `translate.cast`; UNREAD if its content passed undecoded;
+      empty if no route matched.
+    - `backend`, `out_protocol`: Names. If there were several calls, the names are from the last call.
 
     Processing:
 
-    - `endpoint`: the address called last. `tries`: number of attempts to send the request to an endpoint.
-    - `queued`: seconds in queues of backends. `upstream`: seconds of all attempts together, including their codecs.
-    - `decode`, `encode`: seconds to decode the client's message and to encode the reply, if the request `is_timed`; 0
-      if not, and if the request did not reach this step. One in TIMED requests is timed, and each request with spans.
-    - `retries`: number of attempts that repeat an earlier attempt, at the same endpoint or another, by a policy or
-      because nothing could be sent. (A batch that is sent row by row has an attempt for each row, and no retries.)
-    - `cache`: the outcome of the policy `cache`: `hit`, `shared` or `miss`, empty without a cache. `cache_age`: for a
+    - `endpoint`: The last called address. `tries`: number of attempts to send the request to an endpoint.
+    - `queued`: Seconds in backend queues. `upstream`: seconds of all attempts together, including their codecs.
+    - `decode`, `encode`: Seconds to decode the client's message and to encode the reply, if the request `is_timed`. 0
+      if it is not, or if the request did not reach this step. The gateway times one in TIMED requests, and each request
+      with spans.
+    - `retries`: Number of attempts that repeat an earlier attempt, at the same endpoint or another, because of a policy
+      or because the earlier attempt sent nothing. (For a batch sent row by row, each row is an attempt, but not a
+      retry.)
+    - `cache`: The outcome of the policy `cache`: `hit`, `shared` or `miss`, empty without a cache. `cache_age`: for a
       hit, the age of its response in seconds.
-    - `losses`: losses of a translation: CAST_ROUNDED for each tensor.
+    - `losses`: Losses of a translation: CAST_ROUNDED for each tensor.
 
     Result:
 
-    - `status`: the name of a Status. `reason`: the value of a Reason, empty if the status is OK.
-    - `code`: the reply's status code in HTTP or gRPC; 0 if replies have no status code. If the client left before the
+    - `status`: The name of a Status. `reason`: the value of a Reason, empty if the status is OK.
+    - `code`: The reply's status code in HTTP or gRPC; 0 if replies have no status code. If the client left before the
       reply, 499 over HTTP.
-    - `bytes_out`: size of the reply's body, in bytes. `ended`: when, on the same clock as `received`; 0 until then.
+    - `bytes_out`: Size of the reply's body, in bytes. `ended`: the time of the end, on the same clock as `received`; 0
+      while the request runs.
 
     `events`: spans, if an observer or an explanation needs them (then it `is_timed`); None if not. `context`: the
     request's trace context; None without tracing. `traceparent`: the client's header, empty if absent. `explain`: makes
@@ -149,8 +153,8 @@ class Record(Struct, gc=False, eq=False):
     reply. `tells`: the reply can have headers because of this record. `error_text`: the first LONGEST_TEXT characters
     of the error for the client.
 
-    Every observed request has a Record of its own, so the speed of each instruction matters. Therefore msgspec, which
-    is written in C, creates the record, and encodes it when its request has ended (`observing.batches`); the garbage
+    Every observed request has its own Record, so the speed of each instruction matters. Therefore the Record is a
+    msgspec Struct: C code creates it, and encodes it after the end of its request (`observing.batches`). The garbage
     collector does not track it. The order of the fields is the order of encoding: fields with equal values in many
     requests (`listener` to `read_for`), fields with different values (`received` to `losses`), and the others.
     """
@@ -250,7 +254,7 @@ class Record(Struct, gc=False, eq=False):
         self.route, self.backend, self.read_for = route, backend, read_for
 
     def read(self, read_for: str) -> None:
-        """Record that a request, relayed unread so far, is decoded after all."""
+        """Record that the gateway decodes a request after all, instead of relaying it unread."""
         self.read_for = read_for
 
     def sent(self, backend: str, protocol: str, endpoint: str) -> None:
@@ -273,20 +277,20 @@ class Record(Struct, gc=False, eq=False):
             note(self, "queue", seconds).facts = {"backend": backend, "place": place}
 
     def cached(self, outcome: str, age: float) -> None:
-        """Record the outcome of the policy `cache`: `miss`, `shared` or `hit`, with the age of the response. For
-        several calls, the last of CACHE_OUTCOMES among their outcomes is kept."""
+        """Record the outcome of the policy `cache`: `miss`, `shared` or `hit`, with the age of the response. If there
+        are several calls, keep the outcome that comes last in CACHE_OUTCOMES."""
         if not self.cache or CACHE_OUTCOMES.index(outcome) >= CACHE_OUTCOMES.index(self.cache):
             self.cache, self.cache_age = outcome, max(self.cache_age, age)
 
     def of_batch(self) -> "Record":
-        """Return a record for the batch that begins with this request: with its id, without observers and without a
+        """Return a record for the batch that starts with this request: with its id, without observers and without a
         trace."""
         of_listener = replace(self.of_listener, observers=())
         return Record(self.listener, self.in_protocol, received=monotonic(), id=self.id, of_listener=of_listener)
 
     def gathered(self, batch: "Record", seconds: float, requests: int, rows: int) -> None:
-        """Record that the request was answered in a batch with others, which has a record of its own. `seconds`: from
-        the request's arrival at the batch to the end of the batch."""
+        """Record that a batch with other requests handled this request. The batch has a separate record. `seconds`:
+        from the request's arrival at the batch to the end of the batch."""
         if batch.tries:
             self.backend, self.out_protocol, self.endpoint = batch.backend, batch.out_protocol, batch.endpoint
         self.tries += batch.tries
@@ -321,7 +325,7 @@ class Record(Struct, gc=False, eq=False):
         self.losses = (*self.losses, what)
 
     def end(self, code: int, bytes_out: int) -> None:
-        """Record that the reply is written, and call the observers. Does nothing if the request has ended before."""
+        """Record the end of the reply, and call the observers. Does nothing if the request has ended before."""
         if self.ended:
             return
         self.code = code
@@ -334,7 +338,7 @@ class Record(Struct, gc=False, eq=False):
                 log.exception("an observer of requests failed")
 
     def give_up(self, code: int, bytes_out: int = 0) -> None:
-        """Record that the reply is no longer needed: the client has left, or the connection was closed."""
+        """Record that the client has left, or that the connection is closed, so the reply is unnecessary."""
         if not self.ended and self.status == OK:
             self.status, self.reason = Status.CANCELLED.name, Reason.CANCELLED.value
             self.model = self.model[:LONGEST_MODEL]

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from redis.asyncio import BlockingConnectionPool
 
 CONNECTIONS = 32
-"""Maximum number of concurrent connections to a server; further queries wait for a connection."""
+"""Maximum number of concurrent connections to a server; additional queries wait for a connection."""
 
 _SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 def connection_pool(url: str) -> "BlockingConnectionPool":
-    """Return the pool of connections to the server at `url`; none is open yet.
+    """Return the pool of connections to the server at `url`. The pool opens connections later.
 
     Raises:
         ValueError: `url` is not the URL of a Redis server.

@@ -1,8 +1,8 @@
 """Server-sent events (`text/event-stream`), a framing of streams of JSON: `data: {json}` and a blank line for each
 message.
 
-Events are written in the format of Triton, MLServer and OpenAI's API. They are parsed according to the WHATWG's HTML
-standard, section 9.2.6, independent of how the stream is cut into pieces.
+The writer uses the format of Triton, MLServer and OpenAI's API. The parser follows the WHATWG's HTML standard, section
+9.2.6, independent of how the stream is divided into pieces.
 """
 
 from gateway.core.errors import DecodeError, Reason, refusal
@@ -26,7 +26,7 @@ class EventCutter:
     """Splits a stream of bytes into the data of its events, each of at most `limit` bytes.
 
     Comments, fields other than `data`, and events without data are skipped. An event whose data is `end_mark` ends the
-    stream: it is not returned, and no event can follow it.
+    stream. The parser does not return it, and refuses later events.
     """
 
     def __init__(self, limit: int, end_mark: bytes = b"") -> None:
@@ -38,12 +38,11 @@ class EventCutter:
         self._data: list[bytes] = []
         """The data lines of the event whose end has not arrived."""
         self._size = 0
-        """The total length of those lines plus one byte for each line; without it, the number of empty lines would be
-        unlimited."""
+        """The total length of those lines plus one byte for each line, which limits the number of empty lines."""
         self._after_return = False
         """The last byte was a carriage return: if a line feed follows, it belongs to it."""
         self._begun = False
-        """The first line is read, so a byte order mark can no longer follow."""
+        """True after the first line: a byte order mark is possible only there."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
         """Return the events that `data` completes.

@@ -76,7 +76,7 @@ class Span:
 
 
 def begin(record: "Record", name: str, parent: Span | None = None) -> Span:
-    """Return a span that begins now, and add it to the record, unless the record already has MOST_SPANS."""
+    """Return a new span that starts now, and add it to the record, unless the record already has MOST_SPANS."""
     span = Span(name, parent, monotonic())
     if record.events is not None and len(record.events) < MOST_SPANS:
         record.events.append(span)
@@ -130,7 +130,7 @@ class TraceContext:
     observe: "Callable[[Record], None] | None" = field(default=None, repr=False, compare=False)
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
-        """Return the headers for a backend that is called in `span`, or in the request's own span."""
+        """Return the headers for a backend call in `span`, or in the request's own span."""
         flags = b"01" if self.is_sampled else b"00"
         parent = b"00-%032x-%016x-%s" % (self.trace, self.id if span is None else span.id, flags)
         return [(TRACE_PARENT, parent), (TRACE_STATE, self.state)] if self.state else [(TRACE_PARENT, parent)]
@@ -144,7 +144,7 @@ counter after random digits of this process: this costs less than random ids, an
 
 
 class Unsampled:
-    """The context of every request that begins a trace without sampling: each call to a backend gets a new trace id."""
+    """The context of every request that starts a trace without sampling: each call to a backend gets a new trace id."""
 
     is_sampled = False
 
@@ -157,7 +157,7 @@ UNSAMPLED = Unsampled()
 
 
 def read_context(parent: bytes, raw: Sequence[tuple[bytes, bytes]], sample: float) -> TraceContext | Unsampled:
-    """Return the context of a request with these headers, where `parent` is the value of `traceparent`. Without a valid
+    """Return the context of a request with these headers; `parent` is the value of `traceparent`. Without a valid
     `parent` it is the root of a new trace, which is sampled with the probability `sample`."""
     found = _TRACEPARENT.fullmatch(parent) if parent else None
     if found is None or (found[1] == b"00" and found[5]):

@@ -1,7 +1,7 @@
 """Streams: `answer_stream` answers a client's messages one by one, `ask_stream` yields a backend's responses.
 
 Consumers pull everything. The transport pulls a message, writes it, waits until its peer has taken it, and pulls the
-next, so a slow client slows the backend down. Every generator is closed as soon as its consumer stops, so a client that
+next, so a slow client slows the backend down. Every generator closes as soon as its consumer stops, so a client that
 leaves ends the backend's stream.
 """
 
@@ -53,7 +53,7 @@ SECONDS_TO_END = 1.0
 async def answer_stream(
     messages: AsyncIterator[Message], protocol: Protocol, listener: ListenerSettings, select: Select
 ) -> AsyncGenerator[Message, None]:
-    """Yield the replies to a client's messages. Requests are answered one after the other; an error ends only its own
+    """Yield the replies to a client's messages. It handles requests one after the other; an error ends only its own
     request."""
     async for message in messages:
         async with aclosing(answer_message(message, protocol, listener, select)) as replies:
@@ -196,7 +196,7 @@ async def _until(deadline: float, responses: AsyncGenerator[Response, None]) -> 
 async def ask_stream(
     request: Request, protocol: Protocol, connector: Connector, target: Target
 ) -> AsyncGenerator[Response, None]:
-    """Yield a backend's responses to one request, on a stream of its own that sends nothing else.
+    """Yield a backend's responses to one request, on a dedicated stream.
 
     Raises:
         GatewayError: same as `exchange.ask`, also after some responses.

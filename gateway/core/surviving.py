@@ -36,7 +36,7 @@ def log_and_continue(what: str, *expected: type[Exception]) -> Iterator[None]:
 
 async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
     """Wait for all of these in parallel. Returns the results of the successful ones, in order; `log_and_continue` logs
-    each failure. If the caller is cancelled, all of them are."""
+    each failure. If the caller is cancelled, all tasks are cancelled."""
     found = await asyncio.gather(*waits, return_exceptions=True)
     results: list[T] = []
     for each in found:

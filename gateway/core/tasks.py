@@ -1,4 +1,4 @@
-"""Background tasks that are kept until they are done, and whose errors are logged if no caller waits for them."""
+"""Background tasks that exist until they end. The module logs their errors if no caller waits for them."""
 
 import asyncio
 import logging

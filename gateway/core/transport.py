@@ -23,10 +23,10 @@ class Destination:
     """The function that answers a Request: `local` immediately, `handler` asynchronously, `stream` with any number of
     Responses.
 
-    `translate` are the settings for encoding the response. `route` is the route's name (`models.NAME` for a graph's)
-    and `backend` the name of its (first) backend; both are empty for responses of the gateway itself. `relay` relays
-    clients' messages unread; None if they are decoded, and `reads` is the reason: the first key of the configuration
-    that needs their content.
+    `translate` are the settings for encoding the response. `route` is the route's name (for a graph, `models.NAME`) and
+    `backend` the name of its (first) backend. `route` and `backend` are empty for responses from the gateway itself.
+    `relay` relays clients' messages unread; None if they are decoded, and `reads` is the reason: the first key of the
+    configuration that needs their content.
     """
 
     handler: Handler | None = None
@@ -53,24 +53,25 @@ ExchangeStream: TypeAlias = Callable[[AsyncIterator[Message], Protocol], AsyncGe
 writes it, waits until the client has taken it, and closes the generator (`aclosing`) when the client leaves."""
 
 Refuse: TypeAlias = Callable[[GatewayError, Protocol, Message], Message]
-"""The function that a Listener calls for an error of its own (unknown path, too large, ...): returns the reply, encoded
-in the protocol."""
+"""The function that a Listener calls for a listener error (unknown path, message too large, ...). It returns the reply,
+encoded in the protocol."""
 
 
 Admit: TypeAlias = Callable[[Headers, str, str], None]
-"""The function that a Listener calls with the headers of a request, the identity in the client's certificate and the
-client's address, before it receives or decompresses much: raises GatewayError if the request would be refused."""
+"""The function that a Listener calls before it receives or decompresses much of a request. The arguments are the
+request headers, the identity in the client's certificate and the client's address. The function raises GatewayError to
+refuse the request."""
 
 StartRecord: TypeAlias = Callable[[Message, Protocol, int], Record]
 """The function that a Listener calls with each request that has arrived and the bytes of its message, and with the
-Message of a refused request (0 bytes), if requests are observed. It sets `Message.record`, which the Listener ends when
-the reply is written or cancelled. Records of streams end with the last reply to their message
+Message of a refused request (0 bytes), if requests are observed. It sets `Message.record`. The Listener ends this
+record when it has written or cancelled the reply. Records of streams end with the last reply to their message
 (`streaming.answer_message`)."""
 
 
 def begun(start: StartRecord | None, message: Message, protocol: Protocol, size: int) -> Record:
-    """Return the record of a request that has arrived with `message`, of `size` bytes, or is refused; UNRECORDED if
-    `start` is None, because the request has no observers."""
+    """Return the record for a request that arrives with `message`, of `size` bytes, or for a refused request;
+    UNRECORDED if `start` is None, because the request has no observers."""
     return UNRECORDED if start is None else start(message, protocol, size)
 
 
@@ -129,7 +130,7 @@ class Connector(typing.Protocol):
         """Send `message` and wait for its reply. Cancelling abandons the exchange and closes its connection.
 
         Raises:
-            TransportError: unreachable, reset, closed early, reply too large or malformed; `sent` says whether the
+            TransportError: unreachable, reset, closed early, reply too large or malformed; `sent` is True if the
                 endpoint might have received the request.
         """
 
@@ -160,11 +161,12 @@ class Listener(typing.Protocol):
 
     @property
     def open_connections(self) -> int:
-        """The number of open connections. Can be read from any thread."""
+        """The number of open connections. Safe to read from any thread."""
 
     @property
     def unanswered_requests(self) -> int:
-        """The number of requests that have begun to arrive and are not answered. Can be read from any thread."""
+        """The number of requests that have begun to arrive and do not have a reply yet. Safe to read from any
+        thread."""
 
     async def start(self, address: Address) -> None:
         """Bind, and accept connections.
@@ -179,8 +181,8 @@ class Listener(typing.Protocol):
     def renew(
         self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
     ) -> "list[asyncio.Task[None]]":
-        """Serve every request that begins after this call with these arguments, which are the arguments of the
-        constructor, on open connections too. A request begins when its message has arrived in full.
+        """Serve all later requests with these arguments, which are the arguments of the constructor, including requests
+        on open connections. A request starts when its message has arrived in full.
 
         Returns the tasks of the requests in flight that have one message each; they continue with the previous
         arguments.

@@ -89,19 +89,19 @@ _OBSERVING = frozenset({"record", "span", "further", "calls_left"})
 class Message(Struct, frozen=True):
     """Bytes and their addressing: one HTTP or gRPC message, or one packet of a byte stream.
 
-    - `parts`: the body, in buffers that are written one after the other and never joined.
-    - `path`: the raw path, without the `query`.
-    - `pattern`, `captures`: the Protocol's pattern that the path matched, and the decoded values of its `{captures}`.
-    - `status`: the status code of a reply.
+    - `parts`: The body, in buffers. A writer writes them one after the other, without joining them.
+    - `path`: The raw path, without the `query`.
+    - `pattern`, `captures`: The Protocol's pattern that the path matched, and the decoded values of its `{captures}`.
+    - `status`: The status code of a reply.
     - `peer`: `host:port` of the client; empty over unix sockets.
-    - `received`, `deadline`: seconds on the event loop's clock; no deadline if None.
-    - `identity`: the name in the client's verified TLS certificate, as `core.certificates.identity` returns it; empty
-      without a certificate.
-    - `record`: records the progress of the request; UNRECORDED if nothing observes the request.
-    - `principal`: the authenticated client; None if the listener has no authentication, and before authentication.
-    - `joinable`: whether a request that was decoded from this message can be part of a batch. False if the message says
-      how to call the model, because the batch would lose this.
-    - `further`: additional headers of a request to a backend that differ from request to request: its id and its trace
+    - `received`, `deadline`: Seconds on the event loop's clock; no deadline if None.
+    - `identity`: The name in the client's verified TLS certificate, in the form that `core.certificates.identity`
+      returns; empty without a certificate.
+    - `record`: Records the progress of the request; UNRECORDED if nothing observes the request.
+    - `principal`: The authenticated client; None if the listener has no authentication, and before authentication.
+    - `joinable`: True if the request in this message can be part of a batch. False if the message contains call options
+      that the batch would lose.
+    - `further`: Additional headers for a backend that differ from request to request: the request id and the trace
       context. Connectors cache the encoded `headers`, which many requests share.
     """
 
@@ -158,7 +158,7 @@ def bytes_of(message: Message) -> int:
 
 
 class ReplyMessage(Message, frozen=True):
-    """A reply of an endpoint. `close` closes the reply's connection; None if the connection is not kept, or is shared
+    """A reply of an endpoint. `close` closes the reply's connection; None if the connection closes anyway, or is shared
     with other exchanges."""
 
     close: Callable[[], None] | None = None
@@ -167,13 +167,13 @@ class ReplyMessage(Message, frozen=True):
 class Tensor(Struct, frozen=True):
     """A named array: datatype, shape and data.
 
-    - `name`: empty if the message had no name.
-    - `shape`: has no negative dimension and matches `data`; the code that creates a Tensor has checked this.
-    - `data`: in V2's raw format: little-endian, row-major; BYTES as a u32 length and the bytes of each element.
-    - `content_type`: the tensor's encoding in protocols that have several, or empty: BYTES elements as `text`, `json`,
-      `image`, `strings` (of JSON) or `base64`, numbers as `json` or `npy`; also V2's content types without a special
-      encoding (`np`, `str`).
-    - `untyped`: the tensor came from JSON without a datatype. Its numbers are INT64 or UINT64 if every literal was an
+    - `name`: Empty if the message had no name.
+    - `shape`: Has no negative dimension and matches `data`; the code that creates a Tensor has checked this.
+    - `data`: In V2's raw format: little-endian, row-major; BYTES as a u32 length and the bytes of each element.
+    - `content_type`: The tensor's encoding in protocols that have several, or empty. BYTES elements as `text`, `json`,
+      `image`, `strings` (of JSON) or `base64`, numbers as `json` or `npy`. V2's content types without a special
+      encoding (`np`, `str`) are also possible.
+    - `untyped`: The tensor came from JSON without a datatype. Its numbers are INT64 or UINT64 if every literal was an
       integer, else FP64.
     """
 
@@ -207,7 +207,7 @@ def tensor(name: str, array: "np.ndarray[Any, Any]", datatype: Datatype | None =
     and objects become BYTES.
 
     Raises:
-        TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...), or an object is neither text nor bytes.
+        TypeError: numpy's dtype has no V2 datatype (complex, datetime, ...), or an object is not text or bytes.
     """
     datatype = datatype or datatype_of(array.dtype)
     if datatype is BYTES:
@@ -277,7 +277,7 @@ class Signature:
     server_version: str = ""
     """The version of the software that serves the model."""
     further: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """Members of a grps server's metadata (YAML) that have no field of their own."""
+    """Additional members of a grps server's metadata (YAML)."""
 
     def with_images(self) -> "Signature":
         """Return the signature of a model whose server decodes image files itself: each input with rows of three
@@ -329,7 +329,7 @@ class ModelEntry:
 
 @frozen
 class ModelStatistics:
-    """The counters of one version of a model, with the names of V2's JSON: `inference_count`, `inference_stats`, ..."""
+    """The counters of one model version, with the names of V2's JSON: `inference_count`, `inference_stats`, ..."""
 
     name: str
     version: str
@@ -395,20 +395,20 @@ BytesForm: TypeAlias = Literal["text", "base64"]
 
 @frozen
 class Translate:
-    """The keys of a route's `translate` that codecs read, with the names, types, defaults and docstrings of the YAML
+    """The `translate` keys of a route that codecs read, with the names, types, defaults and docstrings of the YAML
     keys."""
 
     nan: Nan | None = None
-    """How NaN and infinities are written in JSON: refused (`error`), as NaN and Infinity (`literal`), as `null`, or as
-    a `string`. With `null` v2-rest, v1-rest, grps-rest and forms also read it among numbers, as NaN; so does umbridge
-    in requests. The default is that of the protocol written, which its page tells."""
+    """Representation of NaN and infinities in JSON: an error (`error`), the literals NaN and Infinity (`literal`),
+    `null`, or a `string`. With `null`, v2-rest, v1-rest, grps-rest and forms also accept null among numbers and read it
+    as NaN. umbridge does this in requests. Default: the default of the target protocol, which its page describes."""
     bytes: BytesForm = "text"
     """Encoding of BYTES elements in JSON: as `text`, which must be UTF-8, or in `base64`."""
     payload: str = ""
-    """Encoding of the tensors in messages to the backend, if its protocol has several: for grps `gtensors`, `str_data`,
-    `bin_data`, `gmap` or `ndarray`; for v1 `rows`, `named_rows`, `columns` or `named_columns`; for tfs-grpc the method
-    `predict`, `classify` or `regress`. Default: the encoding that a client of the same protocol sent, else the first in
-    this list."""
+    """Encoding of the tensors in messages to the backend, if its protocol has several. For grps: `gtensors`,
+    `str_data`, `bin_data`, `gmap` or `ndarray`. For v1: `rows`, `named_rows`, `columns` or `named_columns`. For
+    tfs-grpc, the method: `predict`, `classify` or `regress`. Default: the encoding that a client of the same protocol
+    sent, otherwise the first in this list."""
 
 
 DEFAULT_TRANSLATE = Translate()
@@ -425,12 +425,12 @@ class Tries:
     """The addresses of endpoints where earlier attempts of the call failed or still run. The backend prefers other
     endpoints."""
     elsewhere: bool = False
-    """Never use an `avoided` endpoint and never wait in a queue; refuse the call instead."""
+    """Never use an `avoided` endpoint and never wait in a queue. Refuse the call instead."""
     places: list[str] | None = None
-    """The addresses of endpoints where an attempt runs or has failed."""
+    """The addresses of endpoints with a running or failed attempt."""
 
     def began(self, address: str) -> None:
-        """Record that an attempt at an endpoint begins."""
+        """Record the start of an attempt at an endpoint."""
         if self.places is not None:
             self.places.append(address)
 
@@ -441,7 +441,7 @@ class Tries:
 
 
 class CallsLeft:
-    """How many calls the steps of graphs may still make for one request of a client, and whether one `has_run`. All its
+    """The remaining number of calls that graph steps can make for one client request, and whether a call `has_run`. All
     steps share it."""
 
     __slots__ = ("has_run", "number")
@@ -504,9 +504,9 @@ class MissingNumbers(str):
 
 
 class UnequalRows(str):
-    """The `flaw` of a request with an input whose rows differ in length, and which has no `inputs`: a backend of which
-    a call is one row (`Rows.ONE`) takes its rows. `columns` has for each input one tensor, or those of its rows, with a
-    first dimension of 1."""
+    """The `flaw` of a request without `inputs`, in which the rows of an input differ in length. A backend with one row
+    per call (`Rows.ONE`) can take these rows. `columns` has for each input either a single tensor, or one tensor per
+    row, with a first dimension of 1."""
 
     __slots__ = ("columns",)
 
@@ -522,8 +522,8 @@ class Request(Struct, frozen=True):
     """One client request, independent of its protocol.
 
     Three groups of fields: the codec reads the fields up to `flaw` from the message; `exchange.decoded` sets `listener`
-    to `peer`, which say how the message came, for all protocols; the route and its policies set `translate` and the
-    following fields.
+    to `peer`, which describe the request's origin, for all protocols; the route and its policies set `translate` and
+    the following fields.
     """
 
     operation: Operation
@@ -546,15 +546,15 @@ class Request(Struct, frozen=True):
     Until then, all scalars are in `parameters` and all lists in `inputs`, flat, whatever the model's shape."""
     flaw: str = ""
     """The error in the message, in protocols whose servers check the model's name first (UM-Bridge): an unknown model
-    is reported instead of this error; or MissingNumbers. A request with a flaw is never sent to a backend."""
+    is reported instead of this error; or MissingNumbers. The gateway never sends a request with a flaw to a backend."""
     listener: str = ""
-    """The name of the listener that received the request."""
+    """The name of the listener for this request."""
     protocol: str = ""
-    """The name of the client's protocol."""
+    """The name of the client protocol."""
     path: str = ""
     """The raw path of the request, without the query; empty on byte streams. Routes match it."""
     headers: Headers = NO_HEADERS
-    """All headers or metadata of the client."""
+    """All of the client's headers or metadata."""
     peer: str = ""
     """The client's address, `host:port`; empty over unix sockets."""
     translate: Translate = DEFAULT_TRANSLATE

@@ -1,7 +1,7 @@
 """Replies of a web server or a proxy instead of a model server's: error pages, redirects, errors without a text.
 
-Their bodies are useless to the client of a model, and do not name the server. `exchange.ask` reports them with the
-texts of this module, after the backend's name and address.
+Their bodies are useless to clients, and do not name the server. `exchange.ask` reports them with the texts of this
+module, after the backend's name and address.
 """
 
 import html
@@ -47,8 +47,8 @@ def page_text(reply: Message) -> str:
 
 
 def _element(page: bytes, name: bytes) -> bytes:
-    """Return the content of the first element `name`; empty if the page has none. The time is linear in the size of the
-    page for any content; a regular expression would start again at each `<`."""
+    """Return the content of the first element `name`, or empty text. The time is linear in the size of the page for any
+    content; a regular expression would start again at each `<`."""
     lower = page.lower()
     start = lower.find(b"<" + name)
     begin = lower.find(b">", start) if start >= 0 else -1
@@ -67,7 +67,7 @@ def web_error(reply: Message, asked: str) -> str:
 
 
 def _redirect(reply: Message, asked: str) -> str:
-    """Return where a reply redirects to, and which path to configure instead of `asked`."""
+    """Return the target of a redirect, and the path to configure instead of `asked`."""
     location = readable(reply.headers.get("location")).replace("\n", " ").strip()[:_LONGEST]
     if not location:
         return ""

@@ -134,7 +134,7 @@ class _MadeOf(Generic[Source, Made]):
         self._kept: tuple[Source, Made] | None = None
 
     async def get(self, source: Source, make: Callable[[], Made]) -> Made:
-        """Return the object made from this source (by identity). A new one is made in a thread."""
+        """Return the object made from this source (by identity). Create a new object in a thread."""
         if self._kept is None or self._kept[0] is not source:
             self._kept = source, await asyncio.to_thread(make)
         return self._kept[1]
@@ -201,8 +201,8 @@ def _add_history(app: FastAPI, gateway: ShownGateway) -> None:
         kind: Annotated[Literal["", "listener", "route", "backend"], Query(description="Empty: all requests.")] = "",
         name: Annotated[str, Query(max_length=LONGEST_NAME, description="Its name; the place of a route.")] = "",
     ) -> Response:
-        """The requests of the last hour: all of them, or the requests of a listener, a route or a backend. Reloads of
-        the configuration keep them. A part that is not in the data had no requests."""
+        """The requests of the last hour, or only the requests for one listener, route or backend. Reloads of the
+        configuration keep them. A missing part of the data means that there were no requests."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "`kind` and `name` are given together, or neither")
         return _reply(request, drawn_history(gateway.history, (kind, name)))
@@ -308,7 +308,7 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
 
     @app.get("/api/certificates", summary="The certificates, with their expiry", response_model=ListedCertificates)
     async def read_certificates(request: Request) -> Response:
-        """The TLS files of listeners, ports and backends, and the expiry of the certificates in use."""
+        """The TLS files that listeners, ports and backends use, and the expiry of the certificates in use."""
         found = ListedCertificates(certificates=gateway.status().certificates)
         return _reply(request, found.model_dump(mode="json"))
 
@@ -316,7 +316,7 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
 def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
     @app.get("/api/models", summary="The models of all backends", response_model=ListedModels)
     async def read_models(request: Request) -> Response:
-        """The models of all backends, by the lists of their servers or the names in routes."""
+        """All backend models, from the servers' lists or from the names in routes."""
         found = await lists.read(gateway.config, gateway.backend_sides)
         return _reply(request, await asyncio.to_thread(found.model_dump, mode="json"))
 
@@ -334,8 +334,8 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
         model: Annotated[str, Query(max_length=LONGEST_NAME)],
         version: Annotated[str, Query(max_length=LONGEST_NAME)] = "",
     ) -> ModelSignature:
-        """The signature of a model by the server of a backend, and by the routes. `model` is the server's name of it.
-        The signature of a model graph follows from the signatures of its models."""
+        """One model's signature, from the server of a backend and from the routes. `model` is the model's name at the
+        server. The signature of a model graph follows from the signatures of its models."""
         side, graph = gateway.backend_sides.get(backend), gateway.graphs.get(model)
         try:
             async with asyncio.timeout(SIGNATURE_SECONDS):
@@ -364,7 +364,7 @@ def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:
 
     @app.get("/api/graphs/traffic", summary="The calls of steps of graphs", response_model=graphs.GraphTraffic)
     async def read_steps(request: Request) -> Response:
-        """The calls since the configuration was loaded, by graph and step."""
+        """The calls since the last configuration load, by graph and step."""
         return _reply(request, graphs.traffic(gateway.graph_steps).model_dump(mode="json"))
 
 
@@ -372,7 +372,7 @@ def _add_placement(app: FastAPI, gateway: ShownGateway, clock: Callable[[], floa
     @app.get("/api/placement", summary="The models of each server", response_model=placement.PlacementTables)
     async def read_placement(request: Request) -> Response:
         """For each backend with `placement`, its models by servers: the servers that hold a model, load it, or could
-        not load it, and the number of its calls. Calls are counted since the start."""
+        not load it, and the number of its calls. The counts start when the gateway starts."""
         found = placement.snapshots(gateway.backends, clock())
         tables = await asyncio.to_thread(lambda: placement.tables(found).model_dump(mode="json"))
         return _reply(request, tables)

@@ -1,8 +1,8 @@
 """The configuration in use as lines of YAML, with the warnings of `gateway check`, and the errors of a failed reload,
 at the lines that they are about.
 
-The lines show the effective configuration, with all defaults and with masked secrets. The lines of the file are not
-shown, because the file can contain secrets.
+The lines show the effective configuration, with all defaults and with masked secrets. The lines of the file itself can
+contain secrets, so they stay hidden.
 """
 
 from collections.abc import Callable, Iterable, Sequence

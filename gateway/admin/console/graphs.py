@@ -41,8 +41,8 @@ class DrawnGraph(BaseModel):
 
 
 class CountedCalls(BaseModel):
-    """The calls of one step since the configuration was loaded: the completed calls, calls with an error, calls that
-    were cancelled because the client left or another step failed, and the total seconds."""
+    """The calls of one step since the last configuration load: completed calls, failed calls, calls cancelled because
+    the client left or another step failed, and the total seconds."""
 
     calls: int
     errors: int
@@ -57,7 +57,7 @@ class DrawnGraphs(BaseModel):
 
 
 class GraphTraffic(BaseModel):
-    """By graph and step, for steps that were called."""
+    """By graph and step, for steps with calls."""
 
     steps: dict[str, dict[str, CountedCalls]]
 

@@ -47,7 +47,7 @@ class DrawnHistory(BaseModel):
     requests: list[float]
     """Requests that ended in the step."""
     errors: list[float]
-    """Requests that failed by an error of a server."""
+    """Requests that failed with a server error."""
     median: list[float | None]
     """The median of their latencies, in seconds; null if no request ended. `p95` and `p99` are other percentiles."""
     p95: list[float | None]
@@ -59,7 +59,7 @@ class DrawnHistory(BaseModel):
     queue: list[float | None]
     """The mean time of a request in queues of backends, in seconds; the following fields are mean times as well."""
     server: list[float | None]
-    """Time in calls of model servers, including the network."""
+    """Time in calls to model servers, including the network."""
     gateway: list[float | None]
     """All other time. `queue`, `server` and `gateway` make up the whole."""
     reading: list[float | None]

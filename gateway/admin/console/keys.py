@@ -24,7 +24,8 @@ class ListedKey(BaseModel):
     expires: datetime | None
     note: str
     last_used: datetime | None
-    """The time of the last authentication with the key, in UTC; null if it was not used since the gateway's start."""
+    """The time of the last authentication with the key, in UTC; null if clients have not used it since the gateway's
+    start."""
 
 
 class ListedKeys(BaseModel):

@@ -1,4 +1,4 @@
-"""The models of the backends and their signatures, from the servers' own metadata, and the model graphs.
+"""The backend models and their signatures, from the servers' own metadata, and the model graphs.
 
 The gateway queries servers when a user opens the page, and stores their responses for a minute. Client requests do not
 wait for these queries.
@@ -43,7 +43,7 @@ class ReachedBy(BaseModel):
 
 
 class ListedModel(BaseModel):
-    """A model of a backend, or a model graph."""
+    """A backend model, or a model graph."""
 
     backend: str
     """Empty for a model graph."""
@@ -51,7 +51,7 @@ class ListedModel(BaseModel):
     """The server's name for the model."""
     version: str
     state: str
-    """The state that the server reports; empty if it reports none."""
+    """The state that the server reports, or empty."""
     reason: str
     source: Literal["server", "configuration", "graph"]
     """`configuration`: a route names the model, but the server does not list it, or did not respond. `graph`: it is one
@@ -68,7 +68,7 @@ class BackendWithoutList(BaseModel):
 
 
 class ListedModels(BaseModel):
-    """The models of all backends, and the model graphs."""
+    """All backend models, and the model graphs."""
 
     models: list[ListedModel]
     without_list: list[BackendWithoutList]
@@ -97,11 +97,11 @@ class ModelSignature(BaseModel):
     route: str | None
     """The route whose `signature` replaces the server's; null if no route does."""
     unknown: str
-    """The reason why everything except the inputs is unknown; empty if it is known."""
+    """The reason why everything except the inputs is unknown, or empty."""
 
 
 class ModelLists:
-    """The lists of models of the backends in use."""
+    """The model lists of current backends."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -109,8 +109,7 @@ class ModelLists:
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def read(self, config: Config, sides: Mapping[str, BackendSide]) -> ListedModels:
-        """Return the models of all backends. For a backend that does not respond soon, return the models that routes
-        name."""
+        """Return all backend models. For a backend that does not respond soon, return the models that routes name."""
         lists = self._renewed(sides)
         entries = await asyncio.gather(*map(self._ask, lists))
         without = [
@@ -121,7 +120,7 @@ class ModelLists:
         return await asyncio.to_thread(_models, config, dict(zip(sides, entries, strict=True)), without)
 
     def _renewed(self, sides: Mapping[str, BackendSide]) -> list[BackendModels]:
-        """Return the lists of these backends; lists of unchanged backends are kept."""
+        """Return the lists of these backends. Keep the lists of unchanged backends."""
         before, self._lists = self._lists, {}
         for name, side in sides.items():
             kept = before.get(name)
@@ -158,8 +157,8 @@ async def signature(config: Config, side: BackendSide, model: str, version: str)
 
 
 async def graph_signature(model: GraphModel) -> ModelSignature:
-    """Return the signature of a model graph: its configured inputs, and the rest from the metadata of its models, if
-    they can be queried."""
+    """Return the signature of a model graph: its configured inputs, and the rest from its models' metadata, if
+    available."""
     try:
         answer = await model(Request(Operation.METADATA, model.graph.name))
     except GatewayError as error:

@@ -14,7 +14,7 @@ from gateway.routing.placement.table import PlacedModel, ReplicaReport
 
 
 class PlacedServer(BaseModel):
-    """A server of the backend."""
+    """A server that belongs to the backend."""
 
     address: str
     state: str
@@ -56,14 +56,14 @@ class ModelPlacement(BaseModel):
 
 
 class BackendPlacement(BaseModel):
-    """The models of a backend, by servers."""
+    """The models that a backend has, by server."""
 
     servers: list[PlacedServer]
     models: list[ModelPlacement]
     can_load: bool
-    """Models can be loaded and unloaded (`POST /placement`)."""
+    """`POST /placement` can load and unload models."""
     on_demand: bool
-    """Models are loaded on demand."""
+    """The gateway loads models on demand."""
 
 
 class PlacementTables(BaseModel):
@@ -104,7 +104,7 @@ def _snapshot(slots: PlacedSlots, now: float) -> BackendSnapshot:
 
 
 def tables(found: Mapping[str, BackendSnapshot]) -> PlacementTables:
-    """Return the tables of these snapshots; can be called on any thread."""
+    """Return the tables of these snapshots. Safe to call on any thread."""
     return PlacementTables(backends={name: _table(each) for name, each in found.items()})
 
 

@@ -49,7 +49,7 @@ class TokenIssuer(BaseModel):
 
     issuer: str
     claim: str | None
-    """The claim with additional sets of permissions in a token; null if there is no claim."""
+    """The token claim with additional sets of permissions, or null."""
 
 
 class DescribedPrincipal(BaseModel):

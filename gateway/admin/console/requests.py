@@ -32,17 +32,17 @@ class ListedRequest(BaseModel):
     in_protocol: str
     operation: str
     model: str
-    """The client's name of the model, its first 256 characters; empty if the request could not be decoded."""
+    """The model's name in the request, its first 256 characters; empty if the request could not be decoded."""
     route: str
     backend: str
-    """The last called backend; `out_protocol` and `endpoint` are of the last call as well. Empty without a call."""
+    """The last called backend; `out_protocol` and `endpoint` refer to the last call as well. Empty without a call."""
     out_protocol: str
     endpoint: str
     status: str
     reason: str
     """Empty for requests that succeeded."""
     code: int
-    """The protocol's own status of the response; 0 if responses have none."""
+    """The protocol's own status of the response; 0 if the protocol has no such status."""
     cache: str
     """The result of the policy `cache`: `hit`, `shared` or `miss`; empty without the policy."""
     read_for: str
@@ -77,7 +77,7 @@ class ListedRequests(BaseModel):
 class Search:
     """Conditions of requests. Empty conditions match all. `id`, `model` and `principal` match parts of the request's
     values, in upper or lower case. The other conditions must be equal, except for the status FAILED. With `exactly`,
-    `model` and `principal` must be equal as well."""
+    `model` and `principal` must also be equal."""
 
     id: str = ""
     model: str = ""

@@ -20,7 +20,8 @@ SummarisedPart = Literal["", "listener", "route", "backend", "model", "principal
 """Parts whose requests can be summarized; empty for all requests."""
 RELATED: Sequence[SummarisedPart] = ("route", "backend", "model", "principal")
 MOST_NAMES = 100
-"""Maximum number of listed names for each of RELATED, the most frequent first."""
+"""Maximum number of names that a list shows for each of RELATED. The list starts with the names that occur in the
+largest number of requests."""
 
 
 class Times(BaseModel):
@@ -39,11 +40,11 @@ class RequestSummary(BaseModel):
 
     requests: int
     of: int
-    """Number of the last requests of the complete gateway, without probes: 1000 and the rest of a batch."""
+    """Number of recent requests of the complete gateway, without probes: 1000, plus the remainder of a batch."""
     since: datetime | None
     """The end of the oldest of these requests; null without requests."""
     failed: int
-    """Number of requests with an error of a server."""
+    """Number of requests with a server error."""
     rejected: int
     """Number of requests with an error of the caller."""
     total: Times
@@ -51,7 +52,7 @@ class RequestSummary(BaseModel):
     """By `queue`, `server` and `gateway`, which add up to the complete time, and `reading` and `writing`, parts of
     `gateway` that are measured for 1 in 16 requests."""
     names: dict[str, list[str]]
-    """The routes, backends, models and principals of the requests, the most frequent first."""
+    """The routes, backends, models and principals of the requests, sorted by frequency."""
 
 
 def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class ConfiguredListener(BaseModel):
     address: str
     protocols: list[str]
     model: str
-    """The model of requests that name no model; empty if there is none."""
+    """The model for requests without a model name, or empty."""
     tls: bool
     auth: bool
     """Clients need credentials."""
@@ -84,7 +84,7 @@ class Topology(BaseModel):
 
     version: str
     loaded_at: datetime
-    """The time when the configuration was read and validated, in UTC."""
+    """The time of the last successful read and validation of the configuration, in UTC."""
     reloads: int
     listeners: list[ConfiguredListener]
     routes: list[ConfiguredRoute]

@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document of a listener: its paths below their prefixes, described by their protocols.
 
-The statuses and bodies of errors come from the protocol's `encode_error`. Paths that are always refused are left out.
+The statuses and bodies of errors come from the protocol's `encode_error`. It leaves out paths whose requests always
+fail.
 """
 
 import re
@@ -47,12 +48,12 @@ def document(
 ) -> JsonObject:
     """Return the document of `listener`.
 
-    - `rows`: its protocols with their prefixes, same as in its PathTable.
-    - `url`: its address for clients; empty if it is unknown.
-    - `auth`: the possible credentials of clients, or None.
-    - `models`: by the name of the protocol, the model for the document, or why it cannot be described. A protocol
-      without an entry is described for any model.
-    - `version`: the gateway's version.
+    - `rows`: Its protocols with their prefixes, same as in its PathTable.
+    - `url`: Its address for clients; empty if the address is unknown.
+    - `auth`: The possible credentials of clients, or None.
+    - `models`: By the name of the protocol, the model for the document, or the reason why the document cannot describe
+      it. For a protocol without an entry, the document describes any model.
+    - `version`: The gateway's version.
     """
     schemes = _security_schemes(listener, auth)
     responses = _Responses()
@@ -142,8 +143,8 @@ class _Responses:
 
 
 def describes(protocol: Protocol) -> DescribeOperation | None:
-    """Return the function that describes the protocol's paths; None if it has none, or if its messages pass
-    unchanged."""
+    """Return the function that describes the protocol's paths; None if the protocol cannot describe them, or if its
+    messages pass unchanged."""
     if protocol.http.is_passthrough:
         return None
     return protocol.describer() if protocol.describer is not None else registry.descriptions().get(protocol.name)
@@ -265,7 +266,7 @@ def _path_parameter(name: str, model: DescribedModel | None) -> JsonObject:
 
 
 def _security_schemes(listener: ListenerConfig, auth: AuthConfig | None) -> JsonObject:
-    """Return the credentials that clients of the listener can send."""
+    """Return the credentials that a client can send."""
     if listener.auth is None or auth is None:
         return {}
     return security_schemes(listener.auth.accept or auth.ways, auth)

@@ -35,11 +35,11 @@ class ModelsOfClients:
     async def get(
         self, config: Config, select: Select, listener: str, protocol: Protocol, model: str, version: str
     ) -> DescribedModel:
-        """Return the model with the names of the listener's clients of `protocol`. `select` finds the destination of
-        requests.
+        """Return the model with the names that clients of `protocol` use at the listener. `select` finds the
+        destination of requests.
 
         Raises:
-            GatewayError: no route has the model, or the backend's error.
+            GatewayError: the error for an unknown model, or the backend's error.
             DecodeError: the model's metadata does not match the route.
         """
         if config is not self._config:

@@ -1,7 +1,7 @@
 """The paths of the playground: `/api/playground`, and below it `send`, `explain` and `snippets`.
 
-These paths have the access rules of every path of the admin port. A user of the playground has no more access than a
-client of the listener: the request goes through the listener, which requires its own key.
+These paths have the access rules of every path of the admin port. A user of the playground has no more access than any
+client: the request goes through the listener, which requires its own key.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ MOST_ERRORS = 10
 AT_ONCE = 4
 """Maximum number of playground requests in progress; additional ones get 429."""
 MOST_FORMS = 16
-"""Maximum number of responses of a stream that are shown in every protocol."""
+"""Maximum number of streamed responses that the page shows in every protocol."""
 _FACTS = ("x-request-id", "gateway-route", "gateway-backend", "gateway-tries", "retry-after")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")
 
@@ -70,8 +70,8 @@ class PlaygroundListener(BaseModel):
 
 
 class PlaygroundSettings(BaseModel):
-    """The choices of the form. `operations`: the operations of each protocol; `derivatives`: the names of their own
-    tensors."""
+    """The choices of the form. `operations`: the operations of each protocol; `derivatives`: the tensor names of the
+    derivatives."""
 
     listeners: list[PlaygroundListener]
     operations: dict[str, list[str]]
@@ -93,8 +93,8 @@ class SentCall(BaseModel):
 
 class Sent(BaseModel):
     """The outcome of a request. `status` is OK or the status of the error; `facts`: response headers about the
-    responding server; `more_outputs`: the number of outputs that are not shown; `forms`: the response in the other
-    protocols; `explanation`: the content of the response's `gateway-explanation`, or, if it is null, the cause in
+    responding server; `more_outputs`: the number of outputs beyond the ones in the list; `forms`: the response in the
+    other protocols; `explanation`: the content of the response's `gateway-explanation`, or, if it is null, the cause in
     `unexplained`."""
 
     protocol: str
@@ -207,8 +207,8 @@ async def _apart(work: Callable[[], Coroutine[Any, Any, object]]) -> Response:
 
 
 async def _while_asked(request: Request, work: Coroutine[Any, Any, PlaygroundResult]) -> PlaygroundResult:
-    """Return the result of `work`. Cancel the work if the client of `request`, whose body was read, disconnects
-    first."""
+    """Return the result of `work`. Cancel the work if the client of `request` disconnects first. The request's body has
+    already arrived."""
     task, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -1,5 +1,5 @@
-"""The way of a request that was typed and is not sent: the same explanation as `gateway explain` for the client's
-message."""
+"""An explanation of a request in the playground, without sending it: the same explanation as `gateway explain` for the
+client's message."""
 
 from base64 import b64encode
 
@@ -14,8 +14,8 @@ from gateway.config.keys import Config
 
 
 async def explained(form: PlaygroundForm, config: Config, address: str) -> Explanation:
-    """Explain the way of the form's request at a gateway of `config`, up to the message for the backend, which is not
-    sent. A separate gateway is assembled for it.
+    """Explain how a gateway with `config` processes the form's request, up to the message for the backend. The backend
+    gets no message. This assembles a separate gateway.
 
     Raises:
         PlaygroundFormError: the protocol cannot carry the request.

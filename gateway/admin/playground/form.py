@@ -66,7 +66,7 @@ class DeclaredOutput(_Typed):
 
 class PlaygroundForm(_Typed):
     """The complete form. `parameters` is a JSON object, `headers` has a line `name: value` for each header, `key` is
-    the API key or token for the listener. The key is used for this request alone and not stored."""
+    the API key or token for the listener. The playground uses the key for this request alone, and does not store it."""
 
     listener: str = Field(max_length=LONGEST_NAME)
     protocol: str = Field(max_length=LONGEST_NAME)

@@ -1,7 +1,7 @@
 """Sends a request to a listener of this gateway like a client: over its address, its transport, its TLS.
 
-The model's signature comes from the form, so only one message is sent, and no queries before it. The gateway's own
-Bridge adapts the tensors to the listener's protocol.
+The model's signature comes from the form, so the playground sends a single message, without queries before it. The
+gateway's own Bridge adapts the tensors to the listener's protocol.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]", "": "127.0.
 
 @frozen
 class Prepared:
-    """A request that can be sent: its destination, its protocol, and its headers."""
+    """A request that is ready to send: its destination, its protocol, and its headers."""
 
     form: PlaygroundForm
     config: ListenerConfig
@@ -95,12 +95,12 @@ class _Notes(Watch):
         self._replies: dict[int, list[Message]] = {}
 
     def replied(self, call: Call, reply: Message) -> None:
-        """Note a response to a call."""
+        """Store a response to a call."""
         super().replied(call, reply)
         self._replies.setdefault(id(call), []).append(reply)
 
     def played(self) -> tuple[PlaygroundCall, ...]:
-        """Return the calls so far."""
+        """Return the current calls."""
         return tuple(PlaygroundCall(each, tuple(self._replies.get(id(each), ()))) for each in self.calls)
 
 
@@ -147,10 +147,10 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
 
 async def play(prepared: Prepared, address: str, *, send: bool) -> PlaygroundResult:
     """Send the request to the listener at `address` and wait for the response. If `send` is False, only determine the
-    messages that a client would send. A response that does not arrive in time is an error as well.
+    messages that a client would send. A response that does not arrive in time is also an error.
 
     Raises:
-        PlaygroundFormError: the protocol cannot carry the request; nothing was sent.
+        PlaygroundFormError: the protocol cannot carry the request. The playground has sent nothing.
     """
     notes = _Notes()
     limits = Limits(message=MOST_REPLY)

@@ -31,10 +31,10 @@ LONGEST_NAME = 200
 LONGEST_ERROR = 2000
 """Maximum number of characters to show of an error."""
 MOST_IN_FORMS = 1_000_000
-"""Maximum size of a response that is shown in every protocol, in bytes; a larger one is shown only in its own
-protocol."""
+"""Maximum size of a response that the page shows in every protocol, in bytes. It shows a larger response only in its
+own protocol."""
 MOST_WHOLE = 16 * 2**20
-"""Maximum bytes of responses that are passed to the page complete."""
+"""Maximum size of responses that the page receives complete, in bytes."""
 _WIDTH = 100
 _DEEPEST = 100
 _WIRE_TYPES = {0: "varint", 1: "64 bits", 2: "bytes", 5: "32 bits"}
@@ -99,8 +99,8 @@ def shown_replies(replies: Sequence[Message], protocol: Protocol) -> list[ShownM
 def forms(
     responses: tuple[Response, ...], error: GatewayError | None, request: Request, without: str, size: int
 ) -> list[ShownForm]:
-    """Return the response in every protocol except `without`. `size`: the bytes of the responses. A large response is
-    not written in other protocols, because the gateway serves other requests at the same time."""
+    """Return the response in every protocol except `without`. `size`: the bytes of the responses. A large response
+    stays in its own protocol, because conversion would delay the requests that the gateway handles at the same time."""
     others = [each for name, each in protocols().items() if name != without]
     if size > MOST_IN_FORMS:
         why = f"Answers of more than {MOST_IN_FORMS:,} bytes are shown as they came only."
@@ -143,7 +143,7 @@ def _form(
 
 
 def _value(value: object) -> object:
-    """Return an element of an output. Bytes that are not UTF-8 are shown as `\\xNN`."""
+    """Return an element of an output. Show bytes that are not UTF-8 as `\\xNN`."""
     return shortened(value.decode("utf-8", "backslashreplace"), LONGEST_VALUE) if isinstance(value, bytes) else value
 
 
@@ -253,8 +253,8 @@ def _frame_notes(message: Message, protocol: Protocol) -> Iterator[tuple[int, st
 
 
 def _field_notes(body: bytes) -> Iterator[tuple[int, str]]:
-    """Yield the starts of the fields in a protobuf message (Protocol Buffers, "Encoding"). They end where it is
-    malformed."""
+    """Yield the starts of the fields in a protobuf message (Protocol Buffers, "Encoding"). The sequence ends at the
+    first malformed field."""
     at = 0
     while at < min(len(body), MOST_HEX):
         begin = at

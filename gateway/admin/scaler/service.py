@@ -52,7 +52,7 @@ class ExternalScaler:
         self._backends = backends
         self._activities = activities
         self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when there is another configuration."""
+        """Done when a new configuration takes over."""
 
     def renew(self, backends: Mapping[str, Backend], activities: Mapping[str, Activity]) -> None:
         """Use another configuration from now on. Streams for backends that it does not have end."""

@@ -29,7 +29,7 @@ class Trigger:
 
 
 def trigger(metadata: Mapping[str, str]) -> Trigger:
-    """Return the Trigger with this metadata. Unknown keys are ignored, because they can be KEDA's, unless they look
+    """Return the Trigger with this metadata. Unknown keys have no effect, because they can be KEDA's, unless they look
     like a typing error.
 
     Raises:

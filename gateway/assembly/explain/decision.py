@@ -48,7 +48,7 @@ class BackendNames:
 @frozen
 class StepTaken:
     """A step of a graph, the model that it calls, the values of its inputs (`x = $theta`), and the route and the
-    backends of its requests. `error`: why there is no route."""
+    backends of its requests. `error`: the reason why a route is missing."""
 
     step: str
     model: str
@@ -60,8 +60,8 @@ class StepTaken:
 
 @frozen
 class Decision:
-    """The route of a request. `readings`: the possible meanings of its names, if they are not used unchanged. `error`:
-    the text that the client gets if no route matches."""
+    """The route of a request. `readings`: the possible meanings of its names, if the gateway changes the names.
+    `error`: the text that the client gets if no route matches."""
 
     listener: str
     protocol: str
@@ -147,7 +147,7 @@ def _tried(
 
 
 def _may_know(route: Route, request: Request) -> bool:
-    """Return True if the client can use the models of a route, or if the route is for any model."""
+    """Return True if the client can use the route's models, or if the route accepts any model."""
     model, principal = route.conditions.model, request.principal
     if principal is None or model in ("", "*"):
         return True

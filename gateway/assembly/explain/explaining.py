@@ -1,4 +1,4 @@
-"""Explanations in responses, for clients of listeners with `allow_explain`.
+"""Explanations in responses, for listeners with `allow_explain`.
 
 A request with the header or metadata `gateway-explain: 1` records its spans, and its response has the header
 `gateway-explanation`: compact JSON of at most LONGEST bytes. Its keys:
@@ -51,7 +51,7 @@ class LiveExplanation:
         return [(EXPLANATION, compact(record, self.decision))] if self._is_permitted else []
 
     def routed(self, request: Request, decision: Decision) -> None:
-        """Note the decision about the request, and whether its client can see it."""
+        """Store the decision about the request, and whether its client can see it."""
         self.decision = decision
         principal = request.principal
         if principal is not None:

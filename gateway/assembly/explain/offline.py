@@ -71,7 +71,7 @@ def without_network(config: Config, protocols: Mapping[str, Protocol]) -> tuple[
     routes = tuple(
         each.model_copy(update={"policies": _local(each.policies, each.name, notes)}) for each in config.routes
     )
-    # Nothing responds, so the first step that is sent ends the request: parallel steps would end unseen.
+    # There are no responses, so the first sent step ends the request: parallel steps would be missing.
     models = {name: replace(each, steps_at_once=1) for name, each in config.models.items()}
     return config.model_copy(update={"backends": backends, "routes": routes, "models": models}), tuple(notes)
 

@@ -1,11 +1,11 @@
 """Recorded requests: the conversion of a file's bytes to the Message that the listener's transport would make from
 them.
 
-A file holds one of
+A file holds one of the following:
 
-- an HTTP/1 request in its wire format: head, empty line, body. Plain line feeds are allowed in the head;
-- the bytes of one message of a byte stream (MIP, brpc), or one gRPC message without its prefix of 5 bytes;
-- a JSON document that describes a request, with the keys of `Document`.
+- An HTTP/1 request in its wire format: head, empty line, body. The head can have plain line feeds.
+- The bytes of one message of a byte stream (MIP, brpc), or one gRPC message without its prefix of 5 bytes.
+- A JSON document that describes a request, with the keys of `Document`.
 """
 
 import re

@@ -1,5 +1,5 @@
-"""An explanation of one request: each stage on its way, up to the bytes for the backend or, if it is sent, to the
-response.
+"""An explanation of one request: each stage of its processing, up to the bytes for the backend or, with sending
+enabled, up to the response.
 
 The request goes through a complete gateway (`assemble`). The codecs and Connectors of its backends are wrapped in a
 Watch, which notes every message to a backend and every response.
@@ -31,9 +31,9 @@ BEGINNING = 400
 """Number of bytes of a body that an explanation shows."""
 _HIDDEN = "***"
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key", "api-key"})
-"""Headers whose values are not shown, because people send explanations to others."""
+"""Headers whose values are masked, because users share explanations."""
 MOST_RESPONSES = 16
-"""Maximum number of responses of a stream to wait for when a request is sent."""
+"""Maximum number of streamed responses to wait for after sending the request to the backend."""
 
 
 @frozen
@@ -75,7 +75,8 @@ class ErrorShown:
 
 @frozen
 class CallShown:
-    """A message to a backend. `reply`, `error` and the seconds after `encode` are set for a request that is sent."""
+    """A message to a backend. `reply`, `error` and the seconds after `encode` have values only after sending the
+    request to the backend."""
 
     backend: str
     endpoint: str
@@ -136,7 +137,7 @@ class Watch:
         self._awaited: dict[int, Call] = {}
         """By the identity of the message or response that the next step gets; the Call keeps it alive."""
         self.backend_of: Callable[[str], str] = lambda address: ""
-        """Returns the name of the backend that an address belongs to."""
+        """Returns the backend name for an address."""
 
     def protocol(self, protocol: Protocol) -> Protocol:
         """Return `protocol` with its upstream side watched."""
@@ -176,8 +177,8 @@ class Watch:
         return WatchedConnector(self, address, not_connected(address, protocol, limits, ip), headers)
 
     def call(self, message: Message, address: str, headers: FixedFields) -> Call:
-        """Return the Call of this message, which is sent with `headers`; a new Call for a message that no codec
-        encoded, because it passes undecoded."""
+        """Return the Call of this message, with its `headers`. Create a new Call if no codec encoded the message
+        because it passes undecoded."""
         call = self._awaited.get(id(message))
         if call is None:
             call = Call(Target(self.backend_of(address), address), None, message, 0.0)
@@ -186,7 +187,7 @@ class Watch:
         return call
 
     def replied(self, call: Call, reply: Message) -> None:
-        """Note the response to a call."""
+        """Store the response to a call."""
         call.reply = reply
         self._awaited[id(reply)] = call
 
@@ -277,7 +278,7 @@ class _Journey:
         self._request: Request | None = None
 
     async def end(self) -> Explanation:
-        """Return the explanation after the request got a response, was refused, or would be sent."""
+        """Return the explanation at the end of the request: a response, a refusal, or the point before sending."""
         protocol, message = self._arrival.protocol, self._arrival.message
         try:
             if self._arrival.refused is not None:

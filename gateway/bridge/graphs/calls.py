@@ -1,5 +1,5 @@
-"""The requests of a graph's steps: requests for models, by the names that clients use, in the protocol GRAPH, which has
-no wire format."""
+"""The requests of a graph's steps. They name models like client requests, in the protocol GRAPH, which has no wire
+format."""
 
 from asyncio import CancelledError
 from collections import Counter
@@ -28,20 +28,20 @@ from gateway.core.transport import Destination, Select
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, CallsLeft, Request, Response, Tensor
 
 GRAPH = "graph"
-"""The name of the protocol of the steps' requests, and of graphs as backends. This protocol has no messages."""
+"""The protocol name of step requests, and of graphs as backends. This protocol has no messages."""
 
 CONFIG = "config"
-"""The parameter of an UM-Bridge call that the sizes of a model's vectors can depend on."""
+"""The parameter of an UM-Bridge call that can determine the vector sizes of a model."""
 
 _NOT_RUN = frozenset({Reason.OVERLOADED, Reason.NOT_READY, Reason.CIRCUIT_OPEN, Reason.MODEL_NOT_FOUND})
-"""With these reasons a call was refused before it ran."""
+"""Reasons for refusing a call before it runs."""
 _NO_ANSWER = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INTERNAL})
-"""With these statuses a call might have run, without a result."""
+"""Statuses with which a call might have run without a result."""
 
 
 CALLS_COUNTED, ERRORS, CANCELLED, FALLBACKS, SECONDS = "calls", "errors", "cancelled", "fallbacks", "seconds"
-"""The counts of one step: the completed calls, the failed calls, the calls that were cancelled because their client
-left or another step failed, the number of calls to a model of `fallback`, and the total duration of all calls."""
+"""The counters of one step. They count completed calls, failed calls, calls cancelled because the client left or
+another step failed, and calls to a `fallback` model. The last one is the total duration of all calls."""
 
 _ANSWERED = ""
 """The result of a call that is not ERRORS or CANCELLED."""
@@ -50,9 +50,9 @@ _ANSWERED = ""
 class StepCalls:
     """Calls the models of the steps of one graph.
 
-    - `select`: finds the destination of a step's request.
-    - `is_safe`: whether a call to a destination can be repeated after it was sent.
-    - `most`: maximum number of calls for one client request, including graphs within graphs.
+    - `select`: Finds the destination of a step's request.
+    - `is_safe`: Returns whether the gateway can repeat a call to a destination after sending it.
+    - `most`: Maximum number of calls for one client request, including graphs within graphs.
     """
 
     def __init__(self, select: Select, is_safe: Callable[[Destination], bool], most: int) -> None:
@@ -64,7 +64,7 @@ class StepCalls:
 
     def begun(self, request: Request) -> Request:
         """Return a request for the graph that counts its steps' calls. If the graph is itself a step of another graph,
-        the calls count for that graph as well."""
+        the calls also count for that graph."""
         if request.calls_left is not None:
             return request
         return replace_struct(request, calls_left=CallsLeft(self._most))
@@ -113,7 +113,7 @@ class StepCalls:
             yield asked, destination, is_last
 
     def _goes_on(self, error: GatewayError, destination: Destination) -> bool:
-        """Return True if the next model can be called after an error."""
+        """Return True if the step can call its next model after this error."""
         is_unsent = isinstance(error, TransportError) and not error.sent and error.status is Status.UNAVAILABLE
         if error.reason in _NOT_RUN or is_unsent:
             return True
@@ -161,7 +161,7 @@ class StepCalls:
     async def stream(
         self, request: Request, step: GraphStep, inputs: tuple[Tensor, ...]
     ) -> AsyncGenerator[Response, None]:
-        """Yield the responses of a step's model. A fallback is called only before the first response.
+        """Yield the responses of a step's model. The step calls a fallback only before the first response.
 
         Raises:
             GatewayError: like `call`, also after some responses.
@@ -219,9 +219,9 @@ class StepCalls:
 
 
 def _asked(request: Request, operation: Operation, model: str, step: GraphStep, inputs: tuple[Tensor, ...]) -> Request:
-    """Return a step's request. The request keeps only the deadline, the headers, the address and the principal's name
-    of the client's request, so fair queueing treats it like a request of that client. The step can call every model
-    that the graph calls."""
+    """Return a step's request. The request keeps only the deadline, headers, address and principal name of the client's
+    request. So fair queueing treats it like a request of that client. The step can call every model that the graph
+    calls."""
     if operation in CALLS:
         parameters = dict(step.parameters)
     else:
@@ -257,13 +257,13 @@ async def answer_of(request: Request, destination: Destination) -> Answer:
 
 
 def _has_run(request: Request) -> bool:
-    """Whether a step of the client's request has run."""
+    """Return True if a step of the client's request has run."""
     return request.calls_left is not None and request.calls_left.has_run
 
 
 def of_step(error: GatewayError, step: GraphStep, model: str, *, others_ran: bool = False) -> GatewayError:
-    """The error of a step's model, with the names of both. `others_ran`: a step before it has run, so that whoever
-    would repeat the request must not take it for one that was never sent."""
+    """Return the error of a step's model, with the names of both. `others_ran`: an earlier step has run, so a retry
+    policy must not treat the request as unsent."""
     text = f"step {step.name!r} (model {model!r}): {error.message}"
     if isinstance(error, DetailedError):
         brief = f"step {step.name!r} (model {model!r}): {error.brief}"

@@ -1,13 +1,13 @@
 """The derivatives of a graph, by the chain rule.
 
-- GRADIENT by reverse accumulation: from the output back to the input, one Gradient call for each pair of an output and
-  an input of a step on the way, and the sum if a tensor is used several times.
-- APPLY_JACOBIAN by forward accumulation: along the steps, one ApplyJacobian call for each pair.
-- APPLY_HESSIAN by both: with x' the tangents, and u the gradient with respect to the outputs of a step with the
-  Jacobian J and, for its output weighted by u, the Hessian H(u), the tangent of its gradient is J^T u' + H(u) x'.
+- GRADIENT uses reverse accumulation, from the output back to the input. It makes one Gradient call for each pair of an
+  output and an input of a step on the way, and adds the results if several steps use a tensor.
+- APPLY_JACOBIAN uses forward accumulation, along the steps, with one ApplyJacobian call for each pair.
+- APPLY_HESSIAN uses both. Let x' be the tangents, u the gradient with respect to the outputs of a step, J the step's
+  Jacobian, and H(u) the Hessian of its output weighted by u. The tangent of its gradient is J^T u' + H(u) x'.
 
-Vectors are FP64, flat: `[N, L]` for N rows of a batch, otherwise `[L]`, like in `gateway.core.operations`. A
-GraphEvaluation computes the values at which derivatives are taken, and runs only the steps whose values are needed. The
+Vectors are FP64, flat: `[N, L]` for a batch of N rows, otherwise `[L]`, like in `gateway.core.operations`. A
+GraphEvaluation computes the values at the point of the derivative. It runs only the steps that these values need. The
 module makes no call for a vector that is 0.
 """
 

@@ -32,7 +32,7 @@ Call: TypeAlias = Callable[[GraphStep, Operation, tuple[Tensor, ...]], Awaitable
 """Calls the model of a step. Raises GatewayError, with the name of the step."""
 
 MIN_COUNTED = 16 * 2**10
-"""Minimum size of a tensor that is counted, in bytes."""
+"""Minimum size of a tensor that counts as memory, in bytes."""
 
 
 class MemoryCounter(Protocol):
@@ -47,8 +47,8 @@ class MemoryCounter(Protocol):
 
 class EvaluationPlan:
     """The order in which steps of a graph run: `steps`, which include all steps that they need, except steps that
-    already ran. Outputs of steps that are not in `kept` are dropped after their last use. If `kept` is None, all
-    outputs are kept."""
+    already ran. The plan drops the outputs of a step after their last use, unless the step is in `kept`. If `kept` is
+    None, the plan keeps all outputs."""
 
     def __init__(self, graph: Graph, steps: Iterable[str], kept: Collection[str] | None = None) -> None:
         waits_for = graph.waits_for(steps)
@@ -98,7 +98,8 @@ class GraphEvaluation:
         self._arrays: dict[int, Array] = {}
         """The computed transforms, by identity: two outputs can share one."""
         self._users: dict[str, int] | None = None
-        """For each step, the number of other steps that still wait for its outputs; None: all outputs are kept."""
+        """For each step, the number of other steps that still wait for its outputs; None: the plan keeps all
+        outputs."""
 
     def hold(self, size: int) -> None:
         """Count `size` bytes of this request. Raises GatewayError: RESOURCE_EXHAUSTED (overloaded); CANCELLED after
@@ -344,7 +345,7 @@ class GraphEvaluation:
         return next((each for each in value.arguments if self.array(each) is not None), None)
 
     def was_run(self, step: str) -> bool:
-        """Return True if the outputs of a step are known."""
+        """Return True if the outputs of a step are available."""
         return step in self._outputs
 
     def is_taken(self, step: GraphStep) -> bool:

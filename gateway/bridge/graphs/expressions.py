@@ -41,8 +41,8 @@ class Reference:
 
 @frozen
 class ConstantTensor:
-    """A tensor in the configuration. Its numbers get the datatype of the tensor that it is used for. If it has one
-    dimension less than that tensor, it applies to all rows of a batch."""
+    """A tensor in the configuration. Its numbers take the datatype of the tensor that the constant replaces. If it has
+    one dimension less than that tensor, it applies to every row of the batch."""
 
     array: "np.ndarray[Any, Any]"
 
@@ -78,7 +78,7 @@ class Transformed:
 
 @frozen
 class First:
-    """The first existing value of a list. `place` and `parts` have the same meaning as in Transformed."""
+    """The first existing value of a list. `place` and `parts` are the same as in Transformed."""
 
     arguments: "tuple[Expression, ...]"
     place: tuple[str | int, ...] = ()

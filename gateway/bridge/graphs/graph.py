@@ -1,7 +1,7 @@
 """A model that the gateway makes from other models: steps that call models, and values between the steps.
 
-A graph is made from the keys of `models:` in the configuration (GraphKeys). All checks that need no queries to models
-run first: names, cycles, unused steps, and values that could be missing because a step is not run.
+The keys of `models:` in the configuration (GraphKeys) describe a graph. All checks that need no queries to models run
+first: names, cycles, unused steps, and values that could be missing because a step is not run.
 """
 
 import re
@@ -58,7 +58,7 @@ class WhenKeys:
 
 @frozen
 class StepKeys:
-    """A call of a model."""
+    """A model call."""
 
     model: str
     """The model, by the name that clients use. The call takes a route without conditions on listeners, protocols and
@@ -74,9 +74,9 @@ class StepKeys:
     """The step runs only if this condition holds. A step never runs if one of its inputs comes from a step that does
     not run."""
     fallback: tuple[str, ...] = ()
-    """Models that the gateway calls in order if the previous model is not found, not ready, overloaded or unreachable.
-    After a call that might have run (it failed, or had no response), it calls the next model only if the route's
-    backends are `safe`."""
+    """Models that the gateway calls in order if the previous model does not exist, is not ready, is overloaded or is
+    unreachable. After a call that might have run (it failed, or had no response), it calls the next model only if the
+    route's backends are `safe`."""
 
 
 @frozen
@@ -88,8 +88,8 @@ class GraphKeys:
     inputs: Mapping[str, str] = field(default_factory=dict)
     """`{INPUT: DATATYPE SHAPE}`, in order, such as `{theta: "FP64 [-1, 2]"}`. A first -1 before others is the batch."""
     steps: Mapping[str, StepKeys | object] = field(default_factory=dict)
-    """The steps, by name, in any order. A step is a call of a model, or a value. Steps that do not depend on each other
-    run in parallel."""
+    """The steps, by name, in any order. A step is a model call or a value. Steps that do not depend on each other run
+    in parallel."""
     description: str = ""
     """Description of the model in its metadata."""
     steps_at_once: int = STEPS_AT_ONCE
@@ -132,13 +132,14 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 @frozen
 class GraphStep:
-    """One call of a model in a graph, routed like a client's request.
+    """One model call of a graph, routed like a client's request.
 
-    - `model`, `version`: the names that a client would use.
-    - `inputs`: the value of each of the model's inputs, by name.
-    - `parameters`: the parameters of the call.
-    - `when`: the step runs if this holds and all of its inputs exist; None: if they exist.
-    - `fallback`: models to call in order if the previous model cannot respond.
+    - `model`, `version`: The names that a client would use.
+    - `inputs`: The value of each of the model's inputs, by name.
+    - `parameters`: The parameters of the call.
+    - `when`: The step runs if this condition holds and all of its inputs exist; None: the step runs if its inputs
+      exist.
+    - `fallback`: Models to call in order if the previous model cannot respond.
     """
 
     name: str
@@ -282,7 +283,7 @@ def _in_order(steps: Mapping[str, GraphStep]) -> dict[str, GraphStep]:
 
 
 def _circle(start: str, waits_for: Mapping[str, set[str]]) -> str:
-    """Return a cycle of steps that wait for each other, found by following the dependencies from `start`."""
+    """Return a cycle of steps, found by following the dependencies from `start`."""
     path = [start]
     while (step := min(waits_for[path[-1]])) not in path:
         path.append(step)

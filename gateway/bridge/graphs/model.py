@@ -1,7 +1,7 @@
 """GraphModel handles requests for a model that is a graph, like a backend does.
 
-Its steps are requests of the gateway itself (`calls`): they take routes like client requests, with the permissions of
-the graph, not of its client. The steps have the client's deadline, and end when the client leaves.
+The gateway itself sends the requests of its steps (`calls`). They take routes like client requests, with the
+permissions of the graph, not of its client. The steps have the client's deadline, and end when the client leaves.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -42,7 +42,7 @@ GRAPH_TRAITS = Traits(
 )
 
 MemoryOf = Callable[[str], MemoryCounter]
-"""Returns the counter for memory that requests of the client at an address (`host:port`) take."""
+"""Returns the counter for the memory that requests from a client address (`host:port`) take."""
 
 
 class GraphModel:
@@ -209,7 +209,7 @@ class GraphModel:
         return found
 
     def _rows(self, given: Mapping[str, Tensor]) -> int | None:
-        """Return the number of rows of a batch; None if the graph has no batch."""
+        """Return the number of batch rows; None if the graph has no batch."""
         return next((given[each.name].shape[0] for each in self.graph.inputs if is_batch(each.shape)), None)
 
     def _vector(

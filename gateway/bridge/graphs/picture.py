@@ -1,7 +1,7 @@
 """Pictures of a graph: as text, as DOT (Graphviz) and as SVG.
 
-All of them are made from one Picture: boxes for the graph's inputs, steps and outputs, in columns from left to right,
-and an arrow for each tensor from one box to another. A box is to the right of all boxes that it needs.
+All three show the same Picture: boxes for the graph's inputs, steps and outputs, in columns from left to right, and an
+arrow for each tensor from one box to another. A box is to the right of all boxes on which it depends.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ Kind = Literal["input", "step", "output"]
 
 @frozen
 class Box:
-    """An input, a step or an output. `about`: the model of a step, otherwise the value or the type, if it is known."""
+    """An input, a step or an output. `about`: the model of a step, otherwise the value or, if available, the type."""
 
     name: str
     kind: Kind
@@ -33,8 +33,8 @@ class Box:
 
 @frozen
 class Arrow:
-    """A tensor that goes from one box to another, by their names in `Picture.boxes`. `tensor`: its name at the source,
-    and its datatype and shape if signatures are known; `into`: the input that it becomes or is part of; `by`: the
+    """A tensor between two boxes, by their names in `Picture.boxes`. `tensor`: its name at the source, and, if
+    signatures are available, its datatype and shape; `into`: the input that it becomes or is part of; `by`: the
     transforms on its way."""
 
     start: str
@@ -60,7 +60,7 @@ class Picture:
 
 
 def picture(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> Picture:
-    """Return the picture of `graph`, with the types of its tensors if the `signatures` of all steps are known."""
+    """Return the picture of `graph`. If `signatures` has all steps, the picture includes the tensor types."""
     types = None if signatures is None else Types(graph, signatures)
     columns = _columns(graph)
     boxes = {f"in:{each.name}": Box(each.name, "input", _type(each), 0) for each in graph.inputs}

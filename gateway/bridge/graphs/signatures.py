@@ -1,5 +1,5 @@
-"""The signatures of the models of a graph's steps, queried in the same way as the steps are called, and stored for some
-time."""
+"""The model signatures for a graph's steps. The queries take the same path as the step calls, and their results are
+stored for some time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -43,7 +43,7 @@ class StepSignatures:
         self._calls = calls
         self._clock = clock
         self._until = 0.0
-        """0 if there was no query, or after `forget`."""
+        """0 before the first query, and after `forget`."""
         self._kept: Outcome = Types(graph, {})
         self._claimed_until = 0.0
         self._claimed: Mapping[str, Signature] = {}
@@ -57,15 +57,15 @@ class StepSignatures:
         self._asking.clear()
 
     def doubt(self) -> None:
-        """Ask again at the next call, at most once in SECONDS_UNSURE: the model of a step has refused its inputs, or
-        has answered with other tensors than it told."""
+        """Query the signatures again at the next call, at most once in SECONDS_UNSURE, because a step's model has
+        refused its inputs, or has returned other tensors than its signature declares."""
         now = self._clock()
         if self._until - now <= SECONDS_KEPT - SECONDS_UNSURE:
             self._until = min(self._until, now)
 
     async def types(self, request: Request) -> Types:
-        """Return the types for a call of the graph; queries are made in `request`. Models that cannot be queried are
-        left out: their own calls report the cause.
+        """Return the types for a call of the graph. The queries belong to `request`. The result leaves out models that
+        cannot be queried: their own calls report the cause.
 
         Raises:
             GatewayError: FAILED_PRECONDITION, a tensor does not match its place.

@@ -74,8 +74,8 @@ class Transform(ABC):
         return self.apply(tangents)
 
     def keeps_rows(self, specs: Sequence[TensorSpec]) -> bool:
-        """Return True if each row of a batch is computed from the same row alone, so derivatives can be taken row by
-        row."""
+        """Return True if each batch row depends only on the same row of the inputs, so derivatives can be computed row
+        by row."""
         return True
 
 

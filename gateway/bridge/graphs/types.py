@@ -97,8 +97,8 @@ class Types:
         ]
 
     def check(self) -> None:
-        """Raise GraphError if a tensor does not match its place, or if rows of a batch are mixed and the graph's
-        `derivatives` do not allow that."""
+        """Raise GraphError if a tensor does not match its place, or if the graph mixes batch rows and its `derivatives`
+        do not allow that."""
         for step in self.graph.steps.values():
             self._check_step(step)
         for name, value in self.graph.outputs.items():
@@ -107,7 +107,7 @@ class Types:
             self._check_rows()
 
     def _check_rows(self) -> None:
-        """Raise GraphError if the value of a row depends on other rows, as far as types are known: finite differences
+        """Raise GraphError if the value of a row depends on other rows, as far as the types show: finite differences
         put their points in the rows of one batch."""
         for step in self.graph.steps.values():
             self._check_rows_of(step)
@@ -176,8 +176,8 @@ class Types:
         """Return the graph's own signature, with its derivatives.
 
         Raises:
-            GraphError, UnknownSignatureError: like `of`. UnknownSignatureError also if it is unknown whether rows of a
-                batch are mixed, and the graph's `derivatives` depend on it.
+            GraphError, UnknownSignatureError: like `of`. UnknownSignatureError also if the graph's `derivatives` depend
+                on whether it mixes batch rows, and this is unknown.
         """
         if self.graph.keys.derivatives is not None:
             self._check_told()
@@ -197,8 +197,8 @@ class Types:
                 raise UnknownSignatureError(_untold(step), "steps", name)
 
     def _has(self, operation: Operation) -> bool:
-        """Return True if the derivative is known for every output of floats that depends on an input of floats: row by
-        row, if there are rows."""
+        """Return True if the derivative exists for every float output that depends on a float input; for a batch, row
+        by row."""
         inputs = [each for each in self.graph.inputs if _is_float(each)]
         outputs = [each for each in self.graph.outputs.values() if _is_float(self.of(each))]
         has_rows = any(is_batch(each.shape) for each in self.graph.inputs)

@@ -123,7 +123,7 @@ def bench(options: BenchOptions) -> None:
     """Load-test a model server, and print latencies. Also print rate and errors. The command sends requests on a
     schedule, or as fast as the server responds. It measures a latency from the scheduled time of the request, so the
     results include stalls of the server. Exit codes: 0 every request succeeded, 1 requests failed, 2 usage, 3 the
-    server cannot be reached, 4 no response to the first request in time, 130 interrupted (with the figures so far)."""
+    server cannot be reached, 4 no response to the first request in time, 130 interrupted (with the current results)."""
     try:
         address, model, file = call_inputs.words(options.words, "", "")
         question = Question(_request(options, model, file), options.cast, options.batch, options.seed)
@@ -135,7 +135,7 @@ def bench(options: BenchOptions) -> None:
 
 
 def _request(options: BenchOptions, model: str, file: str) -> Request:
-    """Return the request that is sent repeatedly."""
+    """Return the request that the run sends repeatedly."""
     request = call_inputs.request(file, model)
     if options.batch is not None and (request.inputs or options.assigned):
         raise BadArgument("--batch is for random inputs; others have their own shapes")
@@ -168,7 +168,7 @@ def _job(options: BenchOptions, address: str, question: Question) -> LoadJob:
 
 
 def _kept(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the inputs in a form that can be passed to another process."""
+    """Return the inputs in a form that another process can receive."""
     return tuple(replace(each, data=bytes(each.data)) for each in inputs)
 
 
@@ -203,7 +203,7 @@ class Runner:
         self._turns = list(enumerate(jobs)) if len(jobs) == 1 else [(at, _half(jobs[at], half)) for at, half in TURNS]
         self._plans = [each.plan for each in jobs]
         self._run: Run | None = None
-        """The run whose requests are sent now."""
+        """The current run."""
 
     async def results(self) -> list[Result]:
         """Return the measured figures of each job; empty if the user interrupted too early. Raises the errors of
@@ -270,7 +270,7 @@ def _half(job: LoadJob, half: int) -> LoadJob:
 
 
 def _step(run: Run, plan: Plan, began: float) -> ProgressStep:
-    """Return the progress of a run that began at this time of `time.monotonic`."""
+    """Return the progress of a run that started at this time of `time.monotonic`."""
     ended, failed = run.ended()
     of_time = 0.0 if plan.seconds is None else (time.monotonic() - began) / (plan.warmup + plan.seconds)
     of_requests = 0.0 if plan.requests is None else ended / plan.requests

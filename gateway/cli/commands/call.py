@@ -158,7 +158,7 @@ async def _with_datatypes(client: AsyncClient, request: Request) -> Request:
     try:
         signature = await client.signature(request.model, version=request.version)
     except ClientError:
-        return request  # the server has none, or the call tells the error
+        return request  # the server has no metadata, or the call reports the error
     return requests.typed(request, signature)
 
 

@@ -1,4 +1,4 @@
-"""`gateway check`: checks a configuration file, with `--live` also against the servers of its backends."""
+"""`gateway check`: checks a configuration file, with `--live` also against the backends' servers."""
 
 import asyncio
 import sys

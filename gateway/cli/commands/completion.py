@@ -28,19 +28,19 @@ def completion(
 
 
 def enable() -> None:
-    """Answer shells that request completions. Must be called before the command line runs."""
+    """Answer shells that request completions. Call this before the command line runs."""
     completion_init()
 
 
 def protocols(incomplete: str) -> list[str]:
-    """Return the protocols that begin with `incomplete`."""
+    """Return the protocols whose names start with `incomplete`."""
     from gateway.assembly.forms import known  # only when a shell asks
 
     return [each for each in known() if each.startswith(incomplete)]
 
 
 def bundled_models(incomplete: str) -> list[str]:
-    """Return the bundled models that begin with `incomplete`."""
+    """Return the bundled models whose names start with `incomplete`."""
     from gateway.reference.bundled import BUNDLED
 
     return [each for each in BUNDLED if each.startswith(incomplete)]

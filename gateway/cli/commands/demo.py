@@ -1,4 +1,4 @@
-"""`gateway demo`: the gateway in front of its own model servers, without any other file."""
+"""`gateway demo`: starts the gateway and its own model servers, without a configuration file."""
 
 from pathlib import Path
 from typing import Annotated

@@ -77,7 +77,7 @@ def _drain(port: AdminPort, options: DrainOptions) -> None:
 
 
 def _endpoint(status: Any, options: DrainOptions) -> Any:
-    """Return the status of the endpoint; None if it is no longer drained."""
+    """Return the endpoint's status; None if its drain has ended."""
     backend = status["backends"].get(options.backend, {"endpoints": []})
     for each in backend["endpoints"]:
         if each["address"] == options.endpoint and each["drain"] is not None:

@@ -31,8 +31,8 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain how the gateway handles a request. Print the protocol, the route, the tensors before and after
-    conversion, and the message to the backend. The message is sent only with --send. Exit with 1 if the client would
-    get an error."""
+    conversion, and the message to the backend. The command sends the message only with --send. Exit with 1 if the
+    client would get an error."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:

@@ -42,8 +42,8 @@ def add(
     ] = "",
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Purpose of the key.")] = "",
 ) -> None:
-    """Create a key, and print it as the last word. Save the key: the file contains only its digest, so the key cannot
-    be printed again. The command creates the file if it does not exist."""
+    """Create a key, and print it as the last word. Save the key, because the file contains only its digest, and the
+    command cannot print the key again. The command creates the file if it does not exist."""
     if not principal:
         misuse("--principal: expected a name")
     end = _time(expires) if expires else None

@@ -1,4 +1,4 @@
-"""`gateway models`: the models of a server, or of all backends of a configuration."""
+"""`gateway models`: lists the models of one server, or of every backend in a configuration."""
 
 import asyncio
 import sys
@@ -34,7 +34,7 @@ from gateway.tools.probing.probe import MOST_SECONDS, client
 EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused the request, 2 wrong usage, 3 a server cannot be reached, 4 no response in time."  # noqa: E501
 SECONDS = 5.0
 COUNTED_SECONDS = 1.0
-"""Seconds for which calls are counted."""
+"""Seconds for which the command counts calls."""
 
 
 PlacedCalls: TypeAlias = tuple[Any, Mapping[str, float]]
@@ -78,8 +78,8 @@ class ModelsOptions:
 
 @grouped(ModelsOptions)
 def models(options: ModelsOptions) -> None:
-    """List the models of a server, or of all backends. With --config, list the models of all backends of a
-    configuration. Shows the versions, state and signatures of models. For backends with `placement`, print a table of
+    """List the models on a server or on all backends. With --config, list the models on all backends of a
+    configuration. Show the versions, state and signature of each model. For backends with `placement`, print a table of
     models by server, from the running gateway or else from the servers. The command prints tables on a terminal, and
     JSON otherwise."""
     if bool(options.address) == bool(options.config):
@@ -197,8 +197,8 @@ def tables(
 async def _of_endpoint(
     config: Config, name: str, address: str, access: ServerAccess, seconds: float, on_answer: Callable[[], None]
 ) -> tuple[ServerModels, int]:
-    """Return the models at one endpoint, and the exit code for it. `on_answer` is called when it has answered, or not
-    in time."""
+    """Return the models at one endpoint, and the exit code for it. Call `on_answer` when the endpoint has responded or
+    timed out."""
     backend = config.backends[name]
     names = {
         model for route in config.routes if name in route.backends

@@ -1,4 +1,4 @@
-"""`gateway record`: serve a configuration, and write its requests and replies to a cassette."""
+"""`gateway record`: serves a configuration, and records its requests and replies in a file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,8 +26,8 @@ def record(
     share: Annotated[float, typer.Option(metavar="SHARE", help="Share of the requests to record.", min=0, max=1)] = 1.0,
 ) -> None:
     """Serve a configuration, and record requests and responses. Works like `gateway serve`, and also writes requests
-    and responses to a file. Replay the file with `gateway replay`. When a limit is reached, recording stops and the
-    gateway continues to serve. The file contains all inputs of models, but no credentials."""
+    and responses to a file. Replay the file with `gateway replay`. When the recording reaches a limit, it stops and the
+    gateway continues to serve. The file contains all model inputs, but no credentials."""
     from gateway.tools.cassettes.entries import CassetteError
     from gateway.tools.cassettes.files import CassetteFile
     from gateway.tools.cassettes.recorder import Bounds, Recorder

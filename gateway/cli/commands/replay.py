@@ -1,5 +1,4 @@
-"""`gateway replay`: send the requests of a cassette to a server, and compare the responses with the recorded
-responses."""
+"""`gateway replay`: sends recorded requests to a server, and compares the responses with the recorded responses."""
 
 import sys
 from collections.abc import Callable
@@ -32,7 +31,7 @@ EPILOG = (
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions:
-    """The cassette, the comparison and the server of `gateway replay`."""
+    """The recording, the comparison and the server of `gateway replay`."""
 
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Cassette written by `gateway record`.")]
     to: Annotated[

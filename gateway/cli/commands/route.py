@@ -27,7 +27,7 @@ from gateway.core.types import Headers, Request, Tensor
 from gateway.tools.printed import indented_json, printable_lines
 
 Rows: TypeAlias = tuple[tuple[Protocol, str], ...]
-"""The protocols of a listener, each with the prefix of its paths."""
+"""The listener's protocols, each with the prefix of its paths."""
 
 _INPUT = re.compile(r"([^:]*):([A-Z0-9]+):([0-9,]*)")
 
@@ -96,8 +96,8 @@ def _decided(request: Request, config: Config, assembly: Assembly, protocols: Ma
 
 
 def _passed_path(protocol: Protocol, rows: Rows) -> str:
-    """Return the protocol's own path that routes with passthrough took from it; empty if none did. By default, a
-    request of its clients arrives at this path."""
+    """Return the protocol's own path that passthrough routes took from it; empty if they took no path. By default,
+    client requests of the protocol arrive at this path."""
     own = {pattern.partition(" ")[2] for pattern in protocol.patterns}
     passed = (
         pattern

@@ -2,7 +2,7 @@
 and how many frames without content it can send. Pure."""
 
 FRAMES = 32
-"""Number of frames that are taken between two checks of the clock."""
+"""Number of frames to process between two checks of the clock."""
 
 TURN = 0.002
 """Seconds after which a connection with more frames to take lets the other connections run."""
@@ -11,8 +11,8 @@ SHORT_TURN = 0.0005
 row."""
 
 TOGETHER = 16
-"""Maximum number of requests or replies that are written together. One write to a socket takes a tenth of the total
-time of a small call."""
+"""Maximum number of requests or replies that one write combines. One write to a socket takes a tenth of the total time
+of a small call."""
 
 MOST_CREDIT, CREDIT_PER_SECOND = 5000.0, 500.0
 """Credit for frames without content: pings, settings, priorities, DATA of fewer than SMALL_DATA bytes, window updates,
@@ -27,9 +27,9 @@ class FloodError(Exception):
 
 
 class Credit:
-    """An allowance for useless work. It grows by the earned amount and, once it is used up, by `per_second` for the
-    time that has passed, up to `most`: a peer that was quiet for long can spend twice `most` in one burst. Times are
-    seconds of any clock."""
+    """An allowance for useless work. It grows by the earned amount. If that is not enough, it also grows by
+    `per_second` for the elapsed time, up to `most`. A peer that was quiet for long can spend twice `most` in one burst.
+    Times are seconds of any clock."""
 
     __slots__ = ("_at", "_left", "_most", "_per_second")
 
@@ -39,7 +39,7 @@ class Credit:
         self._at = now
 
     def spend(self, cost: float, now: float, what: str) -> None:
-        """Subtract `cost`. Raises FloodError (`too many {what}`) if too little is left."""
+        """Subtract `cost`. Raises FloodError (`too many {what}`) if the credit is exhausted."""
         self._left -= cost
         if self._left < 0:
             self._left = min(self._most, self._left + (now - self._at) * self._per_second)

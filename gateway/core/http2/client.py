@@ -12,8 +12,8 @@ The states of a stream:
           +---> closed: END_STREAM of the server, which did not need the whole request: RST_STREAM(NO_ERROR) follows
           +---> closed: RST_STREAM of either side; GOAWAY that does not count the stream
 
-If a server breaks a rule on one stream, this side closes the connection: nothing else that the server sends can be
-trusted.
+If a server breaks a rule on one stream, this side closes the connection: it cannot trust anything else that the server
+sends.
 """
 
 from struct import Struct
@@ -57,14 +57,14 @@ from gateway.core.http2.hpack import NO_TABLE
 from gateway.core.types import Buffer
 
 WINDOW = 2**22
-"""Number of bytes that a server can send on one stream ahead of what this side has consumed."""
+"""Maximum number of bytes that a server can send on one stream ahead of consumption by this side."""
 
 _BYTES_PER_CREDIT = 1024
 """Servers widen their windows while they read a request, some in small steps."""
 
 _OPENING = (
     PREFACE
-    # `hpack` explains why there is no dynamic table.
+    # `hpack` explains the table size of 0.
     + frames.settings({Setting.HEADER_TABLE_SIZE: 0, Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW_SIZE: WINDOW})
     + WIDEN_CONNECTION
 )
@@ -100,8 +100,7 @@ class SettingsReceived(NamedTuple):
 
 
 class GoneAway(NamedTuple):
-    """The server accepts no more requests on this connection. It has not processed the requests on the `refused`
-    streams."""
+    """The server accepts no more requests on this connection. The server has not processed the `refused` streams."""
 
     code: int
     refused: list[Stream]
@@ -126,7 +125,7 @@ class Http2Client(Http2Connection):
 
     @property
     def is_used_up(self) -> bool:
-        """Whether all stream numbers are used."""
+        """True if the connection has used all stream numbers."""
         return self._next > LAST_STREAM
 
     def request(self, head: bytes, data: tuple[Buffer, ...], handler: object = None) -> Stream:
@@ -152,7 +151,7 @@ class Http2Client(Http2Connection):
         return stream
 
     def cancel(self, stream: Stream) -> None:
-        """Abandon a reply that is no longer needed: inform the server, unless the stream is closed."""
+        """Abandon the reply, and inform the server, unless the stream is closed."""
         if not stream.is_closed:
             self._late_room = min(self._late_room + stream.room, MAX_WINDOW)
             self.reset(stream, ErrorCode.CANCEL)
@@ -175,8 +174,8 @@ class Http2Client(Http2Connection):
     # Receiving.
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """Same as in Http2Connection: HEADERS, one DATA frame, and HEADERS that end a stream whose request has been
-        sent."""
+        """Same as in Http2Connection: HEADERS, one DATA frame, and HEADERS that end a stream whose request is
+        complete."""
         begin, received = at + HEADER_SIZE, len(data)
         stream = self.streams.get(number)
         if begin > received or stream is None or stream.is_sending:
@@ -241,7 +240,7 @@ class Http2Client(Http2Connection):
 
     def _dropped(self, number: int, what: str, size: int = 0) -> None:
         """Same as in Http2Connection. Data of a cancelled request can still arrive, up to the remaining size of its
-        window; further data costs credit by its size."""
+        window; data beyond that costs credit by its size."""
         if 0 < size <= self._late_room and self._was_opened(number):
             self._late_room -= size
             return

@@ -6,11 +6,11 @@ for the peer, and `data_to_send` returns them, as far as the peer's windows allo
 
 Three rules hold on both sides:
 
-- **Flow control.** Each stream has two windows: `window` limits what this side sends, `room` limits what the peer
-  sends. Data beyond `window` waits in `unsent`; waiting streams take turns, a frame each. The connection's own receive
-  window is as large as HTTP/2 allows, so a stream whose data is not read does not block the others.
-- **Closed streams are forgotten.** A stream that was opened before and is not in `streams` is closed. Frames for it can
-  still arrive; they are dropped, except for their effect on the connection (windows, header tables).
+- **Flow control.** Each stream has two windows. `window` limits the data from this side, `room` limits the data from
+  the peer. Data beyond `window` waits in `unsent`; waiting streams take turns, a frame each. The connection's own
+  receive window is as large as HTTP/2 allows, so a stream with a slow consumer does not block the others.
+- **Closed streams are forgotten.** An earlier stream that is missing from `streams` is closed. Frames for it can still
+  arrive. This side ignores them, except for their effect on the connection (windows, header tables).
 - **The peer's demands are limited.** `receive` stops after FRAMES frames, so the caller can serve other connections.
   Frames without content (pings, settings, DATA of a few bytes, window updates, frames of closed streams) use up a
   credit that grows with time and with useful work. Without credit the connection ends with GOAWAY(ENHANCE_YOUR_CALM).
@@ -63,7 +63,7 @@ _SETTINGS_ACK = frames.frame(frames.SETTINGS, ACK, 0, b"")
 
 
 class UnsentData:
-    """The part of a stream's data that has not been written yet. `progress` belongs to the code that watches it."""
+    """The part of a stream's data that is still unwritten. `progress` belongs to the code that watches it."""
 
     __slots__ = ("_pieces", "progress", "size")
 
@@ -110,9 +110,9 @@ class Stream:
         self.room = room
         """Number of bytes that the peer can send."""
         self.is_receiving = True
-        """Whether the peer can send more."""
+        """True if the peer can send more."""
         self.is_sending = True
-        """Whether this side has not ended."""
+        """True if this side can send more."""
         self.is_closed = False
         self.announced: int | None = None
         """Number of data bytes that the peer has still to send by its content-length; None without one."""
@@ -126,7 +126,7 @@ class Stream:
 
 
 class DataReceived(NamedTuple):
-    """Bytes of a stream, valid until the next `receive`. `ends`: these are the last bytes."""
+    """Bytes of a stream, valid until the next `receive`. `ends`: the stream ends with these bytes."""
 
     stream: Stream
     data: memoryview
@@ -190,19 +190,19 @@ class Http2Connection:
         self.events: deque[Any] = deque()
         """The events from the received bytes, for the caller to pop."""
         self.streams: dict[int, Stream] = {}
-        """The streams that are not closed, by their numbers."""
+        """The streams that are not closed, by number."""
         self.is_open = False
-        """Whether the peer has sent valid HTTP/2."""
+        """True if the peer has sent valid HTTP/2."""
         self.is_closed = False
-        """Whether receiving has ended; the remaining bytes to send end with GOAWAY."""
+        """True if receiving has ended; the remaining bytes to send end with GOAWAY."""
         self.is_paused = False
-        """Whether the peer reads too slowly: no data is written in this state. Set by the caller."""
+        """True if the peer reads too slowly. In this state, the connection writes no data. Set by the caller."""
         self.has_more = False
-        """Whether `receive` stopped although more frames might be complete."""
+        """True if `receive` stopped although more frames might be complete."""
         self.violation = ""
         """The rule that the peer broke, if that closed the connection."""
         self.block_since: float | None = None
-        """When the header block that is arriving began; None if no header block is arriving."""
+        """The time when the current header block began; None if no header block is incomplete."""
         self.peer = PeerSettings()
         self._now = now
         self.queued: list[Buffer] = [opening]
@@ -213,7 +213,7 @@ class Http2Connection:
         self._expected: int | None = frames.SETTINGS
         """The only valid type of the next frame, if there is just one."""
         self._is_begun = True
-        """Whether the connection preface, which comes before the first frame, has been received."""
+        """True if the connection preface, which comes before the first frame, has arrived."""
         self._frames_left = 0
         """Maximum number of frames that this `receive` still takes."""
         self._block: _ContinuedBlock | None = None
@@ -241,7 +241,7 @@ class Http2Connection:
     # Differences between the sides.
 
     def _receive_preface(self, data: memoryview) -> int:
-        """Take the connection preface, which comes before the first frame. Returns how many bytes were taken."""
+        """Take the connection preface, which comes before the first frame. Return the number of bytes taken."""
         raise NotImplementedError
 
     def _headed(self, number: int, flags: int, block: bytes) -> None:
@@ -253,7 +253,7 @@ class Http2Connection:
         raise NotImplementedError
 
     def _self_ended(self, stream: Stream) -> None:
-        """Handle the end of this side of the stream, which has been written in full."""
+        """Handle the end of this side of the stream, after writing all of its data."""
         raise NotImplementedError
 
     def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
@@ -271,8 +271,8 @@ class Http2Connection:
     # Receiving.
 
     def receive(self, data: memoryview, now: float) -> int:
-        """Take the complete frames at the start of `data`, and append their events to `events`. Returns how many bytes
-        were taken. Call it again with the rest and the bytes that follow; if `has_more`, with the unchanged rest."""
+        """Take the complete frames at the start of `data`, and append their events to `events`. Return the number of
+        bytes taken. Call it again with the rest and the bytes that follow; if `has_more`, with the unchanged rest."""
         self._now = now
         self.has_more = False
         if self.is_closed:
@@ -321,8 +321,8 @@ class Http2Connection:
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """Take a whole message in one step, which is possible for most messages: its HEADERS frame, whose header block
-        is from `start` to `at`, and the frames directly after it. Returns their end; 0 if the frames differ from this
-        pattern, and must be taken one by one."""
+        is from `start` to `at`, and the frames directly after it. Return their end. Return 0 if the frames differ from
+        this pattern, and need processing one by one."""
         raise NotImplementedError
 
     def _widen_room(self) -> None:
@@ -471,7 +471,7 @@ class Http2Connection:
         self._spend(1, "GOAWAY frames")
 
     def _dropped(self, number: int, what: str, size: int = 0) -> None:
-        """Handle a frame of a stream that is closed, or that never existed: section 5.1."""
+        """Handle a frame for a stream that is closed, or that never existed: section 5.1."""
         if not self._was_opened(number):
             raise DecodeError(f"{what} of stream {number}, which was never opened")
         self._spend(1, "frames of closed streams")
@@ -501,7 +501,7 @@ class Http2Connection:
     # Sending.
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
-        """Break the stream off, unless it is closed."""
+        """Reset the stream, unless it is closed."""
         if not stream.is_closed:
             self.queued.append(frames.reset(stream.id, code))
             self._close_stream(stream)

@@ -149,7 +149,7 @@ def window_update(stream: int, increment: int) -> bytes:
 
 def go_away(code: ErrorCode, last: int = 0, text: str = "") -> bytes:
     """Return a GOAWAY frame. The peer's streams up to `last` are still served (servers open no streams: 0); `text` is
-    for humans."""
+    for logs and users."""
     return frame(GOAWAY, 0, 0, UNSIGNED.pack(last) + UNSIGNED.pack(code) + text.encode())
 
 

@@ -25,7 +25,7 @@ _CONTROL = re.compile(rb"[\0\r\n]")
 _CONTROL_OR_OUTER_BLANK = re.compile(rb"[\0\r\n]|^[ \t]|[ \t]$")
 
 _LARGEST_REMEMBERED = 1024
-"""Maximum size of a block that is likely to come again, in bytes."""
+"""Maximum size of a block that is likely to occur again, in bytes."""
 _MOST_REMEMBERED = 512
 
 _LENGTH = re.compile(rb"[0-9]{1,18}")
@@ -34,7 +34,7 @@ ByName: TypeAlias = dict[bytes, bytes]
 
 
 class MalformedError(Exception):
-    """Not a request that HTTP/2 allows: its stream is reset."""
+    """The head of a request violates HTTP/2: its stream must be reset."""
 
 
 def check_request(fields: list[Field]) -> ByName:
@@ -109,11 +109,11 @@ class RequestHeads(Generic[Head]):
         self.interpret = interpret
         self.too_large = too_large
         self.remembered: OrderedDict[bytes, Head] = OrderedDict()
-        """Heads by their blocks: clients that neither number nor trace their calls send the same block each time. A
-        lookup takes 0.1 us instead of 18 us, of the 47 us of a small request; a block that comes only once costs 1.6
-        us. (CPU time.)"""
+        """Heads by their blocks: clients without numbers or trace contexts in their calls send the same block each
+        time. A lookup takes 0.1 us instead of 18 us, of the 47 us of a small request; a block that comes only once
+        costs 1.6 us. (CPU time.)"""
         self.lengths: dict[bytes, int] = {}
-        """The content-length of cached heads that have one. Most gRPC clients send none."""
+        """The content-length of cached heads that have one. Most gRPC clients send no content-length."""
 
 
 class HeadReader(Generic[Head]):
@@ -123,12 +123,12 @@ class HeadReader(Generic[Head]):
 
     def __init__(self, heads: RequestHeads[Head]) -> None:
         self.length: int | None = None
-        """The content-length of the last head; None if it has none."""
+        """The content-length of the last head; None if the header is absent."""
         self._decoder = Decoder(heads.limit)
         self._heads = heads
 
     def settle(self) -> None:
-        """Record that the client has acknowledged that there is no dynamic table."""
+        """Record that the client has acknowledged the table size of 0."""
         self._decoder.allow(0)
 
     def skip(self, block: bytes) -> None:
@@ -150,7 +150,7 @@ class HeadReader(Generic[Head]):
         """Return the head in a whole block.
 
         Raises:
-            DecodeError: not a header block; later blocks cannot be read.
+            DecodeError: the block is invalid, so later blocks are unreadable.
             MalformedError: not the head of a request.
         """
         if not self._decoder.is_stateless:

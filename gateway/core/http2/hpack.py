@@ -1,17 +1,17 @@
 """HPACK: header blocks, RFC 7541. Pure.
 
-**Why there is no dynamic table.** With a dynamic table, each block can change the meaning of later blocks: every block
-of a connection has to be read, in order, and the same request is encoded differently each time. Both sides of the
-gateway announce a table of size 0 (SETTINGS_HEADER_TABLE_SIZE). Once the peer applies that, the meaning of a block
-depends only on its own bytes:
+**Why there is no dynamic table.** A dynamic table lets each block change the meaning of later blocks. The gateway would
+have to read every block of a connection, in order, and the encoding of the same request would differ each time. Both
+sides of the gateway announce a table of size 0 (SETTINGS_HEADER_TABLE_SIZE). Once the peer applies that, the meaning of
+a block depends only on its own bytes:
 
-- A block that came before is looked up instead of read: 0.2 us for the head of a request, against 9.7 us to read, check
-  and interpret it. With a table, reading alone takes 2 us in this module and 9 us in the `hpack` package.
-- A block that is too large or not needed is skipped.
+- For a block that came before, a lookup replaces reading: 0.2 us for the head of a request, against 9.7 us to read,
+  check and interpret it. With a table, reading alone takes 2 us in this module. In the `hpack` package it takes 9 us.
+- The gateway can skip a block that is too large or irrelevant.
 - A peer cannot make the gateway store 4 KiB for each connection.
 
-The price is size: the head of a request has about 110 bytes, not 6. In the networks where the gateway is used, that
-costs less than reading it. The blocks that this module writes do not refer to a dynamic table, either.
+The price is size: the head of a request has about 110 bytes, not 6. In the gateway's usual networks, sending these
+bytes costs less than reading a table. The blocks that this module writes do not refer to a dynamic table either.
 
 A server's client can use the initial table of 4,096 bytes until it has received the announcement, so `Decoder` can read
 blocks that use one.
@@ -63,8 +63,7 @@ _OVERHEAD = 32
 4.1."""
 
 _MOST_FIELDS = 4096
-"""Maximum number of fields of one block that are read although they exceed the limit, to keep the dynamic table
-right."""
+"""Maximum number of fields of one block that the decoder reads beyond the limit, to keep the dynamic table right."""
 
 INITIAL_TABLE_SIZE = 4096
 """RFC 9113 section 6.5.2."""
@@ -93,14 +92,14 @@ class Decoder:
         self._allowed = table_size
         self._table_size = table_size
         self.is_stateless = not table_size
-        """Whether all blocks are independent of earlier ones, so blocks can be skipped and cached."""
+        """True if all blocks are independent of earlier ones, so they can be skipped and cached."""
         self._entries: deque[Field] = deque()
         """The dynamic table, the newest entry first."""
         self._size = 0
 
     def allow(self, table_size: int) -> None:
-        """Apply a limit that the peer has acknowledged. The peer's next block says how large its table is from then on
-        (section 4.2); a peer that does not say so keeps the table that it had."""
+        """Apply a limit that the peer has acknowledged. The peer's next block announces the new table size (section
+        4.2). If it does not, the peer keeps its current table."""
         self._allowed = table_size
 
     def read(self, block: bytes) -> list[Field]:
@@ -184,7 +183,7 @@ class Decoder:
             self._size += size
 
     def _evict(self, size: int) -> None:
-        """Remove entries until an entry of `size` bytes fits into the table."""
+        """Remove entries until there is enough space for an entry of `size` bytes."""
         while self._entries and self._size + size > self._table_size:
             self._size -= _size_of(self._entries.pop())
 

@@ -3,7 +3,7 @@
 The code is canonical: the codes of one length are consecutive numbers in the order of their symbols, and each length
 continues where the shorter one ended. So the table below needs only the length of each symbol's code.
 
-Decoding is a state machine over half octets. A state is the bits read so far that do not make up a whole code yet.
+Decoding is a state machine over half octets. A state is the sequence of bits since the last complete code.
 """
 
 from collections.abc import Iterator
@@ -54,14 +54,14 @@ _Prefix = tuple[int, int]
 """The beginning of a code: the number of bits, and their value."""
 _BEGINNING: _Prefix = 0, 0
 _NEVER: _Prefix = _LONGEST, 0
-"""The state of an invalid string: no code begins like this, and no bits lead out of it."""
+"""The state of an invalid string: no code starts like this, and no bits lead out of it."""
 
 
 @cache
 def _transitions() -> tuple[list[list[tuple[int, bytes]]], frozenset[int]]:
-    """Return the transitions: for each state, by its index, and for each four bits, the next state and the completed
-    symbol, if any (codes have five bits or more, so four bits complete at most one symbol). Also return the states in
-    which a string can end."""
+    """Return the transitions. For each state, by its index, and for each four bits, a transition has the next state and
+    the completed symbol, if any. Codes have five bits or more, so four bits complete at most one symbol. Also return
+    the states in which a string can end."""
     indices = {_BEGINNING: 0, _NEVER: 1}
     rows = []
     for prefix in (found := list(indices)):

@@ -13,12 +13,12 @@ The states of a stream:
           |
           +---> closed: RST_STREAM of either side
 
-If a client breaks a rule on one stream, this side resets that stream; the connection continues. Resets use up a credit
-of their own, because they cost more than other frames.
+If a client breaks a rule on one stream, this side resets that stream; the connection continues. Resets use up a
+separate credit, because they cost more than other frames.
 
-A request is never dropped silently. HEADERS and DATA of a closed stream end the connection (section 5.1), unless the
-client might not know yet that the stream is closed: this side has reset it, or has announced by GOAWAY that it is too
-late.
+This side always reports a dropped request to the client. HEADERS and DATA on a closed stream end the connection
+(section 5.1). The exception is a stream that the client might still consider open, because this side has reset it, or
+has announced by GOAWAY that it is too late.
 """
 
 from collections import deque
@@ -71,11 +71,11 @@ from gateway.core.types import Buffer
 MAX_STREAMS = 100
 """Maximum number of requests in flight on one connection, announced to the client."""
 MAX_RUNNING = 2 * MAX_STREAMS
-"""The same, including cancelled requests that still run. A client does not count those: "only those in the "open" or
-"half-closed" state" (RFC 9113 section 5.1.2)."""
+"""The same, including cancelled requests that still run. A client counts "only those in the "open" or "half-closed"
+state" (RFC 9113 section 5.1.2)."""
 WINDOW = 2**20
-"""Number of bytes that a client can send on one stream ahead of what this side has consumed, before it gets a window
-update."""
+"""Maximum number of bytes that a client can send on one stream ahead of consumption by this side, before it gets a
+window update."""
 
 _BYTES_PER_CREDIT = 4096
 _RESETS, _RESETS_PER_SECOND = 500.0, 100.0
@@ -123,8 +123,8 @@ _HTTP1_REPLY = http1_reply("This port speaks HTTP/2 without TLS\n")
 
 
 class Http2Server(Http2Connection, Generic[Head]):
-    """The server's side of a connection. `heads` reads the heads of requests. `http1_reply` is sent to clients that use
-    HTTP/1.
+    """The server's side of a connection. `heads` reads the heads of requests. Clients that use HTTP/1 get
+    `http1_reply`.
 
     Its events: RequestReceived or, for a request that arrives in several parts, RequestStarted and DataReceived;
     StreamReset and DataSent.
@@ -136,8 +136,8 @@ class Http2Server(Http2Connection, Generic[Head]):
         """Minimum time between two pings of a client that has no stream open and gets no frames in between, in seconds;
         0: no minimum. Set by the caller. All other pings are limited by the credit alone."""
         self.still_running = 0
-        """Requests whose streams are closed, but which still run. Set by the caller. With MAX_STREAMS or more, the
-        caller takes no more frames for one turn of the event loop: most of these requests end in the next turn."""
+        """Requests that still run on closed streams. Set by the caller. With MAX_STREAMS or more, the caller takes no
+        more frames for one turn of the event loop: most of these requests end in the next turn."""
         self._preamble = NO_TABLE
         """The bytes before the connection's first header block."""
         self._is_begun = False
@@ -146,11 +146,12 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._last = 0
         """The highest stream that was opened."""
         self._skipped: deque[range] = deque(maxlen=_MOST_SKIPPED)
-        """Numbers that the client has skipped: these streams are closed though they were never open (section 5.1.1)."""
+        """Stream numbers that the client has skipped: these streams are closed although they were never open (section
+        5.1.1)."""
         self._abandoned: dict[int, None] = {}
         """Streams that this side has reset, the oldest first."""
         self._is_full = False
-        """Whether new streams are refused: the final GOAWAY has been sent."""
+        """True if the connection accepts no new streams, because it has sent the final GOAWAY."""
         self._resets = Credit(_RESETS, _RESETS_PER_SECOND, now)
         self._pinged = -inf
         self._ping_strikes = 0
@@ -173,9 +174,10 @@ class Http2Server(Http2Connection, Generic[Head]):
         super()._on_continuation(flags, number, payload)
 
     def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
-        """Same as in Http2Connection: a new stream's HEADERS, and one DATA frame, which ends it; or an empty DATA frame
-        directly after it ends it, as written by HTTP libraries that stream every body. grpcio widens the stream's
-        window in between, and the connection's window after it. None of this spends or earns credit."""
+        """Same as in Http2Connection. The frames are a new stream's HEADERS, and one DATA frame that ends it.
+        Alternatively, an empty DATA frame directly after that ends it: HTTP libraries that stream every body write
+        this. grpcio widens the stream's window in between, and the connection's window after it. None of this spends or
+        earns credit."""
         begin, received, window = at + HEADER_SIZE, len(data), self.peer.initial_window
         if begin > received or not self._last < number <= LAST_STREAM or not number & 1 or self._is_full:
             return 0
@@ -241,7 +243,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._trailed(stream, flags, fault)
 
     def _opened(self, number: int, block: bytes) -> Head | None:
-        """Return the head of the request that opens a stream; None if it is refused."""
+        """Return the head of the request that opens a stream; None if the request is refused."""
         if number > self._last + 2:
             self._skipped.append(range(self._last + 1, number))
         self._last = number
@@ -286,8 +288,8 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._peer_ended(stream)
 
     def _dropped(self, number: int, what: str, size: int = 0) -> None:
-        """Same as in Http2Connection. HEADERS and DATA are dropped only if the client might not know yet that the
-        stream is closed; others end the connection, so no request is lost silently."""
+        """Same as in Http2Connection. Ignore HEADERS and DATA only if the client might still consider the stream open.
+        Otherwise end the connection, so the client learns of every lost request."""
         if what in ("HEADERS", "DATA") and number & 1 and number <= self._last and number not in self._abandoned:
             is_skipped = any(number in each for each in self._skipped)
             code = ErrorCode.PROTOCOL_ERROR if is_skipped and what == "HEADERS" else ErrorCode.STREAM_CLOSED
@@ -333,13 +335,13 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._resets.spend(1, self._now, "streams were reset")
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
-        """Reset a stream that is not opened at all."""
+        """Reset a stream that was never opened."""
         self._abandon(number)
         self.queued.append(frames.reset(number, code))
         self._count_reset()
 
     def _abandon(self, number: int) -> None:
-        """Reset the stream: frames that the client sends for it before it receives the reset are dropped."""
+        """Reset the stream, and ignore frames that the client sends for it before it receives the reset."""
         self._abandoned[number] = None
         if len(self._abandoned) > _MOST_ABANDONED:
             del self._abandoned[next(iter(self._abandoned))]
@@ -363,8 +365,8 @@ class Http2Server(Http2Connection, Generic[Head]):
         super().reset(stream, code)
 
     def respond(self, stream: Stream, head: bytes, data: tuple[Buffer, ...], trailers: bytes) -> None:
-        """Send a whole reply: the header block `head`, `data`, and the header block `trailers`. Does nothing if the
-        stream is closed."""
+        """Send a whole reply: the header block `head`, `data`, and the header block `trailers`. If the stream is
+        closed, do nothing."""
         if stream.is_closed:
             return
         if self._preamble:
@@ -416,7 +418,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._wait(stream, data)
 
     def send_end(self, stream: Stream, block: bytes) -> None:
-        """Send trailers, after the unsent data; or, if no head was sent, a whole reply without data."""
+        """Send trailers, after the unsent data. If the head is still unsent, send a whole reply without data."""
         if stream.is_closed:
             return
         closing = self._header_frames(stream, block, END_STREAM)
@@ -428,7 +430,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._sends(0)
 
     def _header_frames(self, stream: Stream, block: bytes, flags: int) -> bytes:
-        """Return the frames of a header block; the connection's first block says that there is no dynamic table."""
+        """Return the frames of a header block. The connection's first block sets the dynamic table size to 0."""
         if self._preamble:
             block, self._preamble = self._preamble + block, b""
         return frames.header_frames(stream.id, block, flags, self.peer.frame_size)
@@ -448,27 +450,28 @@ class Http2Server(Http2Connection, Generic[Head]):
     # Ending.
 
     def begin_drain(self) -> None:
-        """Ask the client to open no more streams. Streams that it opened before it received this are still served: when
-        it answers a ping that follows, `refuse_new_streams` is called. If it does not answer, the caller must call
-        it."""
+        """Ask the client to open no more streams. The connection still serves streams that the client opened before it
+        received this. When the client responds to the following ping, the connection calls `refuse_new_streams`. If the
+        client does not respond, the caller must call it."""
         self.queued.append(frames.go_away(ErrorCode.NO_ERROR, LAST_STREAM))
         self.queued.append(frames.frame(frames.PING, 0, 0, _DRAIN_PING))
 
     def refuse_new_streams(self) -> None:
-        """Announce the last stream to the client. Streams that it opens later are dropped, which the client expects."""
+        """Announce the last stream to the client. The connection ignores streams that the client opens later, as the
+        client expects."""
         if not self._is_full:
             self._is_full = True
             self.queued.append(frames.go_away(ErrorCode.NO_ERROR, self._last))
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is in flight, and no new request can start."""
+        """True if all requests have ended, and new requests cannot start."""
         return self._is_full and not self.streams and not self.still_running
 
     def refuse(self, text: str) -> None:
-        """End a connection that is refused from its start, with GOAWAY alone. After SETTINGS, gRPC clients would regard
-        the connection as successful, reset their backoff, and connect again immediately, thousands of times a second;
-        with GOAWAY alone they regard it as failed."""
+        """Refuse a connection from its start, with GOAWAY alone. After SETTINGS, gRPC clients would regard the
+        connection as successful, reset their backoff, and connect again immediately, thousands of times a second; with
+        GOAWAY alone they regard it as failed."""
         self.queued.clear()
         self.close(ErrorCode.ENHANCE_YOUR_CALM, text)
 
@@ -480,7 +483,7 @@ class Http2Server(Http2Connection, Generic[Head]):
 
 
 def _opening(header_limit: int) -> bytes:
-    """Return the first frames that a server sends. `hpack` explains why there is no dynamic table."""
+    """Return the first frames that a server sends. `hpack` explains the table size of 0."""
     settings = {
         Setting.HEADER_TABLE_SIZE: 0,
         Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,

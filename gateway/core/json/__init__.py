@@ -2,25 +2,25 @@
 
 Messages declared as types (msgspec Structs) contain the texts of their arrays; `contents` converts a text to raw data,
 and raw data to text. The general reader, `read`, handles all other documents, and documents that do not match a type.
-For documents up to 8 KiB orjson reads the whole document (`small`). In larger documents the texts of the wanted arrays
-are cut out (`document`), simdjson or orjson read them a piece at a time (`bulk_numbers`, `bulk_strings`), and the rest
-is small and plain. Both methods give the same values; every error text comes from the second.
+For documents up to 8 KiB orjson reads the whole document (`small`). In larger documents, `document` cuts out the texts
+of the wanted arrays, simdjson or orjson read them a piece at a time (`bulk_numbers`, `bulk_strings`), and the rest is
+small and plain. Both methods give the same values; every error text comes from the second.
 
-Refused, because real servers disagree on their meaning, or crash on them:
+The package refuses the following content, because real servers disagree on its meaning, or crash on it:
 
-- keys that occur twice in one object,
-- nesting beyond 64 levels,
-- ragged arrays, and arrays that mix numbers, booleans and strings,
-- bytes after the document,
-- more values outside tensor data than `limits.json_values`.
+- Keys that occur twice in one object.
+- Nesting beyond 64 levels.
+- Ragged arrays, and arrays that mix numbers, booleans and strings.
+- Bytes after the document.
+- More values outside tensor data than `limits.json_values`.
 
-Integers stay exact up to 64 bits in arrays and at any size elsewhere; `1` and `1.0` are distinguished.
+Integers stay exact up to 64 bits in arrays and at any size elsewhere; `1` and `1.0` stay different.
 
-Why not orjson and numpy alone: orjson keeps the last of two equal keys and turns integers beyond 64 bits into floats,
-numpy mixes booleans with numbers, and every number becomes a Python object. Reading a request with 100,000 doubles
-takes them 4,142 us, this package 2,280 us in bounded memory. For 200 numbers and fewer they are faster (10 doubles: 1.1
-us, here 4.4 us); the difference pays for these checks. docs/dependencies.md and docs/decisions/json.md have the
-figures.
+orjson and numpy alone are not sufficient. orjson keeps the last of two equal keys and turns integers beyond 64 bits
+into floats, numpy mixes booleans with numbers, and every number becomes a Python object. They read a request with
+100,000 doubles in 4,142 us, this package in 2,280 us and bounded memory. For 200 numbers and fewer they are faster (10
+doubles: 1.1 us, here 4.4 us); the difference pays for these checks. See docs/dependencies.md and docs/decisions/json.md
+for the figures.
 """
 
 from gateway.core.json import missing

@@ -31,8 +31,8 @@ class ArrayForm(Enum):
 class Array(Struct, frozen=True):
     """One rectangular JSON array, or a scalar.
 
-    `shape` is () for a scalar. `values` are flat and row-major: a numpy array of int64, of uint64 (if a literal is
-    above INT64), of float64 (if a literal has a fraction or an exponent) or of bool; for strings bytes, in the raw
+    `shape` is () for a scalar. `values` are flat and row-major, as a numpy array. Its type is int64, uint64 (if a
+    literal is above INT64), float64 (if a literal has a fraction or an exponent) or bool. Strings are bytes, in the raw
     format of BYTES with UTF-8. An array without elements is int64.
     """
 
@@ -44,7 +44,7 @@ def read_array(text: Text, values: int, literals: bool) -> Array:
     """Return the array or scalar in `text`, which contains no object.
 
     Raises:
-        DecodeError: not JSON, ragged, mixed, or a value that is neither number, boolean nor string.
+        DecodeError: the text is not JSON, is ragged or mixed, or has a value other than numbers, booleans and strings.
     """
     if text.has(b'"'):
         return _read_strings(text, values)

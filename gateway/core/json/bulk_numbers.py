@@ -87,8 +87,9 @@ def flat_pieces(text: Buffer, kind: str) -> Iterator[Numbers]:
     (int64) or `u` (uint64).
 
     Raises:
-        DecodeError: the text is anything else, or a number is out of the kind's range; for `f` also if no number has a
-            fraction or an exponent, because integers would be rounded twice on their way to a smaller float.
+        DecodeError: the text is anything else, or a number is out of the kind's range. For `f`, numbers without any
+            fraction or exponent are an error too, because integers would be rounded twice on their way to a smaller
+            float.
     """
     code, is_certain = _CODES[kind], kind != "f"
     for piece in _flat_texts(memoryview(text)):
@@ -132,7 +133,7 @@ class _Parser(threading.local):
 
     def parse(self, text: Buffer, *codes: "Code") -> Numbers | None:
         """Return the numbers in the array `text`, flat, in the first type of `codes` that can represent all of them;
-        None if no type can, or the text is not an array of numbers."""
+        None if all types are too small, or if the text is not an array of numbers."""
         try:
             array: Any = self.parser.parse(text)
         except (ValueError, RuntimeError):
@@ -168,8 +169,8 @@ parse_raw = _simd.parse_raw
 class _Piece:
     """The numbers of one piece of the text.
 
-    `beyond` is set if no 64-bit type has the range for all its integers, and is the error text. It is an error only if
-    no literal of the whole array has a fraction or an exponent; otherwise the array has doubles.
+    `beyond` is set if no 64-bit type has the range for all its integers, and is the error text. The error applies only
+    if all literals of the whole array are integers; otherwise the array has doubles.
     """
 
     numbers: Numbers

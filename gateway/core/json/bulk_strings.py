@@ -20,8 +20,8 @@ from gateway.core.json.bulk_numbers import BLANKS, MAX_DEPTH, Text, describe_mix
 _PIECE = 2**12  # bytes; larger pieces are not faster
 
 _LONG = 2**20
-"""Minimum size of a string that is read in steps, in bytes: reading one of 64 MiB would stop all other threads for 80
-ms."""
+"""Minimum size for reading a string in steps, in bytes: reading a string of 64 MiB in one step would stop all other
+threads for 80 ms."""
 _ESCAPED = 12
 """Length of the longest escape, in bytes: two halves of a surrogate pair."""
 _SECOND_HALF = re.compile(rb"\\u[dD][c-fC-F]")
@@ -122,8 +122,8 @@ def _behind_next_string(text: Text, at: int, stop: int) -> int:
 
 
 def string_end(body: bytes, start: int) -> int:
-    """Return the end of the string that begins at `start`; negative if no string begins there, or the string is not
-    closed."""
+    """Return the end of the string that begins at `start`. Return a negative number if the string at `start` is missing
+    or incomplete."""
     if not body.startswith(b'"', start):
         return -1
     at = start + 1

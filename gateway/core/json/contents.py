@@ -1,8 +1,8 @@
 """The contents of one tensor: the text of a JSON array to raw data, and raw data to text.
 
 Types of messages (msgspec Structs) keep a tensor's `data` as text in both directions; these functions convert it, in
-bulk. Numbers of the datatype's own kind in a flat list become raw data directly; any other text is read as an Array,
-which the caller checks and casts.
+bulk. Numbers of the datatype's own kind in a flat list become raw data directly. Any other text becomes an Array, which
+the caller checks and casts.
 """
 
 from collections.abc import Iterable
@@ -46,9 +46,9 @@ def packed(text: Buffer | Text, datatype: Datatype, count: int) -> Buffer | None
     """Return the raw data of the flat JSON list `text`, which begins with its bracket and has `count` numbers: integers
     for an integer datatype, any numbers for a float.
 
-    Returns None for every other text, and for FP16, BF16, BOOL and BYTES: `array` reads these, or says what is wrong
-    with the text. The data is the same as from `array` and then `cast`. Memory is allocated only for as many numbers as
-    the text can contain.
+    Returns None for every other text, and for FP16, BF16, BOOL and BYTES: `array` reads these texts, or reports the
+    error. The data is the same as from `array` followed by `cast`. Memory is allocated only for as many numbers as the
+    text can contain.
     """
     letter = LETTERS.get(datatype)
     if letter is None or not count:

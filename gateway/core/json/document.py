@@ -1,10 +1,11 @@
-"""Read JSON documents of any size. The texts of arrays are cut out and read in bulk; the rest is small and plain.
+"""Read JSON documents of any size. The module cuts out the texts of arrays and reads them in bulk; the rest is small
+and plain.
 
     {"id": "a", "data": [[1, 2], [3, 4]]}   ──▶   {"id": "a", "data": 0}  and  [[1, 2], [3, 4]]
 
-The text is scanned from string to string. After a wanted key its value is cut out up to the next key or `}`, whatever
-it is, and replaced by 0. So the document is valid JSON if and only if the rest and every cut are. The scan also counts
-the tokens between strings, so neither the rest nor the list of cuts exceeds the limit.
+It scans the text from string to string. After a wanted key, it cuts out the value up to the next key or `}`, whatever
+the value is, and writes 0 instead. So the document is valid JSON if and only if the rest and every cut are. The scan
+also counts the tokens between strings, so the rest and the list of cuts stay within the limit.
 """
 
 import json
@@ -61,8 +62,8 @@ class AllBut(Mapping[str, ArrayForm]):
 
 
 def _finder(arrays: Mapping[str, ArrayForm]) -> Callable[[bytes], str | None]:
-    """Return a function that returns the name of a key, given its bytes without escapes, if it is in `arrays`; else
-    None."""
+    """Return a function that returns the name of a key if it is in `arrays`, otherwise None. The function takes the
+    bytes of the key, without escapes."""
     if not isinstance(arrays, AllBut):
         return {name.encode(): name for name in arrays}.get
 
@@ -92,7 +93,7 @@ class Walk:
 
     @property
     def values(self) -> int:
-        """The number of values so far, including the document."""
+        """The current number of values, including the document."""
         return 1 + self.members + self._items
 
     def document(self, node: Any) -> None:
@@ -136,7 +137,7 @@ class Walk:
 
 
 LARGE = 2.0**63
-"""orjson turns integers beyond 64 bits into floats; a float of this size might have been such an integer."""
+"""orjson turns integers beyond 64 bits into floats, so a float of this size might originally be an integer."""
 
 
 def _too_deep() -> DecodeError:
@@ -150,7 +151,7 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
     """Return the document in `body`, as described for `gateway.core.json.read`.
 
     Raises:
-        DecodeError: says what is wrong, and where.
+        DecodeError: the text contains the fault and its position.
     """
     rest, cuts = _cut(body, wanted, values)
     document = _load(rest, cuts)
@@ -167,7 +168,8 @@ def read_document(body: bytes, wanted: Wanted, values: int, literals: bool) -> d
 
 def cut_out(body: bytes, name: bytes, most: int) -> tuple[bytes, list[Text]]:
     """Return `body`, which has no backslash, with 0 instead of the value of every key `name`, at any level, and the
-    texts of these values. The body is JSON if and only if the rest and every text are, which is not checked.
+    texts of these values. The body is JSON if and only if the result and every text are JSON. This function does not
+    check that.
 
     Raises:
         DecodeError: more than `most` values, or an object among them.
@@ -234,10 +236,10 @@ _RUN = re.compile(rb'(?:("[^"\\]*+(?:\\.[^"\\]*+)*+")|[^"{}:]++)*+', re.DOTALL)
 
 
 def _cut(body: bytes, wanted: Wanted, values: int) -> tuple[bytes, list[_Cut]]:
-    """Return `body` with 0 instead of the value of every wanted key, and the texts of these values.
+    """Return `body` with 0 for the value of every wanted key, and the texts of these values.
 
-    Neither is checked yet. A cut contains no string, or is exactly the text between the colon of a key and the next key
-    or `}`, so the body is JSON if and only if the rest and every cut are.
+    The function does not validate them. A cut contains no string, or is exactly the text between the colon of a key and
+    the next key or `}`. So the body is JSON if and only if the rest and every cut are.
     """
     find, match, level = _finder(wanted.arrays), _STRING.match, wanted.level
     counter = _LimitCounter(values)
@@ -410,4 +412,4 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-"""Keeps integers exact, and refuses duplicate keys. Slower than orjson, which has checked the grammar before."""
+"""Keeps integers exact, and refuses duplicate keys. Slower than orjson, which has already checked the grammar."""

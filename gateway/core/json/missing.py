@@ -1,7 +1,7 @@
 """Missing numbers: `null` among numbers, which pandas, FastAPI and KServe write for NaN.
 
-A route with `translate: {nan: null}` writes and reads NaN as null. The decoder runs before the route is known. So it
-decodes an invalid text again with NaN instead of null (`as_nan`). If this succeeds, the request has a flaw
+A route with `translate: {nan: null}` writes and reads NaN as null. The decoder runs before the gateway selects the
+route. So it decodes an invalid text again with NaN instead of null (`as_nan`). If this succeeds, the request has a flaw
 (MissingNumbers) that only a route with this setting accepts.
 """
 
@@ -86,7 +86,7 @@ def reread(error: DecodeError, text: Buffer, read: Callable[[bytes], T], *, memb
     """Return the result of `read` for `text`, which `error` is about, with NaN instead of null (`as_nan`).
 
     Raises:
-        DecodeError: `error`, or a clearer one, if the text with NaN cannot be read either.
+        DecodeError: `error`, or a clearer one, if the text with NaN is invalid too.
     """
     found = as_nan(text, members=members)
     if found is None:

@@ -21,7 +21,7 @@ JSON, OCTETS, EVENTS, TEXT, HTML = (
 )  # fmt: skip
 
 MOST_EXAMPLE_ELEMENTS = 256
-"""Maximum number of elements of a tensor for which an example is written."""
+"""Maximum number of elements of a tensor with an example."""
 
 
 @frozen
@@ -58,11 +58,11 @@ class Parameter:
 class HttpOperation:
     """One method and path of a protocol.
 
-    - `body`: the bodies that it accepts; empty if it accepts no body.
-    - `replies`: the descriptions and bodies of replies by status, excluding errors; empty if the request is always
-      refused, so no document needs it.
-    - `error`: the bodies of errors.
-    - `operation`: the operation of its requests, if the statuses of errors depend on it.
+    - `body`: The bodies that it accepts; empty if it does not accept a body.
+    - `replies`: The descriptions and bodies of replies by status, excluding errors; empty if every request is an error,
+      so documents omit the operation.
+    - `error`: The bodies of errors.
+    - `operation`: The operation of its requests, if the statuses of errors depend on it.
     """
 
     summary: str
@@ -78,7 +78,7 @@ class HttpOperation:
 @frozen
 class DescribedModel:
     """The model that a document is about, with the names that clients of the protocol see. `signature` has no inputs
-    and outputs if they are unknown. `translate` are the settings of its route."""
+    and outputs if they are unknown. `translate` are its route's settings."""
 
     name: str
     version: str = ""
@@ -88,7 +88,7 @@ class DescribedModel:
 
 DescribeOperation: TypeAlias = Callable[[str, DescribedModel | None, str], HttpOperation | None]
 """Describes the pattern of a protocol (`POST /v2/models/{model}/infer`), for any model or for one model, on a listener
-with this server type. None: only the path itself is known."""
+with this server type. None: the document has only the path."""
 
 
 # --- Schemas ---
@@ -125,8 +125,8 @@ def tuple_of(items: Sequence[Schema]) -> Schema:
 
 
 def element(datatype: Datatype, nan: Nan = "error") -> Schema:
-    """Return the schema of one element in JSON. `nan` says how NaN and infinities of floats are written: with `literal`
-    they are not JSON, and the schema does not allow them."""
+    """Return the schema of one element in JSON. `nan` is the representation of NaN and infinities for floats. With
+    `literal` they are not JSON, so the schema does not allow them."""
     if datatype is Datatype.BYTES:
         return {"type": "string"}
     if datatype is Datatype.BOOL:
@@ -154,7 +154,8 @@ def nested(item: Schema, shape: Shape) -> Schema:
 
 
 def flat(item: Schema, shape: Shape) -> Schema:
-    """Return the schema of one array with all elements of `shape`, of a fixed length if no dimension is free."""
+    """Return the schema of one array with all elements of `shape`. The array has a fixed length if all dimensions are
+    fixed."""
     return nested(item, (-1 if min(shape, default=0) < 0 else prod(shape),))
 
 

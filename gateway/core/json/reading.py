@@ -21,7 +21,7 @@ def read(
 ) -> dict[str, Json]:
     """Return the JSON object in `body`.
 
-    The value of each key in `arrays` is read as an Array (ArrayForm.ARRAY) or as a list of Arrays (ArrayForm.VECTORS).
+    It reads the value of each key in `arrays` as an Array (ArrayForm.ARRAY) or as a list of Arrays (ArrayForm.VECTORS).
     With `level` this applies to keys at that level only: the document's own keys are at level 1, the keys of objects in
     a list of the document at level 3. By default, it applies at every level.
 
@@ -29,10 +29,11 @@ def read(
     `values` more arrays than it has elements.
 
     `literals` accepts NaN, Infinity and -Infinity as numbers, and `nan`, `inf` and `-inf`, which old UM-Bridge servers
-    write. 1e400 is always refused: it is a finite number beyond the range of a double.
+    write. 1e400 is always an error: it is a finite number beyond the range of a double.
 
     Raises:
-        DecodeError: not JSON, not an object, or content that the package refuses; the text says where.
+        DecodeError: the body is not JSON, not an object, or has content that the package refuses; the text gives the
+            position.
     """
     text = (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
     if not text or text.isspace():
@@ -42,12 +43,12 @@ def read(
         try:
             return read_small(text, wanted, values)
         except DecodeError:
-            pass  # read_document accepts the document, or says what is wrong
+            pass  # read_document accepts the document, or reports the error
     return read_document(text, wanted, values, literals)
 
 
 def read_members(body: Buffer, plain: Container[str], *, values: int, literals: bool) -> dict[str, Json]:
-    """Return the JSON object in `body`. Every member is read as an Array (of shape () for a scalar), except the members
+    """Return the JSON object in `body`. Every member becomes an Array, a scalar with the shape (), except the members
     in `plain`.
 
     `values` and `literals` have the same meaning as in `read`.

@@ -33,7 +33,7 @@ def read_small(text: bytes, wanted: Wanted, values: int) -> dict[str, Any]:
         raise DecodeError from error
     walk = Walk(wanted, lambda key, item: _CONVERT[wanted.arrays[key]](item, values))
     walk.document(document)
-    # orjson keeps the last of duplicate keys; the number of colons shows that there was one
+    # orjson keeps the last of duplicate keys; the number of colons reveals the duplicates
     if walk.has_large or walk.members != text.count(b":") or walk.values > values:
         raise DecodeError
     return document  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ _FEW = 64
 """Maximum count for which orjson writes Python's numbers faster than numpy's."""
 
 _JOINED = 64 * 2**10
-"""Maximum size of a value whose pieces are joined, in bytes: copying this much costs less than handling several
+"""Maximum size of a value whose pieces the writer joins, in bytes: copying this much costs less than handling several
 parts."""
 
 
@@ -57,7 +57,7 @@ class Pieces:
 
 def write_message(message: Any) -> tuple[bytes, ...]:
     """Return compact JSON text of a message (msgspec Structs, or plain Python values) that contains the values of
-    `placed`, in parts to be sent one after the other: Pieces are not joined."""
+    `placed`. The result is a sequence of parts to send one after the other: the writer does not join pieces."""
     try:
         return (_encode(message),)
     except TypeError:
@@ -136,8 +136,8 @@ _LONG = 1024
 
 
 def kept(text: bytes) -> bytes:
-    """Return a text that orjson wrote, to be stored with many others: a copy if it is short. orjson writes into a
-    kilobyte, and the unused part of it stays a hole in memory for as long as the text exists."""
+    """Return a text that orjson wrote, for storage together with many others. This copies a short text: orjson writes
+    into a kilobyte, and the unused part stays a hole in memory while the text exists."""
     return text if len(text) > _LONG else bytes(memoryview(text))
 
 
@@ -150,8 +150,8 @@ def number_pieces(array: "np.ndarray[Any, Any]", nan: str, what: str) -> Iterabl
     """Return `array` (booleans, integers or floats) as a JSON array nested like its shape, in pieces of about PIECE
     numbers; a plain number for rank 0. Floats are widened to double first: every reader then gets the same number.
 
-    `nan` says how to write NaN and infinities: `literal` (NaN, Infinity, -Infinity), `null`, `string` (the same words
-    in quotes), or `error`.
+    `nan` selects the representation of NaN and infinities: `literal` (NaN, Infinity, -Infinity), `null`, `string` (the
+    same words in quotes), or `error`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT naming `what` and the element, if `nan` is `error` and an element is not finite.

@@ -27,8 +27,8 @@ class MessageAllowance(Allowance):
 
 
 class FieldCount:
-    """The remaining number of fields that a message can have, including fields of embedded messages, if each becomes an
-    object of its own: together they take at most `limit` bytes of memory. An encoded field can be as short as two
+    """The remaining number of fields that a message can have, including fields of embedded messages, if each becomes a
+    separate object. Together they take at most `limit` bytes of memory. An encoded field can be as short as two
     bytes."""
 
     BYTES = 128

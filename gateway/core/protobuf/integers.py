@@ -22,15 +22,15 @@ Varints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
 
 _MAX_VARINT = 10
 _BLOCK = 2**16
-"""Number of bytes read in one step; a quarter as many numbers are written in one step. Both fit in the processor's
-cache."""
+"""Number of bytes to read in one step. A step writes a quarter as many numbers. Both fit in the processor's cache."""
 
 _SHORT = 500
 """Maximum count for which upb writes a list faster than numpy."""
 
 _LISTS = {Kind.SIGNED: ("int64", 1), Kind.UNSIGNED: ("uint64", 2), Kind.BOOL: ("bool", 3)}
-"""For each kind of integer the name and number of a list in `_Lists`. The encoding is the same for all widths. They are
-read as 64 bits to detect numbers that are too large for a narrower type: protobuf would drop their high bits."""
+"""For each kind of integer the name and number of a list in `_Lists`. The encoding is the same for all widths. The
+module reads them as 64 bits to detect numbers that are too large for a narrower type: protobuf would drop their high
+bits."""
 
 
 _KEYS = {number: key(number) for _, number in _LISTS.values()}

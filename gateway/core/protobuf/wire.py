@@ -153,7 +153,7 @@ class Allowance:
         self.left = self.BYTES
 
     def spend(self, size: int) -> None:
-        """Subtract a field of `size` bytes. Raises DecodeError if too little is left."""
+        """Subtract a field of `size` bytes. Raises DecodeError if the allowance is exhausted."""
         self.left -= size + self.PER_FIELD
         if self.left < 0:
             raise self.spent()
@@ -168,7 +168,7 @@ def cut(
 ) -> tuple[bytearray, list[tuple[int, memoryview]]]:
     """Cut the length-delimited fields with these `numbers` out of `message`.
 
-    Returns the message without them, and the fields in order: number and a view of the bytes of each.
+    Returns the rest of the message, and the fields in order: number and a view of the bytes of each.
 
     Raises:
         DecodeError: malformed, or the rest exceeds `allowance`.

@@ -27,7 +27,7 @@ class Clock(Protocol):
 
 
 def real_clock() -> Clock:
-    """Return the clock for this system; must be called in the event loop."""
+    """Return the clock for this system. Call it in the event loop."""
     return TimerClock() if sys.platform == "linux" else LoopClock()
 
 
@@ -55,7 +55,7 @@ class LoopClock:
 
 
 class TimerClock:
-    """Wakes by a timer that the loop waits for like for a file (timerfd_create(2)), a few hundredths of a ms late."""
+    """Wakes by a timer with a file descriptor that the loop watches (timerfd_create), a few hundredths of a ms late."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class TimerClock:
     def wake_at(self, when: float) -> None:
         """Same as in Clock."""
         nanoseconds = int(when * 1e9)
-        # The interval is 0: it rings once.
+        # The interval is 0: the timer fires once.
         setting = _Setting(0, 0, nanoseconds // 1_000_000_000, nanoseconds % 1_000_000_000)
         self._settime(self._fd, _ABSOLUTE, ctypes.byref(setting), None)
 
@@ -86,7 +86,7 @@ class TimerClock:
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
-            return  # it was set again after it rang
+            return  # the timer was set again after it fired
         awake()
 
 

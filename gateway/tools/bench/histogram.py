@@ -1,8 +1,8 @@
 """Counts of any number of durations, with a bounded error and in little memory.
 
-The buckets are the buckets of an HdrHistogram with three significant digits: each duration below 2048 ns has a bucket
-of its own, and each doubling above that is cut into 1024 buckets of the same width. So a value that is read back is at
-most 1/1024 too large. The library of that name takes 1.8 us for each value; this module adds values in batches.
+The buckets match an HdrHistogram with three significant digits. Each duration below 2048 ns has its own bucket. Above
+that, each doubling has 1024 buckets of the same width. Therefore a value read from the histogram is at most 1/1024 too
+large. The library of that name takes 1.8 us for each value; this module adds values in batches.
 """
 
 from collections.abc import Iterator, Sequence
@@ -71,7 +71,7 @@ class LatencyHistogram:
             yield _lower(place) / 1e9, _upper(place) / 1e9, int(self.counts[place])
 
     def between(self, low: float, high: float) -> int:
-        """Return the count of the buckets from `low`'s bucket up to the one before `high`'s."""
+        """Return the count of the buckets from `low`'s bucket up to the one below `high`'s."""
         first, end = _places(np.array([low, high])).tolist()
         return int(self.counts[first:end].sum())
 

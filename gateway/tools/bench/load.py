@@ -1,9 +1,9 @@
 """Send requests on a schedule or one after the other, and measure them.
 
-In an open loop the schedule does not wait for the server: each request has a scheduled time, and its latency counts
-from this time, even if it could not be sent because too many other requests were in flight. So a server that stalls for
-a second shows that in every request of that second. In a closed loop, `in_flight` clients each send the next request
-when they have the reply to the last one; a server that stalls then shows only that many slow requests.
+In an open loop the schedule does not wait for the server. Each request has a scheduled time, and its latency counts
+from this time, even if the generator sends it late because too many other requests are in flight. If a server stalls
+for a second, every request of that second shows the stall. In a closed loop, `in_flight` clients each send the next
+request after the reply to the last one. If a server stalls, only that many requests are slow.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ late."""
 
 
 class CallFailed(Exception):  # noqa: N818 - as the errors of the client
-    """The request was answered with an error, or not at all. `status` is short, `str()` of it a sentence."""
+    """The request got an error, or no reply. `status` is short; `str()` returns a sentence."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(text)
@@ -36,12 +36,13 @@ class CallFailed(Exception):  # noqa: N818 - as the errors of the client
 
 @frozen
 class Plan:
-    """The amount and duration of the load. It ends after `seconds` or `requests`, whichever is first; None: no limit.
+    """The amount and duration of the load. The load ends after `seconds` or `requests`, whichever is first; None: no
+    limit.
 
-    - `rate`: requests per second; 0 is a closed loop.
-    - `in_flight`: maximum number of concurrent requests; in a closed loop, the constant number of concurrent requests.
-    - `warmup`: seconds before the measurement, in which requests are sent and not counted.
-    - `share`, `shares`: the index of this generator, and the number of generators.
+    - `rate`: Requests per second; 0 is a closed loop.
+    - `in_flight`: Maximum number of concurrent requests; in a closed loop, the constant number of concurrent requests.
+    - `warmup`: Seconds before the measurement. Requests in this time do not count.
+    - `share`, `shares`: The index of this generator, and the number of generators.
     """
 
     rate: float
@@ -66,7 +67,7 @@ def _part(number: int, share: int, shares: int) -> int:
 
 
 class Load:
-    """One run. `measured` can be read while it runs, after `Measured.settle`."""
+    """One run. `measured` is readable during the run, after `Measured.settle`."""
 
     def __init__(self, plan: Plan, send: Send, clock: Clock, request_bytes: int = 0) -> None:
         self.measured = Measured()
@@ -110,7 +111,7 @@ class Load:
         return self.measured
 
     def stop(self) -> None:
-        """Stop sending, and do not wait for replies; `run` returns the measurements so far."""
+        """Stop sending, and do not wait for replies; `run` then returns the current measurements."""
         self._is_stopped = True
         if not self._over.done():
             self._over.set_result(None)
@@ -134,7 +135,8 @@ class Load:
             self._next += next(self._times)
 
     def _take(self) -> float | None:
-        """Return the time for which the next request is scheduled; None if no request is due, or the run is over."""
+        """Return the time for which the next request is scheduled; None if the next request is not due yet, or the run
+        is over."""
         if self._is_over():
             return None
         now = self._now()

@@ -3,23 +3,23 @@
 from gateway.tools.bench.histogram import LatencyHistogram
 
 BATCH = 4096
-"""Durations that are kept before they are counted together."""
+"""Number of durations to collect before adding them to a histogram together."""
 
 
 class Measured:
     """The requests of a run, or of several merged runs. The figures exclude requests of the warm-up.
 
-    - `latency`: durations of successes, from the scheduled time to the whole reply.
-    - `service`: durations of successes, from the time of sending.
-    - `failed`: durations of errors, from the scheduled time.
-    - `lag`: delays of all requests that the generator itself caused.
-    - `errors`, `examples`: the number of errors by status, and the text of the first error by status.
-    - `waited`: number of requests that were sent late because `in_flight` requests were in flight.
-    - `unsent`: number of requests that were due before the end and could not be sent for the same reason.
-    - `cut`: number of requests that were in flight when the run was interrupted.
-    - `sent_bytes`, `received_bytes`: size of messages, without HTTP heads and framing.
-    - `seconds`: duration of the measurement. `cpu`: the generator's CPU time in it, of all processes.
-    - `processes`: number of generators.
+    - `latency`: Durations of successes, from the scheduled time to the whole reply.
+    - `service`: Durations of successes, from the time of sending.
+    - `failed`: Durations of errors, from the scheduled time.
+    - `lag`: Delays that the generator itself caused, for all requests.
+    - `errors`, `examples`: The number of errors by status, and the text of the first error by status.
+    - `waited`: Number of requests that the generator sent late because `in_flight` requests were in flight.
+    - `unsent`: Number of requests that were due before the end and remained unsent for the same reason.
+    - `cut`: Number of requests in flight when the run was interrupted.
+    - `sent_bytes`, `received_bytes`: Size of messages, without HTTP heads and framing.
+    - `seconds`: Duration of the measurement. `cpu`: the generator's CPU time during the measurement, for all processes.
+    - `processes`: Number of generators.
     """
 
     def __init__(self) -> None:

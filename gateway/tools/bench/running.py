@@ -40,8 +40,8 @@ class Run(Protocol):
         """Encode the request, and send it once.
 
         Raises:
-            ClientError: the server cannot be reached, or answers with an error.
-            ValueError: the request cannot be sent repeatedly.
+            ClientError: the server is unreachable, or returns an error.
+            ValueError: the request is not repeatable.
             RunFailed: a process failed.
         """
 
@@ -49,10 +49,10 @@ class Run(Protocol):
         """Send the requests. Raises RunFailed."""
 
     def stop(self) -> None:
-        """Make `run` end immediately with the measurements so far."""
+        """Make `run` end immediately with the current measurements."""
 
     def ended(self) -> tuple[int, int]:
-        """Return how many requests have ended, and how many of them with an error."""
+        """Return the number of requests that have ended, and the number of errors among them."""
 
     async def close(self) -> None:
         """Close connections and end processes."""
@@ -104,7 +104,7 @@ class LocalRun:
 
 
 class ProcessesRun:
-    """A Run that is shared by several processes, each with a part of the plan."""
+    """A Run shared by several processes, each with a part of the plan."""
 
     def __init__(self, job: LoadJob, processes: int) -> None:
         self._job = job

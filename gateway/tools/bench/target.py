@@ -1,8 +1,8 @@
 """The server that a run loads: sends requests at the lowest possible cost.
 
-The request is converted for the model and encoded once; then the same message is sent repeatedly. A reply with the
-bytes of the first reply is a success without decoding; any other reply is decoded, so errors are detected in every
-protocol.
+The generator converts the request for the model and encodes it once; then it sends the same message repeatedly. A reply
+with the bytes of the first reply is a success without decoding. The generator decodes any other reply, so it detects
+errors in every protocol.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ class Encoded:
 
 
 async def prepared(settings: ClientSettings, question: Question, timeout: float | None) -> Encoded:
-    """Return the encoded request. It is sent once.
+    """Return the encoded request, after sending it once.
 
     Raises:
-        ClientError: the server cannot be reached, or answered with an error.
-        ValueError: the request takes several messages, or no inputs were given and the server does not report them.
+        ClientError: the server is unreachable, or returned an error.
+        ValueError: the request takes several messages, or inputs are missing and the server does not report them.
     """
     address = settings.place.address
     found: list[Encoded] = []
@@ -95,19 +95,20 @@ async def _with_inputs(question: Question, server: ModelServer) -> Request:
 
 
 async def _with_datatypes(request: Request, server: ModelServer) -> Request:
-    """The request with numbers without a datatype in those of the model's metadata, as in `gateway call`."""
+    """Return the request with the datatypes from the model's metadata for numbers without a datatype, like in `gateway
+    call`."""
     if not any(each.untyped for each in request.inputs):
         return request
     try:
         signature = await server.ask(Request(Operation.METADATA, request.model, request.version))
     except (DecodeError, GatewayError):
-        return request  # the server has none, or the call tells the error
+        return request  # the server has no metadata, or the call reports the error
     assert isinstance(signature, Signature)
     return requests.typed(request, signature)
 
 
 class BenchSender:
-    """Sends a message over `connections` in turn; over HTTP, MIP and UM-Bridge each request in flight has its own
+    """Sends a message over `connections` in rotation. Over HTTP, MIP and UM-Bridge each request in flight has its own
     connection. `timeout` in seconds; None: no timeout."""
 
     def __init__(self, settings: ClientSettings, encoded: Encoded, timeout: float | None, connections: int) -> None:

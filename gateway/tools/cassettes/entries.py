@@ -1,4 +1,4 @@
-"""Entries of a cassette: one recorded request with its reply, encoded as a line of JSON.
+"""Entries of a recording: one recorded request with its reply, encoded as a line of JSON.
 
 docs/record-and-replay.md documents the format. Readers ignore unknown members; VERSION counts changes that old readers
 would misunderstand.
@@ -38,19 +38,20 @@ RECORDED = CALLS - {Operation.STREAM}
 """The operations of requests that are recorded."""
 
 _PIECE = 3 * 2**16
-"""Number of bytes that are encoded to base64 in one step. Larger pieces would stop all other threads for too long; it
-is a multiple of 3, so the pieces can be joined."""
+"""Number of bytes to encode to base64 in one step. Larger pieces would stop all other threads for too long. The number
+is a multiple of 3, so base64 texts of pieces can be joined."""
 
 
 class CassetteError(Exception):
-    """The file is not a cassette, or has invalid content; the text says where, what, and what is expected."""
+    """The file is not a recording, or has invalid content; the text gives the position, the fault and the expected
+    content."""
 
 
 @frozen
 class Entry:
     """One recorded request.
 
-    - `at`: when it arrived, in ISO 8601. `seconds`: from then until the reply was made.
+    - `at`: when it arrived, in ISO 8601. `seconds`: from then until the reply was complete.
     - `protocol`: the client's protocol. `listener`, `route`, `backend`: the parts of the gateway that answered it.
     - `request`: as decoded by the codec, before any conversion for a model. `message`: the same as encoded bytes.
     - `outcome`: the result in the client's protocol. `reply`: the same as encoded bytes.
@@ -72,7 +73,7 @@ class Entry:
 
 
 def header_line(made_by: str) -> bytes:
-    """Return the first line of a cassette."""
+    """Return the first line of a recording."""
     return orjson.dumps({"format": FORMAT, "version": VERSION, "made_by": made_by}) + b"\n"
 
 
@@ -140,7 +141,7 @@ def _tensors(tensors: Sequence[Tensor]) -> list[dict[str, object]]:
 
 
 def _parameters(parameters: Parameters) -> dict[str, object]:
-    """Return the parameters for JSON, which has no NaN and no infinities: they are written as {"float": "nan"}."""
+    """Return the parameters for JSON. JSON has no NaN and no infinities, so the file has {"float": "nan"} instead."""
     return {
         name: {"float": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in parameters.items()
@@ -239,7 +240,7 @@ _D = TypeVar("_D", bound=BaseModel)
 
 
 def check_header(line: bytes) -> None:
-    """Raise CassetteError if this is not the first line of a cassette, or the first line of a newer version."""
+    """Raise CassetteError if this is not the first line of a recording, or if a newer version wrote it."""
     try:
         header = _HeaderDocument.model_validate(orjson.loads(line))
     except ValueError:

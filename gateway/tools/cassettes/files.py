@@ -9,7 +9,7 @@ from gateway.assembly.server_info import INFO
 from gateway.tools.cassettes.entries import CassetteError, Entry, check_header, entry_line, header_line, read_entry
 
 LONGEST_LINE = 2**30
-"""Maximum size of a line that is read, in bytes."""
+"""Maximum size of a line in the file, in bytes."""
 LARGEST_ENTRY = 2**28
 """Maximum size of a recorded entry, its tensors and its messages together, in bytes. As base64 it is shorter than
 LONGEST_LINE."""
@@ -17,11 +17,11 @@ _LONGEST_HEADER = 2**16
 
 
 def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Iterator[tuple[int, Entry]]:
-    """Yield the entries of a cassette, each with the number of its line. A last line without an end is incomplete,
-    because the recording was interrupted; it is left out and reported to `on_cut`.
+    """Yield each entry of a recording with its line number. A last line without an end is incomplete, because the
+    recording was interrupted. This function skips it and reports it to `on_cut`.
 
     Raises:
-        CassetteError: the file cannot be read, is not a cassette, or a line is malformed; the text names file and line.
+        CassetteError: the file is unreadable, is not a recording, or a line is malformed; the text names file and line.
     """
     number = 1
     try:
@@ -43,10 +43,10 @@ def read(path: Path, on_cut: Callable[[str], None] = lambda text: None) -> Itera
 
 class CassetteFile:
     """A file of recorded requests and responses. New records are appended. Only its owner can read a new file, because
-    it contains client data. A record that cannot be written in full, because the disk is full, is cut off again.
+    it contains client data. If the disk is full, the file loses the incomplete record at its end again.
 
     Raises:
-        CassetteError: the file cannot be opened, or exists and is not a cassette.
+        CassetteError: the file cannot be opened, or exists and is not a recording.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,10 +85,10 @@ class CassetteFile:
         return self._file.seek(end)
 
     def append(self, entry: Entry, most: int) -> bool:
-        """Write an entry, unless the file would have more than `most` bytes. Returns whether it was written.
+        """Write an entry, unless the file would exceed `most` bytes. Return False if it would.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: writing failed.
             TypeError: same as `entry_line`.
         """
         line = entry_line(entry)

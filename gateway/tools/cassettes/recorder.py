@@ -1,11 +1,11 @@
-"""The recorder: records requests and replies of a running gateway, and writes them in a thread of its own.
+"""The recorder records requests and replies of a running gateway, and writes them in a separate thread.
 
-It runs between a listener and `answer`: it receives a client's message, the decoded Request, the response of the
-route's handler, and the reply. On the event loop it only keeps references to them. The amount of waiting data is
-limited; further entries are dropped and counted. Clients do not notice it.
+It runs between a listener and `answer`, and receives a client's message, the decoded Request, the response of the
+route's handler, and the reply. On the event loop it only keeps references to them. The amount of waiting data has a
+limit; above it, the recorder drops entries and counts them. Clients do not notice it.
 
 Credentials are not recorded. The recorder stores only the headers and query parameters that codecs read, because any
-other one could be a key. On byte streams it removes the credential from the message.
+other header or parameter could be a key. On byte streams it removes the credential from the message.
 """
 
 import logging
@@ -33,7 +33,7 @@ from gateway.tools.cassettes.files import LARGEST_ENTRY, CassetteFile
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 2**26
-"""Maximum size of tensors and messages that wait to be written, in addition to one entry of any size, in bytes."""
+"""Maximum size of tensors and messages that wait for the writer, in addition to one entry of any size, in bytes."""
 
 HEADERS = frozenset(
     {
@@ -48,8 +48,8 @@ QUERY = frozenset({"model", "streaming", "return-ndarray", "errors"})
 
 @frozen
 class Bounds:
-    """The limits of a recording: at most `requests` of them, until the file has `size` bytes; a `share` of the requests
-    for models that one of the globs `models` matches."""
+    """The limits of a recording: at most `requests` entries and `size` bytes, with a `share` of the requests for models
+    that match one of the globs in `models`."""
 
     requests: int
     size: int
@@ -58,7 +58,7 @@ class Bounds:
 
 
 class Recorder:
-    """Writes requests and replies to a cassette. `random` returns numbers from 0 to 1, excluding 1.
+    """Writes requests and replies to a recording. `random` returns numbers from 0 to 1, excluding 1.
 
     `recorded` counts written entries; `left_out` counts dropped entries, by cause.
     """
@@ -93,7 +93,7 @@ class Recorder:
         return exchange
 
     def takes(self, request: Request) -> bool:
-        """Return whether this request is recorded, if it is answered."""
+        """Return True if the recorder will record this request once it has a response."""
         return (
             request.operation in RECORDED
             and not request.flaw

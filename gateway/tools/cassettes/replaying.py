@@ -1,8 +1,8 @@
-"""Replays a cassette: sends its requests to a server, and compares the responses with the recorded responses.
+"""Replays a recording: sends its requests to a server, and compares the responses with the recorded responses.
 
-A request is converted for the server, and its response is converted to the recorded protocol: so both responses have
-the same form, whatever the server's protocol is. With `wire` the recorded bytes are sent unchanged, and the reply is
-decoded like the recorded reply.
+The replay converts each request for the server, and the response to the recorded protocol. So both responses have the
+same form, whatever the server's protocol is. With `wire`, the replay sends the recorded bytes unchanged, and decodes
+the reply like the recorded reply.
 """
 
 import asyncio
@@ -35,13 +35,14 @@ class NoConnection(Exception):  # noqa: N818 - it is no fault of the program
 class Settings:
     """Settings of a replay.
 
-    - `in_flight`: maximum number of concurrent requests. `rate`: requests per second; None: as fast as responses come.
-    - `seconds`: timeout for each response.
-    - `models`, `tensors`: the server's names of models, and of inputs and outputs, by the recorded names.
-    - `version`: instead of the recorded version; None keeps it.
-    - `wire`: send the recorded bytes.
-    - `by_position`: pair outputs by position. `by_value`: compare numbers by value, ignoring their datatypes.
-    - `protocols`: the possible protocols of recorded requests.
+    - `in_flight`: Maximum number of concurrent requests. `rate`: requests per second; None: send the next request after
+      each response.
+    - `seconds`: Timeout for each response.
+    - `models`, `tensors`: The server's model names and tensor names, by the recorded names.
+    - `version`: Replaces the recorded version; None keeps the recorded version.
+    - `wire`: Send the recorded bytes.
+    - `by_position`: Pair outputs by position. `by_value`: compare numbers by value, ignoring their datatypes.
+    - `protocols`: The possible protocols of recorded requests.
     """
 
     in_flight: int = 1
@@ -59,13 +60,14 @@ class Settings:
 
 @frozen
 class Replayed:
-    """The outcome of one recorded request that was sent again.
+    """The outcome of sending one recorded request again.
 
-    - `line`: its line in the cassette. `model`, `operation`, `protocol`: as recorded.
-    - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or why there was no response.
-    - `distances`: the maximum `absolute`, `relative` and `ulp` distances of all elements, including distances within
+    - `line`: Its line in the recording. `model`, `operation`, `protocol`: as recorded.
+    - `verdict`: EQUAL, DIFFERENT or FAILED (no response). `text`: the difference, or the reason for the missing
+      response.
+    - `distances`: The maximum `absolute`, `relative` and `ulp` distances of all elements, including distances within
       the tolerance.
-    - `then`, `now`: seconds to the recorded response, and to the new response.
+    - `then`, `now`: Seconds to the recorded response, and to the new response.
     """
 
     line: int
@@ -86,13 +88,13 @@ async def replay(
     settings: Settings,
     done: Callable[[Replayed], object] = lambda result: None,
 ) -> list[Replayed]:
-    """Return the results of all entries, in the order of their lines. `done` is called with each result when it is
+    """Return the results of all entries, in the order of their lines. Call `done` with each result when it is
     available.
 
     Raises:
         CassetteError: an entry is malformed.
         NoConnection: the first request could not connect.
-        ValueError: an entry cannot be sent at all: its protocol is unknown, or not the server's (`wire`).
+        ValueError: an entry cannot be replayed, because its protocol is unknown, or differs from the server's (`wire`).
     """
     results: list[Replayed] = []
     paced = _paced(iter(entries), settings.rate)

@@ -18,8 +18,8 @@ UNITS = {"absolute": "abs", "relative": "rel", "ulp": "ulp"}
 
 @frozen
 class ModelSummary:
-    """The results of one model. `then` and `now`: medians of the latencies of answered requests, in seconds; None if no
-    request was answered."""
+    """The results of one model. `then` and `now`: medians of the latencies of answered requests, in seconds; None if
+    every request failed."""
 
     model: str
     requests: int

@@ -1,6 +1,6 @@
 """Conformance checks: test a model server against the specification of its protocol. For authors of servers.
 
-Each protocol has a file with its checks. Messages are made without the gateway's codecs: a codec that is tested against
+Each protocol has a file with its checks. The checks make messages without the gateway's codecs: a codec tested against
 itself agrees with its own mistakes.
 """
 

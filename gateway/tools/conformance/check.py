@@ -1,8 +1,8 @@
 """The common parts of all checks: Suite, Check, verdicts, and `run`. The checks themselves are in one file for each
 protocol; docs/conformance.md, "Add a check", explains how to add one.
 
-A check is a function that sends a few requests to a server under test and returns if the replies are right; else it
-calls `fail`, `deviate`, `not_applicable` or `not_tested`, each with a reason.
+A check is a function that sends a few requests to a server under test. It returns if the replies are right. Otherwise
+it calls `fail`, `deviate`, `not_applicable` or `not_tested`, each with a reason.
 """
 
 import fnmatch
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
     NOT_APPLICABLE = "not applicable"
     """The server does not claim the feature under test."""
     NOT_TESTED = "not tested"
-    """The check needs unavailable information, such as the inputs of a model."""
+    """The check needs unavailable information, such as a model's inputs."""
 
 
 @frozen
@@ -120,8 +120,8 @@ V = TypeVar("V")
 class basis(Generic[V]):  # noqa: N801 - used as a decorator, like `property`
     """A property that many checks need, computed once, such as the model's metadata or the reply to a plain request.
 
-    If the property is unavailable, the check that uses it first fails; the verdict of the following checks is `not
-    tested`: one fault is reported once, and only one check waits for a server that does not answer.
+    If the property is unavailable, the check that uses it first fails. The verdict of the following checks is `not
+    tested`. So the report has each fault once, and only one check waits for a server that does not respond.
     """
 
     def __init__(self, compute: Callable[[Any], V]) -> None:

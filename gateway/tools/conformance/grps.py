@@ -57,7 +57,7 @@ def tensors(options: Options, told: Sequence[InputSpec]) -> list[Sample]:
 
 
 def names(server_metadata: str) -> list[str]:
-    """Return the names of the models in a server's metadata, without versions; empty if it has none."""
+    """Return the model names in a server's metadata, without versions; the result can be empty."""
     document = yaml.safe_load(server_metadata)
     models = document.get("models") if isinstance(document, dict) else None
     return [each["name"] for each in models or [] if isinstance(each, dict) and isinstance(each.get("name"), str)]

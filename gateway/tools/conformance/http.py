@@ -60,7 +60,7 @@ class HttpServer:
         self._transcript = transcript
 
     def reach(self) -> None:
-        """Connect once, and close. Raises OSError if the server cannot be reached."""
+        """Connect once, and close. Raises OSError if the server is unreachable."""
         connection = self._connection()
         try:
             connection.connect()
@@ -81,7 +81,7 @@ class HttpServer:
         return self.request("POST", path, body, named)
 
     def request(self, method: str, path: str, body: bytes | None = None, headers: Any = None) -> HttpReply:
-        """Return the reply to one request on a connection of its own."""
+        """Return the reply to one request on its own connection."""
         connection = self._connection()
         try:
             return self._exchanged(connection, method, path, body, dict(headers or {}))
@@ -89,7 +89,7 @@ class HttpServer:
             connection.close()
 
     def chunked(self, path: str, body: bytes, content_type: str = "application/json") -> HttpReply:
-        """Return the reply to a POST whose body is sent in two chunks, without a Content-Length."""
+        """Return the reply to a POST request with a body in two chunks, without a Content-Length."""
         connection, half = self._connection(), len(body) // 2
         headers = {"Content-Type": content_type, "Transfer-Encoding": "chunked"}
         try:

@@ -30,7 +30,7 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Whether a check failed."""
+        """True if a check failed."""
         return any(each.verdict == Verdict.FAIL for each in self.outcomes)
 
 

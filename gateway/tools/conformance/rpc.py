@@ -37,7 +37,7 @@ class RpcServer:
         self._channel = grpc.insecure_channel(self._place, CHANNEL)
 
     def reach(self) -> None:
-        """Connect once, and close. Raises OSError if the server cannot be reached."""
+        """Connect once, and close. Raises OSError if the server is unreachable."""
         connect(self._place, self.options.timeout).close()
 
     def close(self) -> None:

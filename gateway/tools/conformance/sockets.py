@@ -6,7 +6,7 @@ from gateway.tools.conformance.check import Options, Transcript, readable
 
 
 def target(address: str, *schemes: str) -> str:
-    """Return `host:port`, or `unix:///path`, without one of the `schemes`.
+    """Return `host:port`, or `unix:///path`. The address can have one of the `schemes`.
 
     Raises:
         ValueError: the address has another format.
@@ -57,7 +57,7 @@ class Bytes:
         self._socket.sendall(data)
 
     def send_in_pieces(self, data: bytes) -> None:
-        """Send one message in three parts, each in a packet of its own."""
+        """Send one message in three parts, each in its own packet."""
         if self._socket.family != socket.AF_UNIX:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transcript.send("in three pieces:", data.hex())
@@ -93,7 +93,7 @@ class SocketServer:
         connect(self._place, self.options.timeout).close()
 
     def close(self) -> None:
-        """Do nothing: no connection is open between two requests."""
+        """Do nothing: connections close after each request."""
 
     def connection(self) -> Bytes:
         """Return a new connection."""

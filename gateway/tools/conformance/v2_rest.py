@@ -25,8 +25,7 @@ class V2RestServer(HttpServer):
 
     @basis
     def model(self) -> str:
-        """The model of --model, else the first model that the server lists as ready: V2 itself has no list of
-        models."""
+        """The model of --model, else the first model that the server lists as ready: V2 itself cannot list models."""
         if self.options.model:
             return self.options.model
         index = self.post("/v2/repository/index", {"ready": True}).document

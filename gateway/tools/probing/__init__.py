@@ -1,8 +1,8 @@
-"""Detects the protocol, the server type and the models of model servers, without running a model.
+"""Detects the protocol, the server type and the models behind an address, without running a model.
 
-- `probe`: the protocols of the server at an address, its server type and models (`gateway probe`).
-- `listing`: the models of a server with their signatures (`gateway models`).
-- `live`: whether the routes of a configuration match the servers of its backends (`gateway check --live`).
+- `probe`: The protocols of the server at an address, its server type and models (`gateway probe`).
+- `listing`: A server's models with their signatures (`gateway models`).
+- `live`: Checks if the routes of a configuration match its backends' servers (`gateway check --live`).
 
 The interpretation of replies (`recognition`, `fit`) and the output (`stanza`, `file`) are pure; `asking` and `listing`
 send the queries.

@@ -36,9 +36,9 @@ class ServerAccess:
     tls: Tls | None = None
 
     def of_backend(self, backend: "BackendConfig") -> "ServerAccess":
-        """Return the access that the gateway itself would use for servers of `backend` and a client with these headers
-        and this key: the client's headers in `forward_headers`, the backend's own headers, and the backend's TLS
-        settings, if any."""
+        """Return the access that the gateway itself would use for servers of `backend`, for a client with these headers
+        and this key. The access has the client's headers in `forward_headers`, the backend's own headers, and the
+        backend's TLS settings, if any."""
         headers = {name: text for name, text in self.headers.items() if name.lower() in backend.forward_headers}
         headers |= {name: each.get_secret_value() for name, each in backend.headers.items()}
         key = self.key if AUTHORIZATION.decode() in backend.forward_headers else None
@@ -48,13 +48,13 @@ class ServerAccess:
         return ServerAccess(headers, key, Tls(own.ca, own.certificate, own.key, own.server_name, verify=own.verify))
 
     def settings(self, candidate: FormCandidate, flavor: str = "") -> ClientSettings:
-        """Return the settings of a client of the candidate. Raises ValueError: a file, a header or the address is
+        """Return the settings for a client of the candidate. Raises ValueError: a file, a header or the address is
         wrong."""
         return self.settings_for(candidate.address, candidate.protocol.name, ServerKind(flavor))
 
     def settings_for(self, address: str, protocol: str, kind: ServerKind) -> ClientSettings:
-        """Return the settings of a client of the server at `address`; `protocol` is empty if the address names it.
-        Raises ValueError, like `settings`."""
+        """Return client settings for the server at `address`; `protocol` is empty if the address names it. Raises
+        ValueError, like `settings`."""
         return ServerArguments(address, protocol or None, self.headers, self.key, self.tls, kind=kind).checked()
 
 

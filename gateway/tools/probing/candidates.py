@@ -21,7 +21,7 @@ _SCHEMES = {
     "http": ("http", False), "https": ("http", True), "grpcs": ("grpc", True), "tcp": ("tcp", False),
     "tcps": ("tcp", True),
 }  # fmt: skip
-"""For each scheme the transport, and whether it is over TLS."""
+"""For each scheme, its transport, and whether the scheme uses TLS."""
 _EXPECTED = "expected HOST:PORT, http[s]://HOST:PORT[/PATH], unix:///PATH or PROTOCOL://HOST:PORT"
 
 
@@ -46,14 +46,14 @@ class Candidates:
     tls: bool
     """The address requires TLS."""
     open: bool
-    """The address has neither a scheme nor a protocol, so the probe also tries TLS."""
+    """The address lacks a scheme and a protocol, so the probe also tries TLS."""
 
 
 def candidates(address: str, protocols: Mapping[str, Protocol], *, tls: bool = False) -> Candidates:
     """Return the protocols that are possible for `address`. `tls` requests TLS if the address does not.
 
     Raises:
-        ValueError: the address is invalid; the text says what is wrong and what is expected.
+        ValueError: the address is invalid; the text gives the fault and the expected format.
     """
     scheme, separator, rest = address.partition("://")
     name, _, _ = scheme.partition(TLS_MARK)

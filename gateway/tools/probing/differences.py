@@ -1,4 +1,4 @@
-"""Models whose versions or signatures differ between servers of a backend."""
+"""Models whose versions or signatures differ between a backend's servers."""
 
 from collections.abc import Iterator, Mapping
 

@@ -30,7 +30,7 @@ class WrittenListener:
     bind: str
     protocols: tuple[str, ...]
     model: str = ""
-    """The model for requests without a model name; empty for none."""
+    """The model for requests without a model name, or empty."""
 
 
 def listeners_of(pairs: Sequence[tuple[str, str]]) -> tuple[WrittenListener, ...]:

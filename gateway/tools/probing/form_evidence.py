@@ -1,8 +1,9 @@
 """Evidence that a server uses a built-in JSON form: replies to GET requests that no other server sends. This module
 sends nothing.
 
-Forms whose servers have no distinctive replies are not recognized: a container for Vertex AI or Hugging Face, and for
-SageMaker unless it has AWS's multi-model-server, answers 200 at its health path, like any web server.
+The probe cannot recognize forms whose servers have no distinctive replies. A container for Vertex AI or Hugging Face
+answers 200 at its health path, like any web server. The same is true for SageMaker, unless the container has AWS's
+multi-model-server.
 """
 
 import re

@@ -27,7 +27,7 @@ from gateway.tools.probing.asking import ServerAccess
 
 @frozen
 class GraphMisfit:
-    """The reason why a graph cannot be called, or cannot be checked (`is_warning`), and the position in the file."""
+    """The reason why a graph is unusable, or could not be checked (`is_warning`), and the position in the file."""
 
     graph: str
     location: Location
@@ -38,8 +38,8 @@ class GraphMisfit:
 async def graph_misfits(
     config: Config, protocols: Mapping[str, Protocol], seconds: float, access: ServerAccess
 ) -> Mapping[str, GraphMisfit | None]:
-    """Return mismatches by the names of the graphs, None if a graph has none. The metadata of their steps' models is
-    requested like for a client with `access`, within `seconds` for each graph."""
+    """Return mismatches by graph name. A graph without a mismatch has None. Request metadata for the models in their
+    steps like for a client with `access`, within `seconds` for each graph."""
     assembly = _assembled(config, protocols)
     await assembly.discovery.start()
     assembly.start()

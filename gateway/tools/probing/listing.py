@@ -1,4 +1,4 @@
-"""Query the models of a server, with versions, states and signatures, with `gateway.client`."""
+"""Queries a server's models, with versions, states and signatures, through `gateway.client`."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,8 +25,8 @@ class FoundModel:
 
 @frozen
 class ServerModels:
-    """A server's own description of itself and its models. `error`: why the list of models is missing. `left_out`: the
-    models whose signatures were not queried."""
+    """A server's own description of itself and its models. `error`: the reason why the model list is missing.
+    `left_out`: the models whose signatures were not queried."""
 
     server: ServerInfo | None = None
     models: tuple[FoundModel, ...] = ()
@@ -96,7 +96,7 @@ async def _server_or_none(client: AsyncClient) -> ServerInfo | None:
 
 
 def _merged(entries: Sequence[ModelEntry]) -> dict[str, FoundModel]:
-    """Return the models by name, each with all of its versions. The state is the state of the first ready version."""
+    """Return the models by name, with all versions of each model. The state is the state of the first ready version."""
     found: dict[str, FoundModel] = {}
     for entry in entries:
         known = found.get(entry.name)

@@ -1,5 +1,5 @@
-"""`gateway check --live`: check whether the routes of a configuration match the servers of its backends. It queries the
-models of every fixed endpoint; it serves nothing and runs no model."""
+"""`gateway check --live`: checks if the routes of a configuration match its backends' servers. It queries the models of
+every fixed endpoint; it serves nothing and runs no model."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ _OWN = "a server of `reference`, which begins with the gateway"
 
 @frozen
 class Row:
-    """One route at one endpoint. `model` is the backend's name of the model; `result` is OK, WARNING or ERROR."""
+    """One route at one endpoint. `model` is the model's name at the backend; `result` is OK, WARNING or ERROR."""
 
     route: str
     backend: str
@@ -65,7 +65,7 @@ class Answered:
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
     """The max_batch_size of the queried models."""
     is_own: bool = False
-    """It is a server of `reference`, which the gateway itself starts."""
+    """The gateway itself starts this server (`reference`)."""
 
 
 async def check_live(
@@ -76,8 +76,8 @@ async def check_live(
     on_answer: Callable[[], None] = lambda: None,
 ) -> Live:
     """Query every endpoint and compare. `access` is the access of a gateway client; each backend gets the headers in
-    its `forward_headers`. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in total.
-    `on_answer` is called for each endpoint that has answered, or not in time."""
+    its `forward_headers`. Each endpoint has `seconds` for each reply, and MOST_SECONDS times as long in total. Call
+    `on_answer` for each endpoint that has responded or timed out."""
     places = [(name, at) for name, each in config.backends.items() for at in range(len(each.endpoints))]
 
     async def ask(name: str, at: int) -> Answered:
@@ -129,8 +129,8 @@ async def check_live(
 
 
 def _is_elsewhere(name: str, backend: BackendConfig, answer: Answered, all: Sequence[Answered]) -> bool:
-    """Return whether a server of a backend with `placement` lacks a model that another server has now, or that is
-    loaded on demand."""
+    """Return True if a server that belongs to a backend with `placement` lacks the model, but another server has it
+    now, or the gateway loads it on demand."""
     if backend.placement is None or answer.error or _has(answer, name):
         return False
     is_listed = any(each.name == name for other in all for each in other.models.models)
@@ -144,7 +144,7 @@ def _has(answer: Answered, name: str) -> bool:
 def _differences(
     config: Config, protocols: Mapping[str, Protocol], answers: Mapping[tuple[str, int], Answered]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of the backend, the model, and the text of each difference between servers of one backend."""
+    """Yield the backend name, the model, and the text of each difference between servers of one backend."""
     for name, backend in config.backends.items():
         servers = {each.address: answers[name, at].models for at, each in enumerate(backend.endpoints)}
         is_trusted = protocols[backend.protocol].traits.models.trusted_metadata or backend.trust_metadata
@@ -163,7 +163,7 @@ def _row(route: str, backend: str, endpoint: str, model: str, answer: Answered, 
 
 
 def _name(route: RouteConfig) -> str:
-    """Return the backend's name of the route's model; empty if the route matches several models or any."""
+    """Return the name of the route's model at the backend; empty if the route matches several models or any."""
     if route.match.model is not None and not wildcards(route.match.model):
         settings = route_settings(route)
         return settings.model if isinstance(settings.model, str) else route.match.model
@@ -287,8 +287,8 @@ def _is_own(config: Config, address: str) -> bool:
 async def _other_protocol(
     backend: BackendConfig, at: int, protocols: Mapping[str, Protocol], access: ServerAccess, seconds: float
 ) -> str:
-    """Return the error for an endpoint that uses protocols other than the backend's; empty if no other protocol is
-    found."""
+    """Return the error for an endpoint that uses protocols other than the backend's; empty if the probe finds no other
+    protocol."""
     address = backend.endpoints[at].address
     try:
         found = await probe(_for_every_protocol(address), protocols, access, seconds=seconds)

@@ -1,4 +1,4 @@
-"""`probe`: the protocols and the models of the server at an address."""
+"""`probe`: detects the protocols and the models at an address."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,8 @@ class Spoken:
 
 @frozen
 class Probed:
-    """The protocols found at an address. `spoken` begins with the most capable protocol."""
+    """The protocols found at an address. `spoken` starts with the protocol that supports more features than the
+    others."""
 
     address: str
     verdict: ProbeVerdict
@@ -209,7 +210,7 @@ def flavor_of(protocol: Protocol, server: ServerInfo | None) -> str:
 
 
 def _rank(protocol: Protocol) -> tuple[bool, ...]:
-    """Return the sort key of protocols: the most capable protocols come first."""
+    """Return the sort key of protocols: protocols with more features come first."""
     wire, models = protocol.traits.wire, protocol.traits.models
     return (
         not models.trusted_metadata, wire.untyped, models.versions is None, wire.unnamed, not wire.streams,

@@ -39,7 +39,8 @@ class Evidence:
 
 
 def questions(protocol: Protocol, target: Target, model: str = "") -> Iterator[ProbeQuestion]:
-    """Yield the queries for a protocol, the most informative first. `model` is a model that the server might have."""
+    """Yield the queries for a protocol, in the order of decreasing information. `model` is a model that the server
+    might have."""
     for request in _requests(protocol, model):
         try:
             yield ProbeQuestion(request, protocol.encode_request(request, target))

@@ -25,7 +25,7 @@ class WrittenBackend:
 
 
 def backend_name(spoken: Spoken, taken: Sequence[str] = ()) -> str:
-    """Return a name for the server: its server type or protocol, with a number if the name is taken."""
+    """Return a name for the server: its server type or protocol, with a number if that name is already in use."""
     base = spoken.flavor if spoken.flavor not in ("", "plain", "binary") else spoken.protocol.removeprefix(PREFIX)
     names = (base, *(f"{base}-{number}" for number in range(2, len(taken) + 3)))
     return next(each for each in names if each not in taken)

@@ -19,7 +19,7 @@ def check(protocol: Protocol, path: str, examples: Sequence[Example]) -> None:
     """Check that the tensors of every example stay the same after reading, writing and reading again.
 
     Raises:
-        NoProposalError: the text says which example differs, and why.
+        NoProposalError: an example differs; the text names it and the difference.
     """
     for number, example in enumerate(examples, 1):
         try:
@@ -56,14 +56,14 @@ def _response(protocol: Protocol, body: Any, request: Request) -> Response:
 
 
 def _in_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The inputs of a request as calls of its server have them: without the dimension that counts rows if a call is one
-    row."""
+    """Return request inputs in the form that they have in the server's calls. If a call is one row, they lack the
+    dimension that counts rows."""
     is_row = protocol.traits.wire.rows is Rows.ONE
     return tuple(replace(each, shape=each.shape[1:]) for each in tensors) if is_row else tuple(tensors)
 
 
 def _of_calls(protocol: Protocol, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The outputs of a call as responses to clients have them."""
+    """Return the outputs of a call in the form that they have in responses to clients."""
     is_row = protocol.traits.wire.rows is Rows.ONE
     return tuple(replace(each, shape=(1, *each.shape)) for each in tensors) if is_row else tuple(tensors)
 

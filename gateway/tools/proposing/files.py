@@ -15,14 +15,14 @@ DEFAULT_ENDPOINT, DEFAULT_PATH = "http://127.0.0.1:5000", "/predict"
 
 
 class ExampleError(ValueError):
-    """A file or a URL that cannot be used; the text says which and why."""
+    """The file or URL is unusable; the text names it and the reason."""
 
 
 def read_examples(paths: Sequence[Path]) -> list[Example]:
     """Return the examples in pairs of files: the body of a request, and the body of its reply, as JSON.
 
     Raises:
-        ExampleError: a file cannot be read or is not JSON, or a file has no partner.
+        ExampleError: a file is unreadable or is not JSON, or a file has no partner.
     """
     if not paths or len(paths) % 2:
         raise ExampleError(f"expected pairs of files, a request and its reply, got {len(paths)}")

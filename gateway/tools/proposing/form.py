@@ -1,5 +1,5 @@
-"""The form for examples of requests and replies: which arrays are tensors, what is a row, what is constant, and what
-varies.
+"""Proposes a form from examples of requests and replies: it determines tensors, rows, constant values and variable
+values.
 
 | seen | proposed |
 |---|---|
@@ -67,9 +67,9 @@ class Example:
 class ProposedForm:
     """A form that matches the examples.
 
-    - `tensors`: datatype and shape of each tensor, by name.
-    - `takes_one_row`: the server is called once for each row (`batch: each`).
-    - `notes`: for people, about places in the templates: `("request", "features")`.
+    - `tensors`: Datatype and shape of each tensor, by name.
+    - `takes_one_row`: The gateway must call the server once for each row (`batch: each`).
+    - `notes`: Notes for the user about places in the templates: `("request", "features")`.
     """
 
     request: Template
@@ -100,7 +100,7 @@ def propose(examples: Sequence[Example]) -> ProposedForm:
 
 @frozen
 class _Found:
-    """A tensor in a body: its arrays at one position, within `rows` lists of rows, of which the outermost have the
+    """A tensor in a body: its arrays at one position, within `rows` nested lists of rows. The outermost lists have the
     lengths `counts`, one for each example. `is_single`: always one element."""
 
     name: str
@@ -122,7 +122,7 @@ class _Found:
 
     @property
     def is_one_row(self) -> bool:
-        """Whether it is a single value or a flat list, which may be one row."""
+        """True if the tensor is a single value or a flat list, which can be one row."""
         return self.is_single or (not self.rows and not self.is_list_or_single and len(self.seen.shape) == 1)
 
     @property
@@ -141,7 +141,8 @@ def _varying(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> set[str]:
 
 
 def _takes_one_row(inputs: Sequence[_Found], outputs: Sequence[_Found]) -> bool:
-    """Whether a call holds one row: the input is single values, or the output is, and that of flat lists."""
+    """Return True if a call holds one row: the inputs are single values, or the outputs are single values and the
+    inputs are flat lists."""
     of_values = all(each.is_single for each in inputs) and not any(each.rows for each in outputs)
     of_lists = all(each.is_one_row for each in inputs) and all(each.is_single for each in outputs)
     return of_values or of_lists
@@ -168,7 +169,7 @@ class _Body:
     # --- values ---
 
     def _template(self, values: Sequence[Any], place: Place, rows: int) -> Template:
-        """Return the template of the values at `place` in all examples, within `rows` lists of rows."""
+        """Return the template for the values at `place` in all examples, within `rows` nested lists of rows."""
         if all(isinstance(each, dict) for each in values):
             return self._object(values, place, rows)
         if all(isinstance(each, list) for each in values):
@@ -271,7 +272,7 @@ class _Body:
         return self._parameter(place) if self._side == "request" else self._anything(place, "read and dropped")
 
     def _word(self, key: str | int, values: Sequence[Any], rows: int) -> str:
-        """Return the word for a value with this key; empty if it has none."""
+        """Return the word for a value with this key, or empty text."""
         is_text = all(isinstance(each, str) for each in values)
         if rows:
             return "$index" if key in _INDEXES and all(type(each) is int for each in values) else ""
@@ -396,7 +397,7 @@ def _columns(items: Sequence[Any]) -> int:
 
 
 def _flat(values: Sequence[dict[str, Any]]) -> str:
-    """Return the key of a flat list next to `shape` with the matching number of elements; empty if there is none."""
+    """Return the key of a flat list next to `shape` with the matching number of elements, or empty text."""
     keys = {frozenset(each) for each in values}
     if len(keys) != 1 or len(values[0]) != 2 or "shape" not in values[0]:
         return ""

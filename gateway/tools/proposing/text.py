@@ -22,7 +22,7 @@ class ProposedServer:
     endpoint: str
     path: str
     is_guess: bool = False
-    """The user has not given the address."""
+    """The user did not specify the address, so it is a guess."""
 
 
 def configuration(
@@ -72,7 +72,7 @@ def _form(name: str, form: ProposedForm, server: ProposedServer) -> Iterator[str
 
 
 def _member(key: str, template: Template, place: Place, form: ProposedForm, indent: int) -> Iterator[str]:
-    """Yield the lines of one member. Objects have lines of their own, all other values are in brackets."""
+    """Yield the lines of one member. Objects have separate lines, all other values are in brackets."""
     margin = " " * indent
     if isinstance(template, dict) and template:
         yield f"{margin}{_scalar(key)}:{_comment(form, place)}"
@@ -129,6 +129,6 @@ def _comment(form: ProposedForm, place: Place) -> str:
 
 
 def _comment_below(form: ProposedForm, place: Place) -> str:
-    """Return the first note about a value within brackets, whose members have no lines of their own."""
+    """Return the first note about a value within brackets, whose members have no separate lines."""
     below = (text for at, text in form.notes.items() if at[: len(place)] == place)
     return next((f"  # {text}" for text in below), "")

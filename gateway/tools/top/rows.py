@@ -1,4 +1,4 @@
-"""The overview as rows: listeners, routes, backends and endpoints, each with its figures, calls and state."""
+"""The overview as rows: listeners, routes, backends and endpoints, with traffic figures, calls and state."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ _WORST_FIRST = (DOWN, DEGRADED, UNKNOWN, OK)
 
 @frozen
 class OverviewRow:
-    """A line of the overview. `about` describes the name further, `facts` does the same as JSON. `in_flight` and
+    """A line of the overview. `about` has more details than the name, `facts` has the same as JSON. `in_flight` and
     `waiting` are None if the gateway does not count them. `level`: OK, DEGRADED, DOWN or UNKNOWN; `state`: the health
     in a word or two, empty for rows without health."""
 
@@ -134,7 +134,8 @@ def _endpoints(traffic: Mapping[str, Any], of: Callable[[Any], WindowFigures]) -
 
 
 def _level(figures: WindowFigures) -> str:
-    """Return the level of a listener or a route, which has no health of its own: based on the errors in the window."""
+    """Return the level of a listener or a route. Listeners and routes have no health check, so the level is based on
+    the errors in the window."""
     if not figures.requests:
         return UNKNOWN
     return OK if not figures.errors else DOWN if figures.errors == figures.requests else DEGRADED
@@ -165,7 +166,7 @@ SORTS: dict[str, Callable[[OverviewRow], Any]] = {
     "state": lambda row: _WORST_FIRST.index(row.level),
     "name": lambda row: row.name,
 }
-"""The sort keys of rows, the largest or worst first. Equal rows keep the order of the configuration."""
+"""Sort keys for rows, with the largest or worst rows first. Equal rows keep the order of the configuration."""
 
 
 def ordered(rows: Sequence[OverviewRow], key: str, *, is_reversed: bool = False) -> list[OverviewRow]:

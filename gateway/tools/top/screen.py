@@ -73,8 +73,7 @@ def _keys(view: View, seconds: float) -> Text:
 
 
 def _allotted(lengths: Sequence[int], lines: int) -> list[int]:
-    """Return how many of the `lines` each table gets, where each table needs as many lines as its length: distributed
-    as equally as possible."""
+    """Distribute the `lines` among the tables as equally as possible; each table needs as many lines as its length."""
     got = [0] * len(lengths)
     while lines > 0 and any(has < length for has, length in zip(got, lengths, strict=True)):
         at = min((at for at, length in enumerate(lengths) if got[at] < length), key=got.__getitem__)
@@ -136,5 +135,5 @@ def _cells(row: OverviewRow, width: int) -> list[Text]:
 
 
 def _cut(text: str, style: str = "") -> Text:
-    """Return a text of one line, which is cut where the terminal ends. It is not parsed as markup."""
+    """Return a text of one line that is truncated at the edge of the terminal. Markup in the text has no effect."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")

@@ -63,7 +63,7 @@ class Seen:
 
 
 class GatewayWatch:
-    """Queries the gateway every `interval` seconds in a thread of its own, so a slow gateway does not delay keys.
+    """Queries the gateway every `interval` seconds in a separate thread, so a slow gateway does not delay key presses.
     `seen` is the latest state. It continues while the gateway is unreachable."""
 
     def __init__(self, gateway: WatchedGateway, first: Seen, interval: float) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 from gateway.core.frozen import frozen
 
 SECONDS = 10.0
-"""The length of the window, the same as in the console."""
+"""The length of the window, same as in the console."""
 
 Way: TypeAlias = tuple[str, str, str, str]
 """Listener, route, backend and endpoint; the last ones are empty if a request did not get that far."""
@@ -52,7 +52,7 @@ class WindowFigures:
         self._latencies = [0] * (len(bounds) + 1)
 
     def add(self, before: WayCounts, after: WayCounts) -> None:
-        """Add a path with these counts at the begin and at the end of the window."""
+        """Add a path with these counts at the start and at the end of the window."""
         self.requests += after.requests - before.requests
         self.errors += after.errors - before.errors
         self.rejected += after.rejected - before.rejected
@@ -116,7 +116,7 @@ class TrafficWindow:
 
     def take(self, time: float, changed: Iterable[Mapping[str, Any]]) -> None:
         """Add the paths of a reply of `/api/traffic`: all paths, or the paths that have changed since the previous
-        reading. After a pause longer than the window it begins again, because the distribution over the pause is
+        reading. After a pause longer than the window it starts again, because the distribution over the pause is
         unknown."""
         known = dict(self._readings[-1].counts) if self._readings else {}
         for each in changed:
