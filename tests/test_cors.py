@@ -197,8 +197,18 @@ LISTENER = 'listeners: [{name: a, bind: "127.0.0.1:1", protocols: [%s], cors: {%
         ("v2-rest", 'origins: ["*"], headers: ["*"]', "", "expected the names of headers, such as authorization"),
         ("v2-rest", 'origins: ["*"], max_age: 1.5', "", "expected a whole number"),
         ("v2-rest", 'origins: ["*"]', ", auth: {}", "clients of this listener have credentials (`auth`, or `tls.clie"),
-        ("v2-grpc", 'origins: ["*"]', "", "browsers speak HTTP, and no protocol of the listener does"),
-        ("mip", 'origins: ["*"]', ", model: m", "browsers speak HTTP, and no protocol of the listener does"),
+        (
+            "v2-grpc",
+            'origins: ["*"]',
+            "",
+            "`cors` is for HTTP, and no protocol of the listener uses it; remove the key",
+        ),
+        (
+            "mip",
+            'origins: ["*"]',
+            ", model: m",
+            "`cors` is for HTTP, and no protocol of the listener uses it; remove the key",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(protocols: str, cors: str, more: str, error: str) -> None:

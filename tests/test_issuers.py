@@ -270,4 +270,4 @@ def test_what_is_wrong_with_issuers_is_told_with_its_place(files: Files, tmp_pat
     plain = one.replace("https", "http")
     assert "do not come over https" in wrong(f"auth: {{jwt: [{plain[:-1]}, ca: {files.ca}}}]}}")
     assert wrong(f"auth: {{jwt: {one[:-1]}, leeway: x}}}}").startswith("test.yaml:2:63: expected a number")
-    assert "'isuer' is not a key here; did you mean 'issuer'?" in wrong("auth: {jwt: {isuer: a}}")
+    assert "unknown key 'isuer'; did you mean 'issuer'?" in wrong("auth: {jwt: {isuer: a}}")

@@ -34,7 +34,7 @@ def _key_header(name: str) -> str:
 
 def _issuer(url: str) -> str:
     if not url.startswith(("https://", "http://")) or not set(url).isdisjoint(" ?#@"):
-        raise refusal("expected the issuer's URL, https://HOST[/PATH], as tokens have it in `iss`, got {value}")
+        raise refusal("expected the issuer's URL as in `iss` of its tokens, https://HOST[/PATH], got {value}")
     return url
 
 

@@ -38,7 +38,7 @@ def _permission_sets(config: Config) -> Iterator[Finding]:
         for at, grant in enumerate(grants):
             for i, glob in enumerate(grant.listeners):
                 if not any(fnmatchcase(each, glob) for each in names):
-                    text = f"no listener is called {VALUE}{suggestion(glob, names)}"
+                    text = f"unknown listener {VALUE}{suggestion(glob, names)}"
                     yield Finding(("permissions", name, at, "listeners", i), text)
 
 
@@ -47,7 +47,7 @@ def _principals(config: Config) -> Iterator[Finding]:
     for name, principal in config.principals.items():
         for at, each in enumerate(principal.permissions):
             if each not in known:
-                text = f"no set of permissions is called {VALUE}{suggestion(each, known)}"
+                text = f"unknown set of permissions {VALUE}{suggestion(each, known)}"
                 yield Finding(("principals", name, "permissions", at), text)
 
 
@@ -59,7 +59,7 @@ def _listeners(config: Config, catalog: Catalog) -> Iterator[Finding]:
         location: Location = ("listeners", at, "auth")
         yield from _accepted(location, auth, config.auth)
         if auth.anonymous is not None and not _is_known(auth.anonymous, config):
-            text = f"no principal is called {VALUE}{suggestion(auth.anonymous, config.principals)}"
+            text = f"unknown principal {VALUE}{suggestion(auth.anonymous, config.principals)}"
             yield Finding((*location, "anonymous"), text)
         ways = auth.accept or (config.auth.ways if config.auth else ())
         if auth.anonymous is None and "certificates" not in ways:
@@ -97,7 +97,7 @@ def _accepted(
         yield Finding(location, text, at_key=True)
     for at, way in enumerate(auth.accept or ()):
         if ways and way not in ways:
-            yield Finding((*location, "accept", at), f"`auth` at the top has no {VALUE}")
+            yield Finding((*location, "accept", at), f"`auth` at the top has no {VALUE}; add it there, or remove it")
 
 
 def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -108,7 +108,7 @@ def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
         if not auth.keys.file.startswith("/"):
             yield Finding(("auth", "keys", "file"), f"expected an absolute path, got {VALUE}")
         elif why := catalog.why_not_keys(auth.keys.file):
-            text = f"{VALUE} is no file of keys: {why}"
+            text = f"{VALUE} is not an API key file: {why}"
             yield Finding(("auth", "keys", "file"), text, files=(auth.keys.file,))
     if auth.jwt and not catalog.jwt:
         text = 'needs PyJWT, which is not installed: pip install "modelglot[jwt]"'
@@ -120,7 +120,7 @@ def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
             if not issuer.jwks.startswith("/"):
                 yield Finding((*location, "jwks"), f"expected a URL or an absolute path, got {VALUE}")
             elif why := catalog.why_not_key_set(issuer.jwks):
-                text = f"{VALUE} has no keys of an issuer: {why}"
+                text = f"{VALUE} is not an issuer's key set: {why}"
                 yield Finding((*location, "jwks"), text, files=(issuer.jwks,))
         if issuer.ca is not None:
             yield from _authorities((*location, "ca"), issuer.ca, (issuer.jwks or issuer.issuer), catalog)
@@ -128,7 +128,7 @@ def _files(config: Config, catalog: Catalog) -> Iterator[Finding]:
 
 def _authorities(location: Location, path: str, place: str, catalog: Catalog) -> Iterator[Finding]:
     if not place.startswith("https://"):
-        yield Finding(location, "is not used: the keys of the issuer do not come over https; remove it", at_key=True)
+        yield Finding(location, "has no effect: the issuer's keys do not come over https; remove it", at_key=True)
     elif not path.startswith("/"):
         yield Finding(location, f"expected an absolute path, got {VALUE}")
     else:
@@ -150,7 +150,10 @@ def access_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
     if config.auth is not None and asking:
         for at, listener in enumerate(config.listeners):
             if listener.auth is None:
-                text = f"listener {listener.name!r} has no `auth`: its clients need no credentials"
+                text = (
+                    f"listener {listener.name!r} has no `auth`: its clients need no credentials; add `auth: {{}}` to "
+                    "require them"
+                )
                 yield Finding(("listeners", at), text)
     ports = (config.admin, config.health)
     if config.auth is not None and not asking and all(each is None or each.auth is None for each in ports):
@@ -172,7 +175,10 @@ def _forwarded(config: Config) -> Iterator[Finding]:
     for name, backend in config.backends.items():
         for at, header in enumerate(backend.forward_headers):
             if header in names:
-                text = f"sends clients' keys for the gateway on to the servers of backend {name!r}"
+                text = (
+                    f"forwards clients' gateway credentials to backend {name!r}; remove it unless the servers check "
+                    "them"
+                )
                 yield Finding(("backends", name, "forward_headers", at), f"{VALUE} {text}")
 
 

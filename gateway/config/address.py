@@ -33,7 +33,7 @@ def _host_port(text: str, scheme: str) -> Address:
         raise refusal(f"{_EXAMPLES}, got {{value}}")
     port = int(parts["port"])
     if port > 65535:
-        raise refusal("a port is at most 65535, got {value}")
+        raise refusal("expected a port up to 65535, got {value}")
     return Address(_ipv6(parts["six"]) if parts["six"] is not None else _host(parts["host"]), port, "", scheme)
 
 
@@ -41,7 +41,7 @@ def _ipv6(text: str) -> str:
     try:
         return str(IPv6Address(text))
     except AddressValueError as error:
-        raise refusal("no IPv6 address between the brackets of {value}") from error
+        raise refusal("expected an IPv6 address between the brackets, got {value}") from error
 
 
 def _host(text: str) -> str:
@@ -51,7 +51,7 @@ def _host(text: str) -> str:
         try:
             return str(ip_address(text))
         except ValueError as error:
-            raise refusal("no IPv4 address in {value}") from error
+            raise refusal("expected an IPv4 address with four numbers up to 255, got {value}") from error
     if not _HOST_NAME.fullmatch(text):
         raise refusal(f"{_EXAMPLES}, got {{value}}")
     return text.lower()
@@ -61,7 +61,7 @@ def _socket_path(path: str) -> Address:
     if not path.startswith("/"):
         raise refusal("expected unix:///PATH with an absolute path, got {value}")
     if len(path.encode()) > _MAX_SOCKET_PATH or "\0" in path:
-        raise refusal(f"the path of a unix socket has at most {_MAX_SOCKET_PATH} bytes and no NUL")
+        raise refusal(f"expected a unix socket path of at most {_MAX_SOCKET_PATH} bytes, without NUL")
     return Address(path=path, scheme="unix")
 
 

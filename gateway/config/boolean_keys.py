@@ -17,7 +17,7 @@ def boolean_keys(node: Node, above: Location = ()) -> Iterator[Finding]:
         case dict(items):
             for key, child in items.items():
                 if key in _WRITTEN:
-                    quoted = f'quote the key where it was written, such as "{_WRITTEN[key]}"'
+                    quoted = f'quote the original key, such as "{_WRITTEN[key]}"'
                     text = f"the key {key!r} is probably another word: {other_words(key == 'true')}; {quoted}"
                     yield Finding((*above, key), text, at_key=True)
                 yield from boolean_keys(child, (*above, key))

@@ -172,7 +172,7 @@ class _Composer:
         if isinstance(event, events.AliasEvent):
             return self._alias(event)
         if event.tag is not None:
-            self._fault(event, f"the tag {event.tag!r} is not supported; write the value without it")
+            self._fault(event, f"the tag {event.tag!r} is not supported; remove the tag")
         node = self._BUILDERS[type(event)](self, event, depth)
         _check_bounds(node)
         if event.anchor is not None:
@@ -220,7 +220,7 @@ class _Composer:
             self._node(event, depth)
             self._fault(event, "a key must be text")
         elif event.tag is not None:
-            self._fault(event, f"the tag {event.tag!r} is not supported; write the key without it")
+            self._fault(event, f"the tag {event.tag!r} is not supported; remove the tag")
         elif event.implicit[0] and event.value == "<<":
             self._fault(event, "merge keys are not supported; write the keys out, or use an alias for the whole map")
         elif event.implicit[0] and not isinstance(resolve(event.value), str):
@@ -234,7 +234,9 @@ class _Composer:
     def _is_first(self, node: Node, name: str, event: Any) -> bool:
         first = node.keys.get(name)
         if first is not None:
-            self._fault(event, f"the key {name!r} stands twice, first at line {first.line}, column {first.column}")
+            self._fault(
+                event, f"the key {name!r} occurs twice, first at line {first.line}, column {first.column}; remove one"
+            )
         return first is None
 
     def _fault(self, event: Any, message: str) -> None:

@@ -49,9 +49,9 @@ def protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             continue
         if location[-1] == "form":
             known = [each.removeprefix(PREFIX) for each in forms]
-            yield Finding(location, f"no form is called {VALUE}{suggestion(name.removeprefix(PREFIX), known)}")
+            yield Finding(location, f"unknown form {VALUE}{suggestion(name.removeprefix(PREFIX), known)}")
         elif name.startswith(PREFIX):
-            yield Finding(location, f"no form is called {VALUE}{suggestion(name, forms)}")
+            yield Finding(location, f"unknown form {VALUE}{suggestion(name, forms)}")
         elif name == JSON:
             in_backend = location[0] == "backends"
             key = "add `form: NAME`" if in_backend else "write json:NAME"
@@ -59,7 +59,7 @@ def protocol_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             yield Finding(location, f"{VALUE} needs the name of a form: {key}{suggestion('', known)}")
         else:
             near = f"; did you mean {PREFIX + name!r}?" if PREFIX + name in forms else _nearest(name, catalog)
-            yield Finding(location, f"no protocol is called {VALUE}{near}")
+            yield Finding(location, f"unknown protocol {VALUE}{near}")
 
 
 def _nearest(name: str, catalog: Catalog) -> str:
@@ -70,7 +70,7 @@ def _nearest(name: str, catalog: Catalog) -> str:
         return spelled
     flavors = {key: each.traits.servers.flavors for key, each in catalog.protocols.items()}
     if speaking := sorted(key for key, each in flavors.items() if each is not None and name in each.names):
-        return f", which is a flavor of {listed(speaking)}"
+        return f", which is a server type; use {listed(speaking)} with `flavor: {name}`"
     words = set(name.lower().split("-"))
     sharing = sorted(key for key in catalog.protocols if words & set(key.split("-")))
     return f"; did you mean {listed(sharing)}?" if sharing else spelled
@@ -85,7 +85,10 @@ def shown_references(root: Node, parts: Parts) -> Iterator[Finding]:
     for at, listener in parts.listeners.items():
         for i, name in enumerate(listener.protocols):
             if name in having:
-                text = f"the form {VALUE} has a reference, which errors would tell clients; such a form is for backends"
+                text = (
+                    f"errors would show clients the reference in form {VALUE}; use a form with references only in "
+                    "backends"
+                )
                 yield Finding(("listeners", at, "protocols", i), text)
 
 
@@ -105,4 +108,8 @@ def form_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
             text = f"{name!r} has no effect: no backend and no listener names it; write `json:{name}` as protocol"
             yield Finding(("forms", name), text, at_key=True)
         if PREFIX + name in catalog.ready_forms:
-            yield Finding(("forms", name), f"{name!r} takes the place of the ready form of this name", at_key=True)
+            yield Finding(
+                ("forms", name),
+                f"{name!r} replaces the built-in form of this name; rename it to keep both",
+                at_key=True,
+            )

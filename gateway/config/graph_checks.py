@@ -37,7 +37,8 @@ def _hidden_routes(config: Config) -> Iterator[Finding]:
         if route.match.model in config.models and not route.passthrough:
             yield Finding(
                 ("routes", at, "match", "model"),
-                f"{VALUE} is a model of `models`, which comes before all routes, so no request takes this route",
+                f"{VALUE} is a model of `models`, which comes before all routes, so no request takes this route; "
+                "remove it",
             )
 
 
@@ -68,7 +69,7 @@ def _unrouted(config: Config) -> Iterator[Finding]:
             if not is_routed and graph_called(model, config.models) is None:
                 known = {each.match.model for each in config.routes if each.match.model}
                 names = {*config.models, *(each for each in known if not wildcards(each))} - {graph.name, model}
-                text = f"no route leads to {VALUE} of a step, which comes from no listener and in no client's protocol"
+                text = f"no route matches {VALUE} of a step; add a route without `listener`, `protocol` and `path`"
                 yield Finding(location, f"{text}{suggestion(model, names) if names else ''}")
 
 
@@ -104,7 +105,7 @@ def _nested(models: Mapping[str, Graph]) -> Iterator[Finding]:
         yield _circle(circling)
     for name, height in heights.items():
         if height > DEEPEST:
-            yield Finding(("models", name), f"{height} models within one another; at most {DEEPEST}", at_key=True)
+            yield Finding(("models", name), f"{height} nested models; the maximum is {DEEPEST}", at_key=True)
             return
 
 
@@ -159,7 +160,7 @@ def _circle(circling: Mapping[str, Mapping[str, Location]]) -> Finding:
         name, location = next((name, at) for name, at in circling[path[-1]].items() if name in circling)
         if name in path:
             circle = " -> ".join([*path[path.index(name) :], name])
-            return Finding(location, f"the model calls itself: {circle}")
+            return Finding(location, f"the model calls itself: {circle}; remove one of these calls")
         path.append(name)
 
 

@@ -43,7 +43,9 @@ def cross_origin(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         location: Location = ("listeners", at, "cors")
         spoken = [catalog.protocols[name] for name in listener.protocols if name in catalog.protocols]
         if spoken and not any(isinstance(each.carrier, HttpForm) for each in spoken):
-            yield Finding(location, "browsers speak HTTP, and no protocol of the listener does", at_key=True)
+            yield Finding(
+                location, "`cors` is for HTTP, and no protocol of the listener uses it; remove the key", at_key=True
+            )
         if ANY_ORIGIN in listener.cors.origins and listener.has_credentials:
             text = f"clients of this listener have credentials (`auth`, or `tls.client`): name the origins, got {VALUE}"
             yield Finding((*location, "origins", listener.cors.origins.index(ANY_ORIGIN)), text)

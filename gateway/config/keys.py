@@ -616,7 +616,7 @@ def _collector(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise refusal(f"expected a URL such as http://127.0.0.1:4318, got {VALUE}")
     if parts.username or parts.password:
-        raise refusal("the URL has a password, which would be shown; a header in `headers` can carry it")
+        raise refusal("the URL has a password, which would not stay secret; use a header in `headers`")
     if find_spec("requests") is None:
         text = 'needs the package of the extra `tracing`: pip install "modelglot[tracing]"'
         raise refusal(text)

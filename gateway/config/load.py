@@ -19,14 +19,14 @@ _BRACES = re.compile(r"\{[^}]*\}?|\}")
 def _page(url: str) -> str:
     for found in _BRACES.findall(url):
         if found not in (HOST, PORT):
-            raise refusal(f"{VALUE} has {found}; only {HOST} and {PORT} are replaced, by those of the endpoint")
+            raise refusal(f"{VALUE} has {found}; use only {HOST} and {PORT}, which stand for the endpoint's")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise refusal(f"expected a URL such as {TRITON_PAGE}, got {VALUE}")
     if "@" in parts.netloc:
-        raise refusal("the URL has a password, which would be shown")
+        raise refusal("the URL has a password, which would not stay secret; remove it")
     if parts.fragment:
-        raise refusal(f"a page has no fragment, got {VALUE}")
+        raise refusal(f"expected the URL of a page without a fragment (#...), got {VALUE}")
     return url
 
 

@@ -49,29 +49,29 @@ def unused_load_keys(location: Location, backend: BackendConfig) -> Iterator[tup
                 yield (*location, "load", key), f"`from` is {reads.kind}"
     for at, endpoint in enumerate(backend.endpoints):
         if endpoint.load_url is not None and (reads is None or reads.kind == "orca"):
-            yield (*location, "endpoints", at, "load_url"), "no page is read"
+            yield (*location, "endpoints", at, "load_url"), "the gateway reads no load page"
 
 
 def _missing(location: Location, backend: BackendConfig) -> Iterator[Finding]:
     if backend.load is None and (backend.protocol not in TRITON_PROTOCOLS or backend.flavor not in ("", "triton")):
         server = f"{backend.protocol} servers" if not backend.flavor else f"{backend.flavor} servers"
-        text = f"{VALUE} needs the key `load`: where {server} say how busy they are is not known"
+        text = f"{VALUE} needs the key `load`: the gateway cannot know how {server} report their load"
         yield Finding((*location, "balance"), text)
 
 
 def _source(location: Location, load: LoadConfig, protocol: Protocol) -> Iterator[Finding]:
     if load.kind == "prometheus":
         if load.metric is None:
-            yield Finding(location, "expected the key `metric`: the gauge that says how busy a server is", at_key=True)
+            yield Finding(location, "expected the key `metric`: the gauge of a server's load", at_key=True)
         elif not _METRIC.fullmatch(load.metric):
-            yield Finding((*location, "metric"), f"{VALUE} is no name of a metric")
+            yield Finding((*location, "metric"), f"{VALUE} is not a valid metric name")
         if "url" not in load.model_fields_set:
             yield Finding(location, "expected the key `url`, such as http://{host}:8000/metrics", at_key=True)
         for label in load.labels:
             if not _LABEL.fullmatch(label):
-                yield Finding((*location, "labels", label), f"{label!r} is no name of a label", at_key=True)
+                yield Finding((*location, "labels", label), f"{label!r} is not a valid label name", at_key=True)
     if load.kind == "orca" and isinstance(protocol.carrier, StreamForm):
-        text = f"replies of {protocol.name} have no headers, and so no load reports"
+        text = f"{protocol.name} responses have no headers for load reports; use `from: prometheus`"
         yield Finding((*location, "from"), text)
     if load.kind != "orca" and load.stale < load.interval:
         yield Finding((*location, "stale"), f"expected at least `interval`, which is {load.interval:g}, got {VALUE}")
@@ -84,5 +84,5 @@ def _sockets(location: Location, backend: BackendConfig) -> Iterator[Finding]:
         return
     for at, endpoint in enumerate(backend.endpoints):
         if endpoint.address.startswith("unix:") and endpoint.load_url is None:
-            text = "a unix socket has no host for the page of its server: add `load_url`"
+            text = "a unix socket has no host for the server's load page; add `load_url`"
             yield Finding((*location, "endpoints", at, "address"), text)

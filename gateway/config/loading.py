@@ -74,7 +74,7 @@ def load_with_warnings(
             content = file.read(MAX_BYTES + 1)
         return loads_with_warnings(content.decode("utf-8-sig"), str(path), catalog, environ)
     except OSError as error:
-        raise ConfigError([Problem(str(path), 1, 1, f"cannot be read: {error.strerror}")]) from error
+        raise ConfigError([Problem(str(path), 1, 1, f"cannot read the file: {error.strerror}")]) from error
     except UnicodeDecodeError as error:
         before = content[: error.start].split(b"\n")
         message = f"not UTF-8: {error.reason}"
@@ -140,7 +140,9 @@ def located(path: Path, findings: Iterable[Finding], environ: Mapping[str, str] 
     try:
         root, _ = compose(path.read_text("utf-8-sig"), environ)
     except (OSError, UnicodeDecodeError, DocumentError) as error:
-        raise ConfigError([Problem(str(path), 1, 1, "it has changed while it was checked")]) from error
+        raise ConfigError(
+            [Problem(str(path), 1, 1, "the file changed during the check; run the check again")]
+        ) from error
     return [_problem(str(path), _located(each, root)) for each in findings]
 
 

@@ -59,7 +59,7 @@ def finding_of(error: dict[str, Any], schema: dict[str, Any], policies: Iterable
             text = f"{key!r} is a policy, not a key here; write policies: [{{{key}: {{...}}}}]"
             return Finding(location, text, at_key=True)
         near = _same_meaning(str(location[-1]), known) or suggestion(str(location[-1]), known)
-        return Finding(location, f"{location[-1]!r} is not a key here{near}", at_key=True)
+        return Finding(location, f"unknown key {location[-1]!r}{near}", at_key=True)
     if kind == "missing":
         return Finding(location[:-1], f"the key {location[-1]!r} is missing")
     message = _MESSAGES.get(kind, _own_message)(error)
@@ -142,7 +142,7 @@ def _number(what: str) -> Callable[[dict[str, Any]], str]:
         unit = "times are in seconds" if _TIME.fullmatch(given) else "sizes are in bytes"
         hint = f"; write it without a unit: {unit}" if _TIME.fullmatch(given) or _SIZE.fullmatch(given) else ""
         if given.endswith("%"):
-            hint = "; 10 % is written 0.1" if what == "a number" else "; write it without %"
+            hint = "; write 0.1 for 10 %" if what == "a number" else "; write it without %"
         return f"expected {what}, got {VALUE}{hint}"
 
     return message

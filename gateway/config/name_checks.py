@@ -35,7 +35,7 @@ def name_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 
 def _unknown(location: Location, what: str, name: str, known: Any) -> Iterator[Finding]:
     if name not in known:
-        yield Finding(location, f"no {what} is called {VALUE}{suggestion(name, known)}")
+        yield Finding(location, f"unknown {what} {VALUE}{suggestion(name, known)}")
 
 
 def _not_served(location: Location, name: str, listener: ListenerConfig) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def _faces(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
                 if emulated:
                     yield from _unknown(location, f"flavor of {name} for clients", flavor, emulated)
                 else:
-                    yield Finding(location, f"clients of {name} are answered in one way only", at_key=True)
+                    yield Finding(location, f"clients of {name} see only one server type; remove the key", at_key=True)
 
 
 def _settings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -100,7 +100,9 @@ def _listener_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         by_name.setdefault(listener.name, []).append(at)
     for places in by_name.values():
         for first, second in combinations(places, 2):
-            yield Finding(("listeners", second, "name"), f"listeners[{first}] is also called {VALUE}")
+            yield Finding(
+                ("listeners", second, "name"), f"listeners[{first}] is also called {VALUE}; choose another name"
+            )
 
 
 def _shared_addresses(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -113,7 +115,10 @@ def _shared_addresses(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         location: Location = ("listeners", at, "protocols")
         for name, form in streams.items():
             if not form.framing.magic:
-                text = f"the first bytes of {name} do not tell it from other protocols; use a listener for it alone"
+                text = (
+                    f"the first bytes of {name} do not identify it among other protocols; use a separate listener for "
+                    "it"
+                )
                 yield Finding(location, text)
         for (one, first), (other, second) in combinations(streams.items(), 2):
             magics = sorted((first.framing.magic, second.framing.magic))
@@ -150,7 +155,7 @@ def _clashes(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     for alike in by_port.values():
         for (first, one), (second, other) in combinations(alike, 2):
             if one.clashes(other):
-                yield Finding(second, f"{VALUE} is taken by {dotted(first)}")
+                yield Finding(second, f"{VALUE} is taken by {dotted(first)}; choose another address")
 
 
 def _admin_bind(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
@@ -193,7 +198,7 @@ def _discovery(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             continue
         location: Location = ("backends", key, "discovery")
         if found.registration and "interval" in found.model_fields_set and not (found.dns or found.srv or found.files):
-            text = "servers that register are not looked for; the key goes with dns, srv or files"
+            text = "the gateway does not look up servers that register; remove the key, or add dns, srv or files"
             yield Finding((*location, "interval"), text, at_key=True)
         if found.srv is not None and not _SRV_NAME.fullmatch(found.srv):
             yield Finding((*location, "srv"), f"expected a DNS name such as _http._tcp.models.default.svc, got {VALUE}")
@@ -258,7 +263,7 @@ def _dns(key: str, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding
     except ValueError:
         return  # another check reports it
     if not any(place.has_name for place in places):
-        text = "no endpoint has a host name that could be looked up; remove the key"
+        text = "no endpoint has a host name, whose addresses the gateway could query; remove the key"
         yield Finding(("backends", key, "discovery", "dns"), text, at_key=True)
 
 
@@ -269,9 +274,9 @@ def _trust_metadata(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             continue
         location = ("backends", key, "trust_metadata")
         if not protocol.traits.models.metadata_parts:
-            yield Finding(location, f"{protocol.name} has no metadata", at_key=True)
+            yield Finding(location, f"{protocol.name} has no metadata; remove the key", at_key=True)
         elif protocol.traits.models.trusted_metadata:
-            yield Finding(location, f"the metadata of {protocol.name} is always trusted", at_key=True)
+            yield Finding(location, f"the gateway always trusts {protocol.name} metadata; remove the key", at_key=True)
 
 
 def _endpoint(location: Location, transport: str, endpoint: str, catalog: Catalog) -> Iterator[Finding]:
@@ -312,7 +317,7 @@ def _route_names(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         if same == at:
             continue
         if "name" in route.model_fields_set:
-            yield Finding(("routes", at, "name"), f"routes[{same}] is also called {VALUE}")
+            yield Finding(("routes", at, "name"), f"routes[{same}] is also called {VALUE}; choose another name")
         elif route.match != parts.routes[same].match:  # equal routes are another error
             text = f"routes[{same}] is also called {route.name!r}, the text of this match; add a `name` to this route"
             yield Finding(("routes", at, "match"), text, at_key=True)
@@ -342,7 +347,7 @@ def _pages(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
     having = [name for name, protocol in catalog.protocols.items() if protocol.http.pages]
     for at, listener in parts.listeners.items():
         if listener.metrics_page and not any(name in having for name in listener.protocols):
-            text = f"none of the listener's protocols has a metrics page; {listed(having)} would"
+            text = f"the listener's protocols have no metrics page; remove the key, or add {listed(having)}"
             yield Finding(("listeners", at, "metrics_page"), text, at_key=True)
 
 

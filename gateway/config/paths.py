@@ -98,7 +98,7 @@ def open_paths(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
             if not any(_has_path(protocol, listener.prefix.get(protocol.name, ""), beginning) for protocol in spoken):
                 text = f"no protocol of listener {listener.name!r} has paths such as {VALUE}"
                 location = ("routes", at, "match", "path")
-                yield Finding(location, f"{text}; {listed(takers)} would take them, add protocol: {takers[0]}")
+                yield Finding(location, f"{text}; {listed(takers)} would take them; add protocol: {takers[0]}")
 
 
 def _has_path(protocol: Protocol, prefix: str, beginning: str) -> bool:

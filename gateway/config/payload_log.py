@@ -29,7 +29,7 @@ def _place(place: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise refusal(f"expected the absolute path of a file, or a URL such as http://127.0.0.1:8080/, got {VALUE}")
     if parts.username or parts.password:
-        raise refusal("the URL has a password, which would be shown; a header in `headers` can carry it")
+        raise refusal("the URL has a password, which would not stay secret; use a header in `headers`")
     if parts.fragment or not place.isascii() or not place.isprintable() or " " in place:
         raise refusal(f"expected a URL without a fragment, in visible ASCII characters, got {VALUE}")
     return place

@@ -31,17 +31,17 @@ def _routes(settings: PayloadLogConfig, config: Config) -> Iterator[Finding]:
     for at, name in enumerate(settings.routes or ()):
         location: Location = (*_PLACE, "routes", at)
         if name not in known:
-            text = f"neither a route nor a graph has the name {VALUE}"
+            text = f"unknown route or graph {VALUE}"
             yield Finding(location, f"{text}{suggestion(name, known)}")
         elif not known[name]:
-            yield Finding(location, f"the messages of {VALUE} are not read, since it has passthrough; remove it")
+            yield Finding(location, f"{VALUE} has passthrough, so the gateway does not decode its messages; remove it")
 
 
 def _requests(settings: PayloadLogConfig, catalog: Catalog) -> Iterator[Finding]:
     if settings.is_file:
         for key in _OF_REQUESTS:
             if key in settings.model_fields_set:
-                yield Finding((*_PLACE, key), "is for a URL in `to`, and that is a file; remove it", at_key=True)
+                yield Finding((*_PLACE, key), "is for a URL in `to`, and `to` is a file; remove it", at_key=True)
     elif settings.tls is not None and not settings.to.startswith("https:"):
         yield Finding((*_PLACE, "tls"), "needs https in `to`", at_key=True)
     elif settings.tls is not None:

@@ -28,7 +28,10 @@ def placement_findings(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
         for place, name in zip(route.backend_places, route.backends, strict=True):
             found = parts.backends.get(name)
             if route.passthrough and found is not None and found.placement is not None:
-                text = "messages that pass unread do not tell their model, which `placement` of backend {value} needs"
+                text = (
+                    "`placement` of backend {value} needs the model, but passthrough does not decode messages; remove "
+                    "one of them"
+                )
                 yield Finding(("routes", at, *place), text)
 
 
@@ -46,7 +49,7 @@ def _of_loading(above: Location, backend: BackendConfig) -> Iterator[Finding]:
         yield Finding((*above, "sizes"), "this key needs `memory`, the limit that the sizes count against", at_key=True)
     for glob, size in placement.sizes.items():
         if placement.memory is not None and size > placement.memory:
-            text = "models of this size fit on no server: it is more than `memory`"
+            text = "no server can load models of this size: it is more than `memory`; raise `memory`"
             yield Finding((*above, "sizes", glob), text)
 
 
@@ -74,9 +77,9 @@ def _loaded_by_two(parts: Parts, catalog: Catalog) -> Iterator[Finding]:
 def _of_protocol(above: Location, backend: BackendConfig, protocol: Protocol) -> Iterator[Finding]:
     models = protocol.traits.models
     if not (models.named or models.may_be_named or models.one_at is not None):
-        text = f"requests of {protocol.name} do not name a model, by which they could be placed; remove the key"
+        text = f"{protocol.name} requests do not name a model, which placement needs; remove the key"
         yield Finding(above, text, at_key=True)
     loads = backend.placement is not None and backend.placement.loads
     if loads and Operation.LOAD not in protocol.traits.servers.extensions:
-        text = f"servers of {protocol.name} cannot be asked to load models; expected never, got on_demand"
-        yield Finding((*above, "load"), text)
+        text = f"{protocol.name} servers cannot load models on demand; expected never, got on_demand"
+        yield Finding((*above, "loading"), text)

@@ -33,7 +33,7 @@ def _policy(item: Any, info: ValidationInfo) -> PolicyConfig:
     [(name, settings)] = item.items()
     known = info.context or {}
     if name not in known:
-        raise refusal(f"no policy is called {name!r}{suggestion(name, known)}", name, kind=UNKNOWN_POLICY)
+        raise refusal(f"unknown policy {name!r}{suggestion(name, known)}", name, kind=UNKNOWN_POLICY)
     try:
         # `- name:` without a value is allowed if all settings have defaults.
         return PolicyConfig(name, known[name].Settings.model_validate({} if settings is None else settings))

@@ -54,7 +54,10 @@ def _beside_passthrough(config: Config) -> Iterator[Finding]:
     for number, route in enumerate(config.routes):
         for at, policy in enumerate(route.policies):
             if route.passthrough and policy.other_backends:
-                text = f"{policy.name} does nothing on a route with passthrough, whose messages are not read"
+                text = (
+                    f"{policy.name} does nothing on a route with passthrough, whose messages the gateway does not "
+                    "decode; remove it"
+                )
                 yield Finding(("routes", number, "policies", at, policy.name), text, at_key=True)
 
 
@@ -68,7 +71,7 @@ def _within_tries(config: Config) -> Iterator[Finding]:
         repeating = ""
         for at, policy in enumerate(policies):
             if repeating and getattr(policy.settings, "sees_one_try", False):
-                text = f"{policy.name} would see every try of a call; put it before {repeating}"
+                text = f"{policy.name} would see every attempt of a call; put it before {repeating}"
                 yield Finding((*location, at, policy.name), text, at_key=True)
             if getattr(policy.settings, "repeats", ""):
                 repeating = policy.name
@@ -91,7 +94,10 @@ def _without_batches(config: Config, catalog: Catalog) -> Iterator[Finding]:
         _, traits = resolve_batch(catalog.protocols[backend.protocol], backend.batch)
         for at, policy in enumerate(backend.policies):
             if getattr(policy.settings, "sees_fitted_requests", False) and traits.wire.rows is Rows.ONE:
-                text = f"{policy.name} does nothing before a backend of {backend.protocol}: a call of it is one row"
+                text = (
+                    f"{policy.name} does nothing before a backend of {backend.protocol}: each call is one row; remove "
+                    "it"
+                )
                 yield Finding(("backends", name, "policies", at, policy.name), text, at_key=True)
 
 
@@ -99,7 +105,7 @@ def retries_of_unsent_calls(config: Config, catalog: Catalog) -> Iterator[Findin
     """Find policies that repeat fewer calls than a reader might expect."""
     for location, policy, name in _repeating(config, "unsent"):
         text = f"{policy.name} repeats only calls of which nothing was sent, because the backend {name!r}"
-        yield Finding(location, f"{text} does not have safe: true", at_key=True)
+        yield Finding(location, f"{text} does not have safe: true; add it if calls can be repeated", at_key=True)
 
 
 def unbounded_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:

@@ -86,7 +86,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word, options, n=1, cutoff=0.7)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; expected {listed(options)}" if options else "; there are none"
+    return f"; expected {listed(options)}" if options else "; define one first"
 
 
 def listed(options: Iterable[str]) -> str:

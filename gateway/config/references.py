@@ -79,7 +79,7 @@ def _file(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ValueError(f"the file {path} is not UTF-8") from error
     except OSError as error:
-        raise ValueError(f"the file {path} cannot be read: {error.strerror}") from error
+        raise ValueError(f"cannot read the file {path}: {error.strerror}") from error
 
 
 def _text(path: Path) -> str:

@@ -55,7 +55,7 @@ def _own_backends(at: int, route: RouteConfig, config: Config, catalog: Catalog)
     above: Location = ("routes", at)
     if route.split is None:
         if route.backend is None:
-            yield Finding(above, "the key 'backend' is missing; for several backends, 'split'")
+            yield Finding(above, "the key 'backend' is missing; add it, or 'split' for several backends")
         if route.sticky is not None:
             yield Finding((*above, "sticky"), "sticky needs a split; remove the key", at_key=True)
     elif route.backend is not None:
@@ -63,7 +63,7 @@ def _own_backends(at: int, route: RouteConfig, config: Config, catalog: Catalog)
         yield Finding((*above, "split"), text, at_key=True)
     for i, name in enumerate(route.fallback):
         if name in route.own_backends:
-            yield Finding((*above, "fallback", i), f"{VALUE} is already one of the route's own backends")
+            yield Finding((*above, "fallback", i), f"{VALUE} is already one of the route's own backends; remove it")
 
 
 def _captures(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -96,7 +96,10 @@ def _served_protocol(at: int, route: RouteConfig, config: Config, catalog: Catal
             else f"listener {route.match.listener!r} does not serve"
         )
         if route.match.listener is None or route.match.listener in (each.name for each in config.listeners):
-            yield Finding(("routes", at, "match", "protocol"), f"{where} {VALUE}, so no request takes this route")
+            yield Finding(
+                ("routes", at, "match", "protocol"),
+                f"{where} {VALUE}, so no request takes this route; add it to a listener's protocols",
+            )
 
 
 def _model_name(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -145,9 +148,7 @@ def _payload(at: int, route: RouteConfig, config: Config, catalog: Catalog) -> I
     location = ("routes", at, "translate", "payload")
     backend = next((each for each in backends if each.payloads), backends[0])
     if backend.payloads:
-        yield Finding(
-            location, f"no payload of {backend.name} is called {VALUE}{suggestion(payload, backend.payloads)}"
-        )
+        yield Finding(location, f"{backend.name} has no payload {VALUE}{suggestion(payload, backend.payloads)}")
     else:
         text = f"{backend.name}, the backend's protocol, has one form of tensors; remove the key"
         yield Finding(location, text, at_key=True)
@@ -188,7 +189,9 @@ def _passthrough(at: int, route: RouteConfig, config: Config, catalog: Catalog) 
         text = f"with passthrough both sides have the same protocol; expected {backend.name!r}, got {VALUE}"
         yield Finding((*above, "match", "protocol"), text)
     elif not any(each.name == backend.name for _, each in _arrivals(route.match, config, catalog)):
-        text = f"the protocol of {VALUE} is {backend.name}, which no listener of this route serves"
+        text = (
+            f"the protocol of {VALUE} is {backend.name}, which no listener of this route serves; add it to a listener"
+        )
         yield Finding((*above, "backend"), text)
     yield from _without_effect(above, route)
 
@@ -219,9 +222,9 @@ def _beside_passthrough(config: Config, catalog: Catalog) -> Iterator[Finding]:
         found = () if route.passthrough else _losing(route.match, passing, config, catalog)
         for i, protocol, is_whole in found:
             text = f"routes[{i}] passes {protocol} requests to {config.routes[i].match.path} on unread"
-            text += ", so that this route gets none of them; give one of the two another path or listener"
+            text += ", so this route never gets them; give one of the two another path or listener"
             if not is_whole:
-                text += f", or let routes[{i}] take all of them: with path as its only condition"
+                text += f", or remove all conditions of routes[{i}] except path"
             yield Finding(("routes", at, "match"), text, at_key=True)
             break
 
@@ -279,7 +282,9 @@ def _repeated(config: Config) -> Iterator[Finding]:
     for at, route in enumerate(config.routes):
         same = first.setdefault(route.match.model_dump_json(), at)
         if same != at:
-            text = f"routes[{same}] has the same match and comes first, so no request takes this route"
+            text = (
+                f"routes[{same}] has the same match and comes first, so this route gets no requests; remove one of them"
+            )
             yield Finding(("routes", at, "match"), text)
 
 

@@ -22,7 +22,9 @@ _DIGITS = 6
 
 def _usable(name: str) -> str:
     if name.startswith((OF_GRAPHS, OF_BACKENDS)):
-        raise refusal(f"names that begin with {OF_GRAPHS} or {OF_BACKENDS} are reserved, got {VALUE}")
+        raise refusal(
+            f"names that begin with {OF_GRAPHS} or {OF_BACKENDS} are reserved; choose another name, got {VALUE}"
+        )
     if not name.isprintable() or name != name.strip():
         raise refusal(f"expected printable characters, without spaces at the beginning and the end, got {VALUE}")
     return name

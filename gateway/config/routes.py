@@ -75,7 +75,7 @@ def _known_stencil(derivatives: Derivatives) -> Derivatives:
     method, order = derivatives.method, derivatives.order
     orders = DIFFERENCE_ORDERS[method]
     if order is not None and order not in orders:
-        raise refusal(f"method {method} has order {listed(map(str, orders))}, got {VALUE}", "order")
+        raise refusal(f"method {method} needs order {listed(map(str, orders))}, got {VALUE}", "order")
     return derivatives
 
 

@@ -93,7 +93,7 @@ def _second_colon(lines: list[str], problem: TextPlace, context: TextPlace) -> T
     if re.search(r":\s", _before(lines, problem)):
         found = re.search(r":\s+(.*)$", lines[problem.line])
         said = quoted(found[1][:_LONGEST]) if found else "it"
-        return problem, f"a second ': ' in this line; a value that has one in it is quoted: {said}"
+        return problem, f"a second ': ' in this line; quote the value: {said}"
     above = _line_above(lines, problem.line)
     if above is None:
         return None
@@ -106,7 +106,7 @@ def _below_value(lines: list[str], problem: TextPlace, above: int) -> Told:
     indentation = len(lines[problem.line]) - len(lines[problem.line].lstrip())
     if key is None or indentation <= len(key[1]):
         return None
-    return problem, f"{key[2]!r} in line {above + 1} has a value already, so nothing can be indented below it"
+    return problem, f"{key[2]!r} in line {above + 1} has a value already; indent this line less"
 
 
 def _line_above(lines: list[str], line: int) -> int | None:
@@ -150,7 +150,7 @@ def _unclosed(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     if found in "]}":
         there = f"the {opening!r} in column {context.column + 1}"
         return problem, f"{found!r} does not close {there}; {closing!r} is missing before it"
-    return problem, f"expected ',' or {closing!r} before {found!r}; text that has {found!r} in it is quoted"
+    return problem, f"expected ',' or {closing!r} before {found!r}; quote text that has {found!r} in it"
 
 
 def _reference(lines: list[str], problem: TextPlace) -> Told:
@@ -158,7 +158,7 @@ def _reference(lines: list[str], problem: TextPlace) -> Told:
     found = re.match(r"\$\{[^}]*\}", lines[problem.line][begin:])
     return TextPlace(
         problem.line, begin
-    ), f"inside brackets a reference is quoted: {quoted(found[0] if found else '${NAME}')}"
+    ), f"quote a reference inside brackets: {quoted(found[0] if found else '${NAME}')}"
 
 
 def _no_value(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
@@ -170,7 +170,7 @@ def _no_value(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
         said = quoted(whole[0]) if whole else "'[::1]:80'"
         return TextPlace(problem.line, problem.column - 1), f"'[' begins a list in YAML; quote an IPv6 address: {said}"
     if found in (",", "]", "}"):
-        return problem, f"a value is missing before {found!r}; text that begins with it is quoted"
+        return problem, f"a value is missing before {found!r}; quote text that begins with it"
     return _to_quote(lines, problem) if found else None
 
 
@@ -182,18 +182,18 @@ def _no_key(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     if before.strip(" -"):
         if found[0] in "]}":
             return problem, f"{found[0]!r} closes nothing; leave it out, or quote the text that it belongs to"
-        return problem, f"{found[:_LONGEST].rstrip()!r} follows a value that is complete; quote the whole of it"
+        return problem, f"{found[:_LONGEST].rstrip()!r} follows a complete value; quote the whole value"
     above = _line_above(lines, problem.line)
     below_value = None if above is None else _below_value(lines, problem, above)
-    return below_value or (problem, "the indentation of this line fits none of the lines above it")
+    return below_value or (problem, "the indentation of this line matches no line above it; align it with one")
 
 
 def _no_item(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    return problem, f"expected '- ', as the list above has it since line {context.line + 1}, or less indentation"
+    return problem, f"expected '- ', like in the list from line {context.line + 1} on, or less indentation"
 
 
 def _open_quote(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
-    return context, f"the quote {_rest(lines, context)[:1]} is never closed"
+    return context, f"the quote {_rest(lines, context)[:1]} has no closing quote; add it"
 
 
 def _escape(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
@@ -202,7 +202,7 @@ def _escape(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
 
 def _list_in_line(lines: list[str], problem: TextPlace, context: TextPlace) -> Told:
     item = _rest(lines, problem).removeprefix("-").strip()[:_LONGEST]
-    return problem, f"a list begins on a line of its own, or is written in brackets: [{item}]"
+    return problem, f"begin a list on a new line, or write it in brackets: [{item}]"
 
 
 _RULES: tuple[tuple[str, Callable[[list[str], TextPlace, TextPlace], Told]], ...] = (

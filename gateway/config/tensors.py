@@ -119,7 +119,10 @@ def _flattened(data: Any, shape: tuple[int, ...]) -> list[Any]:
     if not shape:
         return [data]
     if not isinstance(data, list) or len(data) != shape[0]:
-        raise refusal("the nesting of the lists does not match the shape", "data")
+        raise refusal(
+            "the nesting of the lists does not match the shape; nest them like the shape, or write one flat list",
+            "data",
+        )
     return list(chain.from_iterable(_flattened(item, shape[1:]) for item in data))
 
 

@@ -48,10 +48,15 @@ def tls_warnings(config: Config, catalog: Catalog) -> Iterator[Finding]:
             except CertificateError:  # replaced just now; the gateway reads it again
                 continue
             if expires < datetime.now(UTC):
-                yield Finding((*location, "certificate"), f"the certificate in {VALUE} expired at {expires:%Y-%m-%d}")
+                yield Finding(
+                    (*location, "certificate"), f"the certificate in {VALUE} expired at {expires:%Y-%m-%d}; renew it"
+                )
     for name, backend in config.backends.items():
         if backend.tls is not None and not backend.tls.verify:
-            text = "the servers' certificates are not checked: anybody on the way can read and change everything"
+            text = (
+                "the servers' certificates are not checked: anybody on the way can read and change everything; set "
+                "`ca` instead"
+            )
             yield Finding(("backends", name, "tls", "verify"), text, at_key=True)
 
 
@@ -82,13 +87,13 @@ def client_tls_findings(location: Location, tls: BackendTlsConfig, catalog: Cata
     else:
         yield from _files(location, tls.files, "ca", catalog)
     if tls.ca is not None and not tls.verify:
-        yield Finding((*location, "ca"), "is not used with verify: false; remove one of the two", at_key=True)
+        yield Finding((*location, "ca"), "has no effect with verify: false; remove one of the two", at_key=True)
 
 
 def _addresses_without_tls(name: str, addresses: tuple[str, ...]) -> Iterator[Finding]:
     for at, address in enumerate(addresses):
         if address.partition(":")[0].lower() in _WITHOUT_TLS and address[address.find(":") :][1:2] == "/":
-            text = f"the backend has `tls`, and {VALUE} is an address without TLS"
+            text = f"the backend has `tls`, and {VALUE} is an address without TLS; change one of them"
             yield Finding(("backends", name, "endpoints", at, "address"), text)
 
 

@@ -64,18 +64,20 @@ def _permissions(config: Config) -> Iterator[Finding]:
     claimed = config.auth is not None and any(each.permissions for each in config.auth.jwt)
     for name in config.permissions:
         if name not in given and not claimed:
-            yield _unused(("permissions", name), "no principal has it")
+            yield _unused(("permissions", name), "no principal uses it; add it to the `permissions` of one")
     if config.principals and config.auth is None and all(each.auth is None for each in config.listeners):
-        yield _unused(("principals",), "no authentication is configured; add `auth` at the top and to listeners")
+        yield _unused(("principals",), "authentication is off; add `auth` at the top and to listeners")
 
 
 def _backend(location: Location, backend: BackendConfig, catalog: Catalog) -> Iterator[Finding]:
     has_queue = backend.max_in_flight or catalog.protocols[backend.protocol].traits.servers.max_in_flight
     waits = backend.queue.wait_for_endpoints is not None
     if waits and backend.discovery is None:
-        yield _unused((*location, "queue", "wait_for_endpoints"), "without `discovery` endpoints never change")
+        yield _unused(
+            (*location, "queue", "wait_for_endpoints"), "without `discovery` endpoints never change; remove it"
+        )
     if "queue" in backend.model_fields_set and not has_queue and not waits:
-        text = "calls wait only where `max_in_flight` limits them"
+        text = "calls wait only where `max_in_flight` limits them; add it"
         yield _unused((*location, "queue"), text)
     for place, why in unused_load_keys(location, backend):
         yield _unused(place, why)

@@ -29,7 +29,9 @@ def find_warnings(config: Config, catalog: Catalog) -> list[Finding]:
 
 def _no_routes(config: Config, catalog: Catalog) -> Iterator[Finding]:
     if not config.routes:
-        yield Finding(("routes",), "there are no routes, so no request can be answered", at_key=True)
+        yield Finding(
+            ("routes",), "`routes` is empty, so the gateway cannot answer any request; add a route", at_key=True
+        )
 
 
 def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -38,7 +40,7 @@ def _engines(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for name, backend in config.backends.items():
         missing = backend.servers and catalog.why_not_engine(backend.servers.engine)
         if missing:
-            text = f"no server can be started here: the engine {VALUE} needs {missing}"
+            text = f"this machine cannot start servers: the engine {VALUE} needs {missing}"
             yield Finding(("backends", name, "servers", "engine"), text)
 
 
@@ -51,13 +53,13 @@ def _programs(config: Config, catalog: Catalog) -> Iterator[Finding]:
         program = servers.command[0]
         if which(program) is None:
             hint = "; write a command with arguments as one text, or each word by itself" if " " in program else ""
-            text = f"no server can be started here: there is no program {program!r}{hint}"
+            text = f"this machine cannot start servers: the program {program!r} does not exist{hint}"
             yield Finding(("backends", name, "servers", "command"), text)
 
 
 def _collector_of_grpc(config: Config, catalog: Catalog) -> Iterator[Finding]:
     if config.tracing is not None and urlsplit(config.tracing.otlp).port == 4317:
-        text = "4317 is the port of collectors for OTLP over gRPC; over HTTP, as here, it is 4318"
+        text = "4317 is the OTLP port for gRPC; the gateway uses OTLP over HTTP, so write 4318"
         yield Finding(("tracing", "otlp"), text)
 
 
@@ -67,7 +69,9 @@ def _unused_backends(config: Config, catalog: Catalog) -> Iterator[Finding]:
         named.update(name for policy in route.policies for name in policy.other_backends.values())
     for name in config.backends:
         if config.routes and name not in named:
-            yield Finding(("backends", name), f"no route names the backend {name!r}", at_key=True)
+            yield Finding(
+                ("backends", name), f"no route uses backend {name!r}; add a route, or remove the backend", at_key=True
+            )
 
 
 def _repeated_paths(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -102,7 +106,9 @@ def _same_places(config: Config, catalog: Catalog) -> Iterator[Finding]:
         at = int(location[-2])
         same = first.setdefault((name, place), at)
         if same != at:
-            yield Finding(location, f"{VALUE} is the same as endpoints[{same}], written in another way")
+            yield Finding(
+                location, f"{VALUE} is the same as endpoints[{same}], written in another way; remove one of them"
+            )
 
 
 def _shared_endpoints(config: Config, catalog: Catalog) -> Iterator[Finding]:
@@ -118,7 +124,10 @@ def _loops(config: Config, catalog: Catalog) -> Iterator[Finding]:
     for location, _, _, place in _endpoints(config, catalog):
         for listener in config.listeners:
             if _leads_to(place, listener.bind):
-                text = f"{VALUE} is the gateway's own listener {listener.name!r}: requests can loop"
+                text = (
+                    f"{VALUE} is the gateway's own listener {listener.name!r}: requests can loop; use the server's "
+                    "address"
+                )
                 yield Finding(location, text)
 
 
@@ -134,8 +143,10 @@ def _unchecked_tritons(config: Config, catalog: Catalog) -> Iterator[Finding]:
                 continue
             clients = [each for each in listener.protocols if route.match.protocol in (None, each)]
             if any(relaying(route, catalog.protocols[each], config, spoken).relay is not None for each in clients):
-                text = f"requests of listener {listener.name!r}, which asks for no credentials, reach the Tritons of"
-                text = f"{text} backend {tritons[0]!r} unread; some requests end a Triton: `check: full` refuses them"
+                text = (
+                    f"listener {listener.name!r} requires no credentials, and its requests reach the Triton servers of"
+                )
+                text = f"{text} backend {tritons[0]!r} unread, which can crash them; set `check: full`"
                 yield Finding(("routes", at), text, at_key=True)
                 break
 

@@ -26,7 +26,7 @@ def _not_shared(config: Config) -> Iterator[Finding]:
             if getattr(listener.limits, key) is not None:
                 yield _finding(*place, "limits", key, what=f"limits.{key} of a listener")
     if config.scaler is not None:
-        yield _finding("scaler", what="the calls of backends that the scaler tells")
+        yield _finding("scaler", what="the load that the scaler reports")
     for key in ("connections_per_client", "memory_per_client"):
         if getattr(config.limits, key) is not None:
             yield _finding("limits", key, what=f"limits.{key}")

@@ -43,18 +43,18 @@ routes:
     result = gateway("check", "--config", str(path))
     assert result.exit_code == 1
     assert result.stderr == (
-        f"{path}:2:54: no protocol is called 'v2-rst'; did you mean 'v2-rest'?\n"
-        f"{path}:7:5: 'polcies' is not a key here; did you mean 'policies'?\n"
-        f"{path}:9:36: no backend is called 'sceince'; did you mean 'science'?\n"
+        f"{path}:2:54: unknown protocol 'v2-rst'; did you mean 'v2-rest'?\n"
+        f"{path}:7:5: unknown key 'polcies'; did you mean 'policies'?\n"
+        f"{path}:9:36: unknown backend 'sceince'; did you mean 'science'?\n"
     )
 
 
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("triton", "'triton', which is a flavor of v2-grpc or v2-rest"),
+        ("triton", "'triton', which is a server type; use v2-grpc or v2-rest"),
         ("kserve-v2", "'kserve-v2'; did you mean v2-grpc or v2-rest?"),
-        ("tensorflow", "'tensorflow', which is a flavor of v1-rest"),
+        ("tensorflow", "'tensorflow', which is a server type; use v1-rest"),
         ("mlflow", "'mlflow'; did you mean 'json:mlflow'?"),
         ("http", "'http'; expected graphpipe, grps-brpc, "),
     ],
@@ -62,7 +62,7 @@ routes:
 def test_the_protocols_that_a_wrong_name_may_mean_are_told(tmp_path: Path, word: str, told: str) -> None:
     path = tmp_path / "gateway.yaml"
     path.write_text(f'listeners: [{{name: http, bind: "127.0.0.1:8080", protocols: [{word}]}}]\n')
-    assert f"no protocol is called {told}" in gateway("check", "--config", str(path)).stderr
+    assert f"unknown protocol {told}" in gateway("check", "--config", str(path)).stderr
 
 
 def test_files_of_another_machine_are_not_looked_at_where_that_is_asked_for(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_port_of_a_collector_for_grpc_is_a_warning(tmp_path: Path) -> None:
     sound = 'listeners: [{name: http, bind: "127.0.0.1:8080", protocols: [v2-rest]}]\n'
     path.write_text(f'{sound}tracing: {{otlp: "http://collector:4317"}}\n')
     place = f"{path}:2:17: warning: "
-    assert f"{place}4317 is the port of collectors for OTLP over gRPC" in gateway("check", "--config", str(path)).stderr
+    assert f"{place}4317 is the OTLP port for gRPC" in gateway("check", "--config", str(path)).stderr
     path.write_text(f'{sound}tracing: {{otlp: "http://collector:4318"}}\n')
     assert "4317" not in gateway("check", "--config", str(path)).stderr
 
@@ -123,13 +123,13 @@ routes:
   - {match: {model: m}, backend: a}
 """
 WARNINGS = """\
-4:39: 'localhost:8080' is the gateway's own listener 'http': requests can loop
-4:69: 'http://H:80/' is the same as endpoints[1], written in another way
+4:39: 'localhost:8080' is the gateway's own listener 'http': requests can loop; use the server's address
+4:69: 'http://H:80/' is the same as endpoints[1], written in another way; remove one of them
 4:85: umbridge appends its own paths, such as /Evaluate, to the path of 'http://h/Evaluate'; remove the part that it \
 appends
-5:3: no route names the backend 'b'
-5:45: 'dns:///H:1' is the same as endpoints[0], written in another way
-5:70: '[0::1]:1' is the same as endpoints[2], written in another way
+5:3: no route uses backend 'b'; add a route, or remove the backend
+5:45: 'dns:///H:1' is the same as endpoints[0], written in another way; remove one of them
+5:70: '[0::1]:1' is the same as endpoints[2], written in another way; remove one of them
 8:13: routes[0] takes every request for 'm', so this route gets only names made of it, such as m.gradient; put it \
 before routes[0]
 """

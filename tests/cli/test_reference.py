@@ -177,10 +177,10 @@ def test_an_impossible_call_is_a_one_line_error(case: tuple[tuple[str, str, str]
 
 
 SERVERS = {
-    "protocol": (("umbrige", "127.0.0.1:0", "double"), "--protocol: no protocol is called 'umbrige'; did you mean "),
+    "protocol": (("umbrige", "127.0.0.1:0", "double"), "--protocol: unknown protocol 'umbrige'; did you mean "),
     "no port": (("umbridge", "127.0.0.1", "double"), "--bind: expected HOST:PORT such as 127.0.0.1:8080 or "),
     "scheme": (("umbridge", "unix:///tmp/a.sock", "double"), "--bind: unix:// is for protocols over TCP; expected "),
-    "model": (("umbridge", "127.0.0.1:0", "duoble"), "--model: no bundled model is called 'duoble'; did you mean "),
+    "model": (("umbridge", "127.0.0.1:0", "duoble"), "--model: unknown bundled model 'duoble'; did you mean "),
     "twice": (("umbridge", "127.0.0.1:0", "double", "double"), "--model: 'double' is listed twice"),
     "module": (("umbridge", "127.0.0.1:0", "no_such_module:x"), "no module 'no_such_module'; looked in "),
     "sizes": (("umbridge", "127.0.0.1:0", "upper"), "model 'upper' cannot be served over umbridge: "),

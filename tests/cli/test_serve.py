@@ -106,7 +106,7 @@ def test_warnings_are_printed_at_the_start(tmp_path: Path) -> None:
         path.write_text(listener + "routes: []\n")
         result = gateway("serve", "--config", str(path))
     warning, _, error = result.stderr.splitlines()
-    assert warning == f"{path}:2:1: warning: there are no routes, so no request can be answered"
+    assert warning == f"{path}:2:1: warning: `routes` is empty, so the gateway cannot answer any request; add a route"
     assert "cannot bind" in error
 
 
@@ -140,4 +140,4 @@ def test_errors_of_the_configuration_are_printed(tmp_path: Path, command: str) -
     path.write_text(CONFIG.replace("PORT", "1").replace("backend: lab", "backend: lob", 1))
     result = gateway(command, "--config", str(path))
     assert result.exit_code == 1
-    assert result.stderr == f"{path}:12:37: no backend is called 'lob'; expected lab\n"
+    assert result.stderr == f"{path}:12:37: unknown backend 'lob'; expected lab\n"

@@ -53,24 +53,24 @@ JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
     [
         (LISTENER, "1:73: no kind of credentials is configured"),
         (LISTENER.replace("auth: {}", "auth: {accept: [jwt]}") + KEYS, "1:89: `auth` at the top has no 'jwt'"),
-        (LISTENER.replace("{}}", "{anonymous: b}}") + KEYS + PRINCIPALS, "1:91: no principal is called 'b'"),
+        (LISTENER.replace("{}}", "{anonymous: b}}") + KEYS + PRINCIPALS, "1:91: unknown principal 'b'"),
         (MIP.replace("AUTH", "") + KEYS, "clients of mip cannot send keys or tokens"),
-        (LISTENER + "auth: {keys: {file: /no/such}}\n", "2:21: '/no/such' is no file of keys: it cannot be read"),
+        (LISTENER + "auth: {keys: {file: /no/such}}\n", "2:21: '/no/such' is not an API key file: it cannot be read"),
         (LISTENER + "auth: {keys: {file: keys.yaml}}\n", "2:21: expected an absolute path, got 'keys.yaml'"),
         (LISTENER + "auth: {keys: {file: FILE, header: authorization}}\n", "'authorization' cannot hold a key"),
         (LISTENER + JWT.replace("https://i.test", "i.test"), "expected the issuer's URL"),
         (LISTENER + JWT.replace("audience: [models]", "audience: [models], algorithms: [HS256]"), "got 'HS256'"),
         (LISTENER + JWT.replace("audience: [models]", "audience: [models], algorithms: [none]"), "got 'none'"),
         (LISTENER + JWT.replace("audience: [models]", "audience: []"), "2:"),
-        (LISTENER + JWT.replace("audience: [models]", "audience: [m], jwks: FILE"), "has no keys of an issuer: it is"),
+        (LISTENER + JWT.replace("audience: [models]", "audience: [m], jwks: FILE"), "is not an issuer's key set:"),
         (
             LISTENER + JWT.replace("audience: [models]", "audience: [m], jwks: jwks.json"),
             "2:61: expected a URL or an absolute path, got 'jwks.json'",
         ),
-        (LISTENER + KEYS + "principals: {a: {permissions: [usw]}}\n", "3:32: no set of permissions is called 'usw'"),
+        (LISTENER + KEYS + "principals: {a: {permissions: [usw]}}\n", "3:32: unknown set of permissions 'usw'"),
         (LISTENER + KEYS + "permissions: {use: [{operations: [infer]}]}\n", "3:15: 'use' is built in"),
         (LISTENER + KEYS + "permissions: {u: [{operations: [infr]}]}\n", "3:33: expected infer, metadata, control"),
-        (LISTENER + KEYS + "permissions: {u: [{operations: [infer], listeners: [x]}]}\n", "no listener is called 'x'"),
+        (LISTENER + KEYS + "permissions: {u: [{operations: [infer], listeners: [x]}]}\n", "unknown listener 'x'"),
         ('admin: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:15: without `auth` the status API must be on loopback"),
         ('scaler: {bind: "0.0.0.0:1"}\n' + LISTENER + KEYS, "1:16: the scaler names backends and their load"),
         ('admin: {bind: "127.0.0.1:1", auth: {}}\n' + LISTENER.replace(", auth: {}", ""), "no kind of credentials"),
@@ -107,7 +107,7 @@ def test_sending_keys_of_clients_on_is_warned_of(file: str) -> None:
     text = LISTENER + KEYS + PRINCIPALS
     sent = SOUND.replace('"]}', '"], forward_headers: [x-api-key, Authorization, x-other]}')
     _, found = loads_with_warnings((text + sent).replace("FILE", file), "g.yaml", catalog(), {})
-    assert [each.message.split(" sends")[0] for each in found] == ["'x-api-key'", "'Authorization'"]
+    assert [each.message.split(" forwards")[0] for each in found] == ["'x-api-key'", "'Authorization'"]
 
 
 def test_the_sets_that_are_built_in_are_known_to_the_checks() -> None:

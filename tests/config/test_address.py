@@ -33,8 +33,10 @@ REFUSED = (
     ("::1:8080", "expected HOST:PORT"), ("127.0.0.1:80 80", "expected HOST:PORT"), ("a b:1", "expected HOST:PORT"),
     ("127.0.0.1:+1", "expected HOST:PORT"), ("-a:1", "expected HOST:PORT"),
     ("http://127.0.0.1:1", "expected HOST:PORT"),
-    (":8080", "no host in"), ("127.0.0.1:65536", "a port is at most 65535"), ("127.0.0.256:1", "no IPv4 address"),
-    ("1.2.3:1", "no IPv4 address"), ("[::g]:1", "no IPv6 address"), ("[127.0.0.1]:1", "no IPv6 address"),
+    (":8080", "no host in"), ("127.0.0.1:65536", "expected a port up to 65535"),
+    ("127.0.0.256:1", "expected an IPv4 address"),
+    ("1.2.3:1", "expected an IPv4 address"), ("[::g]:1", "expected an IPv6 address"),
+    ("[127.0.0.1]:1", "expected an IPv6 address"),
     ("unix://run/x", "expected unix:///PATH"), ("unix:///" + "x" * 107, "at most 107 bytes"),
 )  # fmt: skip
 

@@ -27,8 +27,8 @@ def test_all_keys() -> None:
 @pytest.mark.parametrize(
     ("given", "column", "text"),
     [
-        ("{method: forward, order: 4}", 45, "method forward has order 1 or 2, got 4"),
-        ("{order: 1}", 28, "method central has order 2 or 4, got 1"),
+        ("{method: forward, order: 4}", 45, "method forward needs order 1 or 2, got 4"),
+        ("{order: 1}", 28, "method central needs order 2 or 4, got 1"),
         ("{step: 0}", 27, "0"),
         ("{replace: [infer]}", 31, "infer"),
     ],

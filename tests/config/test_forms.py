@@ -63,15 +63,15 @@ BROKEN = {
     ),
     "unknown form of a backend": (
         FORMS + BACKEND.replace("NAME", "pricess"),
-        ["6:44: no form is called 'pricess'; did you mean 'prices'?"],
+        ["6:44: unknown form 'pricess'; did you mean 'prices'?"],
     ),
     "unknown form of a listener": (
         FORMS + LISTENER.replace("NAME", "mlfow"),
-        ["5:71: no form is called 'json:mlfow'; did you mean 'json:mlflow'?"],
+        ["5:71: unknown form 'json:mlfow'; did you mean 'json:mlflow'?"],
     ),
     "a form without `json:`": (
         FORMS + REST.replace("[v2-rest]", "[litserve]"),
-        ["5:62: no protocol is called 'litserve'; did you mean 'json:litserve'?"],
+        ["5:62: unknown protocol 'litserve'; did you mean 'json:litserve'?"],
     ),
     "no form named": (
         FORMS + REST.replace("form: prices, ", ""),
@@ -91,7 +91,7 @@ BROKEN = {
             "5:62: 'json' needs the name of a form: write json:NAME; expected json:bentoml, json:cog, "
             "json:huggingface, json:infinity, json:litserve, json:mlflow, json:openai-embeddings, json:prices, "
             "json:ray, json:ray-applications, json:sagemaker, json:seldon, json:torchserve or json:vertex",
-            "6:44: no form is called 'pr'; expected bentoml, cog, huggingface, infinity, litserve, mlflow, "
+            "6:44: unknown form 'pr'; expected bentoml, cog, huggingface, infinity, litserve, mlflow, "
             "openai-embeddings, prices, ray, ray-applications, sagemaker, seldon, torchserve or vertex",
         ],
     ),
@@ -116,15 +116,15 @@ BROKEN = {
             "$y}}\n", "$y}}]\n"
         )
         + REST,
-        ["3:53: 'methd' is not a key here; did you mean 'method'?"],
+        ["3:53: unknown key 'methd'; did you mean 'method'?"],
     ),
     "a problem elsewhere does not hide it": (
         FORMS.replace("$y}}", "$y|flt}}") + REST.replace("routes:", "ruotes:"),
-        ["3:77: |flt is no spelling", "7:1: 'ruotes' is not a key here; did you mean 'routes'?"],
+        ["3:77: |flt is no spelling", "7:1: unknown key 'ruotes'; did you mean 'routes'?"],
     ),
     "a key that no form has": (
         FORMS.replace("path:", "pth:") + REST,
-        ["3:12: the key 'path' is missing", "3:13: 'pth' is not a key here; did you mean 'path'?"],
+        ["3:12: the key 'path' is missing", "3:13: unknown key 'pth'; did you mean 'path'?"],
     ),
 }
 
@@ -166,7 +166,8 @@ def test_the_configuration_in_use_shows_forms_as_they_are_written_and_references
 def test_a_form_with_a_reference_is_for_backends() -> None:
     assert problems(SECRET + REST, KEY="s3cret") == []
     assert problems(SECRET + LISTENER.replace("NAME", "prices"), KEY="s3cret") == [
-        "5:71: the form 'json:prices' has a reference, which errors would tell clients; such a form is for backends"
+        "5:71: errors would show clients the reference in form 'json:prices'; "
+        "use a form with references only in backends"
     ]
 
 
@@ -179,7 +180,9 @@ def test_a_form_that_nothing_names_has_no_effect() -> None:
 
 def test_a_form_in_place_of_a_ready_one_is_told() -> None:
     text = (FORMS + REST).replace("prices", "litserve")
-    assert problems(text) == ["2:3: warning: 'litserve' takes the place of the ready form of this name"]
+    assert problems(text) == [
+        "2:3: warning: 'litserve' replaces the built-in form of this name; rename it to keep both"
+    ]
     declared = loads_with_warnings(text, "c.yaml", catalog())[0]
     assert with_forms({}, declared)["json:litserve"].patterns == ("POST /predict",)
 

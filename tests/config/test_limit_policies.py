@@ -19,8 +19,8 @@ routes: [{match: {model: "*"}, backend: b}]
 @pytest.mark.parametrize(
     ("policy", "text"),
     [
-        ("circuit_braker: {}", ":7:9: no policy is called 'circuit_braker'; did you mean 'circuit_breaker'?"),
-        ("circuit_breaker: {failure: 1}", ":7:27: 'failure' is not a key here; did you mean 'failures'?"),
+        ("circuit_braker: {}", ":7:9: unknown policy 'circuit_braker'; did you mean 'circuit_breaker'?"),
+        ("circuit_breaker: {failure: 1}", ":7:27: unknown key 'failure'; did you mean 'failures'?"),
         ("circuit_breaker: {share: 1}", ":7:34: must be below 1, got 1"),
         ("circuit_breaker: {statuses: [INTERNL]}", ":7:38: expected"),
         ("concurrency_limit: {}", ":7:28: expected one of calls: NUMBER and adaptive: gradient"),

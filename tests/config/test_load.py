@@ -41,24 +41,24 @@ def test_what_is_sound(keys: str, protocol: str) -> None:
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (text("balance: least_load", "v1-rest"), "'least_load' needs the key `load`: where v1-rest servers say"),
-        (text("balance: least_load, flavor: mlserver"), "needs the key `load`: where mlserver servers say how busy"),
+        (text("balance: least_load", "v1-rest"), "'least_load' needs the key `load`: the gateway cannot know"),
+        (text("balance: least_load, flavor: mlserver"), "cannot know how mlserver servers report"),
         (text("balance: least_load, load: {from: prometheus, metric: x}"), "expected the key `url`"),
         (
             text('balance: least_load, load: {from: prometheus, url: "http://{host}:1/"}'),
-            "expected the key `metric`: the gauge that says how busy a server is",
+            "expected the key `metric`: the gauge of a server's load",
         ),
-        (text(LEAST + ", load: {" + GAUGE.replace("busy", '"a b"') + "}"), "'a b' is no name of a metric"),
-        (text(LEAST + ", load: {" + GAUGE + ", labels: {a-b: c}}"), "'a-b' is no name of a label"),
-        (text("balance: least_load, load: {from: orca}", "mip"), "replies of mip have no headers, and so no load"),
+        (text(LEAST + ", load: {" + GAUGE.replace("busy", '"a b"') + "}"), "'a b' is not a valid metric name"),
+        (text(LEAST + ", load: {" + GAUGE + ", labels: {a-b: c}}"), "'a-b' is not a valid label name"),
+        (text("balance: least_load, load: {from: orca}", "mip"), "mip responses have no headers for load"),
         (text("balance: least_load, load: {stale: 0.5}"), "expected at least `interval`, which is 1, got 0.5"),
         (text("balance: least_load, load: {url: /metrics}"), "expected a URL such as http://{host}:8002/metrics, got"),
-        (text('balance: least_load, load: {url: "http://{pod}:1"}'), "has {pod}; only {host} and {port} are replaced"),
-        (text('balance: least_load, load: {url: "http://a:b@c"}'), "the URL has a password, which would be shown"),
+        (text('balance: least_load, load: {url: "http://{pod}:1"}'), "has {pod}; use only {host} and {port}"),
+        (text('balance: least_load, load: {url: "http://a:b@c"}'), "the URL has a password, which would not"),
         (text("balance: least_load, load: {from: statsd}"), "expected triton, prometheus or orca, got 'statsd'"),
         (
             text(LEAST + ", load: {" + GAUGE + "}", "mip", '"unix:/run/a"'),
-            "a unix socket has no host for the page of its server: add `load_url`",
+            "a unix socket has no host for the server's load page; add `load_url`",
         ),
     ],
 )  # fmt: skip
@@ -76,7 +76,7 @@ def test_what_is_refused(config: str, expected: str) -> None:
         (text("balance: least_load, load: {from: orca, interval: 2}"), "'interval' has no effect: `from` is orca"),
         (
             text("balance: least_in_flight", endpoint='{address: "a:1", load_url: "http://a:2/m"}'),
-            "'load_url' has no effect: no page is read",
+            "'load_url' has no effect: the gateway reads no load page",
         ),
     ],
 )

@@ -128,5 +128,5 @@ def test_a_file_is_named_in_its_problems(tmp_path: Path) -> None:
     path.write_bytes(b"a: 1\nb: \xff\n")
     with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}:2:4: not UTF-8: invalid start byte$"):
         load(path, CATALOG)
-    with pytest.raises(ConfigError, match=f"^{re.escape(str(tmp_path))}/x:1:1: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(tmp_path))}/x:1:1: cannot read the file: No such file"):
         load(tmp_path / "x", CATALOG)

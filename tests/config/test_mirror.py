@@ -29,10 +29,10 @@ def problems(text: str) -> str:
     ("policy", "text"),
     [
         ("mirror: {}", ":9:17: the key 'backend' is missing"),
-        ("mirror: {backend: nxt}", ":9:27: no backend is called 'nxt'; did you mean 'next'?"),
+        ("mirror: {backend: nxt}", ":9:27: unknown backend 'nxt'; did you mean 'next'?"),
         ("mirror: {backend: next, sample: 2}", ":9:41: "),
-        ("mirror: {backend: next, sampel: 1}", ":9:33: 'sampel' is not a key here; did you mean 'sample'?"),
-        ("mirror: {backend: next, tolerance: {rtl: 1}}", ":9:45: 'rtl' is not a key here; did you mean 'rtol'?"),
+        ("mirror: {backend: next, sampel: 1}", ":9:33: unknown key 'sampel'; did you mean 'sample'?"),
+        ("mirror: {backend: next, tolerance: {rtl: 1}}", ":9:45: unknown key 'rtl'; did you mean 'rtol'?"),
         ("mirror: {backend: next, tolerance: {rtol: -1}}", ":9:51: "),
         ("mirror: {backend: next, rename: {inputs: [{client: a}]}}", "the key 'backend' is missing"),
     ],
@@ -54,11 +54,14 @@ def test_a_mirror_belongs_to_a_route() -> None:
 
 def test_a_mirror_within_retries_would_see_each_try() -> None:
     text = CONFIG.replace("POLICY", f"retry: {{}}\n      - {MIRROR}")
-    assert "10:9: mirror would see every try of a call; put it before retry" in problems(text)
+    assert "10:9: mirror would see every attempt of a call; put it before retry" in problems(text)
     loads_with_warnings(CONFIG.replace("POLICY", f"{MIRROR}\n      - retry: {{}}"), "g.yaml", catalog(), {})
 
 
 def test_a_mirror_does_nothing_with_passthrough() -> None:
     text = CONFIG.replace("POLICY", MIRROR).replace("protocol: v2-rest", "protocol: grps-rest")
     text = text.replace('match: {model: "*"}', "passthrough: true\n    match: {path: /v1/chat}")
-    assert "10:9: mirror does nothing on a route with passthrough, whose messages are not read" in problems(text)
+    assert (
+        "10:9: mirror does nothing on a route with passthrough, whose messages the gateway does not decode; remove it"
+        in problems(text)
+    )

@@ -18,22 +18,22 @@ routes: [{match: {model: "*"}, backend: b}]
 @pytest.mark.parametrize(
     ("backend", "text"),
     [
-        ("most: 4", "'most' is not a key here; did you mean 'max_in_flight'?"),
-        ("placement: {load: on_demand}", "'load' is not a key here; did you mean 'loading'?"),
-        ("placement: {most: 8}", "'most' is not a key here; did you mean 'max_models'?"),
-        ("placement: {maximum_models: 8}", "'maximum_models' is not a key here; did you mean 'max_models'?"),
-        ("placement: {least_stay: 1m}", "'least_stay' is not a key here; did you mean 'min_stay'?"),
-        ("health: {ejection: {most: 0.5}}", "'most' is not a key here; did you mean 'max_ejected_share'?"),
-        ("policies: [{concurrency_limit: {most: 5}}]", "'most' is not a key here; did you mean 'max_calls'?"),
-        ("policies: [{concurrency_limit: {least: 5}}]", "'least' is not a key here; did you mean 'min_calls'?"),
-        ("policies: [{hedge: {least: 1}}]", "'least' is not a key here; did you mean 'min_delay'?"),
-        ("policies: [{retry: {longest: 1}}]", "'longest' is not a key here; did you mean 'max_backoff'?"),
-        ("policies: [{mirror: {backend: c, share: 1}}]", "'share' is not a key here; did you mean 'sample'?"),
+        ("most: 4", "unknown key 'most'; did you mean 'max_in_flight'?"),
+        ("placement: {load: on_demand}", "unknown key 'load'; did you mean 'loading'?"),
+        ("placement: {most: 8}", "unknown key 'most'; did you mean 'max_models'?"),
+        ("placement: {maximum_models: 8}", "unknown key 'maximum_models'; did you mean 'max_models'?"),
+        ("placement: {least_stay: 1m}", "unknown key 'least_stay'; did you mean 'min_stay'?"),
+        ("health: {ejection: {most: 0.5}}", "unknown key 'most'; did you mean 'max_ejected_share'?"),
+        ("policies: [{concurrency_limit: {most: 5}}]", "unknown key 'most'; did you mean 'max_calls'?"),
+        ("policies: [{concurrency_limit: {least: 5}}]", "unknown key 'least'; did you mean 'min_calls'?"),
+        ("policies: [{hedge: {least: 1}}]", "unknown key 'least'; did you mean 'min_delay'?"),
+        ("policies: [{retry: {longest: 1}}]", "unknown key 'longest'; did you mean 'max_backoff'?"),
+        ("policies: [{mirror: {backend: c, share: 1}}]", "unknown key 'share'; did you mean 'sample'?"),
         (
             "policies: [{cache: {redis: {url: 'redis://r', name: n, largest: 9}}}]",
-            "'largest' is not a key here; did you mean 'max_response_bytes'?",
+            "unknown key 'largest'; did you mean 'max_response_bytes'?",
         ),
-        ("policies: [{hedge: {most: 1}}]", "'most' is not a key here; expected min_delay or percentile"),
+        ("policies: [{hedge: {most: 1}}]", "unknown key 'most'; expected min_delay or percentile"),
     ],
 )
 def test_the_key_that_is_meant_is_proposed(backend: str, text: str) -> None:
@@ -44,7 +44,7 @@ def test_the_key_that_is_meant_is_proposed(backend: str, text: str) -> None:
 def test_keys_of_the_payload_log(key: str, meant: str) -> None:
     log = f"log: {{payloads: {{to: /log, {key}: 1}}}}"
     text = refused(CONFIG.replace(", BACKEND", "").replace("LOG", log))
-    assert f"'{key}' is not a key here; did you mean '{meant}'?" in text
+    assert f"unknown key '{key}'; did you mean '{meant}'?" in text
 
 
 def refused(text: str) -> str:

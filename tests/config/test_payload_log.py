@@ -29,16 +29,16 @@ def read(settings: str) -> PayloadLogConfig:
     [
         ("to: log", "expected the absolute path of a file, or a URL such as http://127.0.0.1:8080/, got 'log'"),
         ('to: "ftp://a/"', "expected the absolute path of a file, or a URL"),
-        ('to: "http://me:secret@a/"', "the URL has a password, which would be shown; a header in"),
+        ('to: "http://me:secret@a/"', "the URL has a password, which would not stay secret; use a header in"),
         ('to: "http://a/ b"', "expected a URL without a fragment, in visible ASCII characters"),
         ("to: /log, sample: 2", "must be at most 1, got 2"),
         ("to: /log, max_bytes: 64 kB", "expected a number of bytes, or one with a unit (KiB, MiB, GiB, TiB) such as"),
         ("to: /log, max_bytes: 0", "3:"),
-        ("to: /log, events: batch", "is for a URL in `to`, and that is a file; remove it"),
+        ("to: /log, events: batch", "is for a URL in `to`, and `to` is a file; remove it"),
         ('to: "http://a/", tls: {}', "needs https in `to`"),
         ('to: "https://a/", tls: {ca: ca.pem}', "expected an absolute path, got 'ca.pem'"),
-        ("to: /log, routes: [fraud]", "neither a route nor a graph has the name 'fraud'; did you mean 'fraud*'?"),
-        ("to: /log, routes: [path=/own]", "the messages of 'path=/own' are not read, since"),
+        ("to: /log, routes: [fraud]", "unknown route or graph 'fraud'; did you mean 'fraud*'?"),
+        ("to: /log, routes: [path=/own]", "'path=/own' has passthrough, so the gateway"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told(settings: str, text: str) -> None:

@@ -56,7 +56,7 @@ def test_units() -> None:
         ("{max_models: 8}", "7:17: .*has an effect only with `loading: on_demand`"),
         ("{loading: on_demand, memory: 20GiB}", "this key needs `sizes`"),
         ("{loading: on_demand, sizes: {'*': 2GiB}}", "this key needs `memory`"),
-        ("{loading: on_demand, memory: 1GiB, sizes: {'*': 2GiB}}", "fit on no server"),
+        ("{loading: on_demand, memory: 1GiB, sizes: {'*': 2GiB}}", "no server can load models"),
         ("{by: version}", "expected model"),
     ],
 )
@@ -66,9 +66,9 @@ def test_refused(text: str, message: str) -> None:
 
 
 def test_protocols_without_names_or_loading() -> None:
-    with pytest.raises(ConfigError, match="requests of mip do not name a model"):
+    with pytest.raises(ConfigError, match="mip requests do not name a model"):
         placement("{}", "mip")
-    with pytest.raises(ConfigError, match="servers of umbridge cannot be asked to load models"):
+    with pytest.raises(ConfigError, match="umbridge servers cannot load models"):
         placement("{loading: on_demand}", "umbridge")
 
 
@@ -82,7 +82,7 @@ def test_several_workers_may_share_a_fleet(workers: str) -> None:
 def test_passthrough_routes_and_started_servers() -> None:
     text = TEXT.format(placement="{}", protocol="grps-rest").replace("[v2-grpc]", "[grps-rest]")
     passing = text.replace("match: {}", 'match: {path: "/x/*"}, passthrough: true')
-    with pytest.raises(ConfigError, match="messages that pass unread do not tell their model"):
+    with pytest.raises(ConfigError, match="needs the model, but passthrough does not decode"):
         loads(passing, "file.yaml", catalog())
     started = text.replace('endpoints: ["a:1", "b:1"]', "servers: {engine: process, command: sleep 1}")
     with pytest.raises(ConfigError, match="all servers that the gateway starts have the same models"):

@@ -68,31 +68,37 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             ("a:\n\tb: 1\n", "2:1: a tab in the indentation; write spaces"),
             ("a:\n  b: 1\n\tc: 2\n", "3:1: a tab in the indentation; write spaces"),
             ("a:\n  b: 1\n  \tc: 2\n", "3:3: a tab in the indentation; write spaces"),
-            ("a: [1,\n b: }\n", "2:5: a value is missing before '}'; text that begins with it is quoted"),
-            ("a: [b,,c]\n", "1:7: a value is missing before ','; text that begins with it is quoted"),
-            ("a: ]\n", "1:4: a value is missing before ']'; text that begins with it is quoted"),
+            ("a: [1,\n b: }\n", "2:5: a value is missing before '}'; quote text that begins with it"),
+            ("a: [b,,c]\n", "1:7: a value is missing before ','; quote text that begins with it"),
+            ("a: ]\n", "1:4: a value is missing before ']'; quote text that begins with it"),
             ("a: [1, 2\nb: 3\n", "1:4: '[' is never closed; ']' is missing"),
             ("a: {b: [1, 2]\nc: 3\n", "1:4: '{' is never closed; '}' is missing"),
             ("a: [[1, 2]\n", "1:4: '[' is never closed; ']' is missing"),
             ("a: {b: [1, 2}\n", "1:13: '}' does not close the '[' in column 8; ']' is missing before it"),
             ("a: [1]]\n", "1:7: ']' closes nothing; leave it out, or quote the text that it belongs to"),
-            ("a: {b: 1 c: 2}\n", "1:11: expected ',' or '}' before ':'; text that has ':' in it is quoted"),
-            ("a: {b: ${X}}\n", "1:8: inside brackets a reference is quoted: '${X}'"),
+            ("a: {b: 1 c: 2}\n", "1:11: expected ',' or '}' before ':'; quote text that has ':' in it"),
+            ("a: {b: ${X}}\n", "1:8: quote a reference inside brackets: '${X}'"),
             ("a: {b: [::1]:80}\n", "1:8: '[' begins a list in YAML; quote an IPv6 address: '[::1]:80'"),
-            ("a: {x}-y\n", "1:7: '-y' follows a value that is complete; quote the whole of it"),
-            ("a: 'it's'\n", '1:8: "s\'" follows a value that is complete; quote the whole of it'),
+            ("a: {x}-y\n", "1:7: '-y' follows a complete value; quote the whole value"),
+            ("a: 'it's'\n", '1:8: "s\'" follows a complete value; quote the whole value'),
             ("a:1\nb: 2\n", "1:3: a space is missing after the colon: write a: 1"),
             ("a: 1\nb:2\n", "2:3: a space is missing after the colon: write b: 2"),
             ("a:\n- b:1\n  c: 2\n", "2:5: a space is missing after the colon: write b: 1"),
             ("listeners\n  - name: x\n", "1:1: expected KEY: VALUE, got 'listeners'; is a colon missing?"),
             ("a: b\nc\nd: e\n", "2:1: expected KEY: VALUE, got 'c'; is a colon missing?"),
-            ("a: b: c\n", "1:5: a second ': ' in this line; a value that has one in it is quoted: 'b: c'"),
-            ("a: 1\n b: 2\n", "2:3: 'a' in line 1 has a value already, so nothing can be indented below it"),
-            ("a: [1] # x\n  b: 2\n", "2:3: 'a' in line 1 has a value already, so nothing can be indented below it"),
-            ("a:\n  b: 1\n c: 2\n", "3:2: the indentation of this line fits none of the lines above it"),
-            ("- a\nb: c\n", "2:1: expected '- ', as the list above has it since line 1, or less indentation"),
-            ("a: - b\n", "1:4: a list begins on a line of its own, or is written in brackets: [b]"),
-            ("a: 'x\n", "1:4: the quote ' is never closed"),
+            ("a: b: c\n", "1:5: a second ': ' in this line; quote the value: 'b: c'"),
+            (
+                "a: 1\n b: 2\n",
+                "2:3: 'a' in line 1 has a value already; indent this line less",
+            ),
+            (
+                "a: [1] # x\n  b: 2\n",
+                "2:3: 'a' in line 1 has a value already; indent this line less",
+            ),
+            ("a:\n  b: 1\n c: 2\n", "3:2: the indentation of this line matches no line above it; align it with one"),
+            ("- a\nb: c\n", "2:1: expected '- ', like in the list from line 1 on, or less indentation"),
+            ("a: - b\n", "1:4: begin a list on a new line, or write it in brackets: [b]"),
+            ("a: 'x\n", "1:4: the quote ' has no closing quote; add it"),
             (
                 'a: "\\d"\n',
                 "1:4: a \\ in \"...\" begins an escape that YAML does not have; write \\\\, or quote with '...'",
@@ -129,7 +135,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "duplicate key",
         SOUND + "admin: {bind: '[::1]:1'}\nadmin: {bind: '[::1]:2'}\n",
-        ["5:1: the key 'admin' stands twice, first at line 4, column 1"],
+        ["5:1: the key 'admin' occurs twice, first at line 4, column 1; remove one"],
     ),
     ("number as key", SOUND + "12: 1\n", ["4:1: a key must be text, got 12; quote it if it is meant"]),
     (
@@ -146,7 +152,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "merge key",
         SOUND + "x: &x {}\nhealth: {<<: *x, bind: '[::1]:1'}\n",
         [
-            "4:1: 'x' is not a key here; expected admin, auth, backends, check, drain, forms, health, limits, "
+            "4:1: unknown key 'x'; expected admin, auth, backends, check, drain, forms, health, limits, "
             "listeners, log, metrics, models, permissions, principals, ready, reference, reload, request_ids, routes, "
             "scaler, tracing or workers",
             "5:10: merge keys are not supported; write the keys out, or use an alias for the whole map",
@@ -156,15 +162,15 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "tag",
         SOUND + "health: !!map {bind: !x '[::1]:1'}\n",
         [
-            "4:9: the tag 'tag:yaml.org,2002:map' is not supported; write the value without it",
-            "4:22: the tag '!x' is not supported; write the value without it",
+            "4:9: the tag 'tag:yaml.org,2002:map' is not supported; remove the tag",
+            "4:22: the tag '!x' is not supported; remove the tag",
         ],
     ),
-    ("misspelt section", SOUND + "lisenters: []\n", ["4:1: 'lisenters' is not a key here; did you mean 'listeners'?"]),
+    ("misspelt section", SOUND + "lisenters: []\n", ["4:1: unknown key 'lisenters'; did you mean 'listeners'?"]),
     (
         "misspelt key",
         ROUTE + "match: {}, rewirte: {}}]\n",
-        ["3:40: 'rewirte' is not a key here; did you mean 'rewrite'?"],
+        ["3:40: unknown key 'rewirte'; did you mean 'rewrite'?"],
     ),
     (
         "policy as a key",
@@ -174,7 +180,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "key that does not exist",
         BACKEND + "replicas: {}}}\n",
-        [f"2:73: 'replicas' is not a key here; expected {', '.join(BACKEND_KEYS[:-1])} or {BACKEND_KEYS[-1]}"],
+        [f"2:73: unknown key 'replicas'; expected {', '.join(BACKEND_KEYS[:-1])} or {BACKEND_KEYS[-1]}"],
     ),
     (
         "strategy that there is not",
@@ -201,19 +207,19 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "misspelt key of a queue",
         BACKEND + "queue: {lenght: 5}}}\n",
-        ["2:81: 'lenght' is not a key here; did you mean 'length'?"],
+        ["2:81: unknown key 'lenght'; did you mean 'length'?"],
     ),
     (
         "key in a nested map",
         SOUND + "health: {bind: '[::1]:1', port: 3}\n",
-        ["4:27: 'port' is not a key here; expected auth, bind, ready or tls"],
+        ["4:27: unknown key 'port'; expected auth, bind, ready or tls"],
     ),
     (
         "misspelt keys of a backend's health",
         BACKEND + "health: {intervall: 1, ejection: {failure: 3}}}}\n",
         [
-            "2:82: 'intervall' is not a key here; did you mean 'interval'?",
-            "2:107: 'failure' is not a key here; did you mean 'failures'?",
+            "2:82: unknown key 'intervall'; did you mean 'interval'?",
+            "2:107: unknown key 'failure'; did you mean 'failures'?",
         ],
     ),
     (
@@ -249,7 +255,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     *(
         (f"several backends: {end}", f"{TWO}match: {{}}, {end}}}]\n", told)
         for end, told in (
-            ("rewrite: {}", ["3:10: the key 'backend' is missing; for several backends, 'split'"]),
+            ("rewrite: {}", ["3:10: the key 'backend' is missing; add it, or 'split' for several backends"]),
             (
                 "backend: old, split: [{backend: science}]",
                 ["3:36: a route has either 'backend' or 'split'; remove one of them"],
@@ -258,9 +264,9 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             ("split: []", ["3:29: must not be empty"]),
             ("split: [{backend: old, weight: 0}]", ["3:29: all weights are 0; at least one must be above"]),
             ("split: [{backend: old, weight: -1}]", ["3:53: must be at least 0, got -1"]),
-            ("split: [{backend: old, wieght: 1}]", ["3:45: 'wieght' is not a key here; did you mean 'weight'?"]),
+            ("split: [{backend: old, wieght: 1}]", ["3:45: unknown key 'wieght'; did you mean 'weight'?"]),
             ("split: [{backend: old}, {backend: old}]", ["3:56: 'old' is listed twice"]),
-            ("split: [{backend: old}, {backend: odl}]", ["3:56: no backend is called 'odl'; expected old or science"]),
+            ("split: [{backend: old}, {backend: odl}]", ["3:56: unknown backend 'odl'; expected old or science"]),
             (
                 "split: [{backend: old}, {backend: science}], rewrite: {version: x}",
                 ["3:86: 'x' is not a possible version in v2-rest"],
@@ -269,15 +275,18 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
                 "split: [{backend: old}], sticky: {header: Trace-Bin}",
                 ["3:64: headers that end in -bin are bytes over gRPC; expected another one, got 'Trace-Bin'"],
             ),
-            ("backend: old, fallback: [science, old]", ["3:56: 'old' is already one of the route's own backends"]),
-            ("backend: old, fallback: [sceince]", ["3:47: no backend is called 'sceince'; did you mean 'science'?"]),
+            (
+                "backend: old, fallback: [science, old]",
+                ["3:56: 'old' is already one of the route's own backends; remove it"],
+            ),
+            ("backend: old, fallback: [sceince]", ["3:47: unknown backend 'sceince'; did you mean 'science'?"]),
         )
     ),
     *(
         (f"conditions on inputs: {wanted}", f"{TWO}match: {{{wanted}}}, backend: old}}]\n", [told])
         for wanted, told in (
             ("input: {}", "3:19: expected name, datatype or shape of an input"),
-            ("input: {dtype: FP32}", "3:27: 'dtype' is not a key here; did you mean 'datatype'?"),
+            ("input: {dtype: FP32}", "3:27: unknown key 'dtype'; did you mean 'datatype'?"),
             ("input: {shape: [-2]}", "3:35: must be at least -1, got -2"),
             (
                 "operation: metadata, input: {name: x}",
@@ -345,7 +354,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "percent for a share",
         SOUND + "tracing: {otlp: 'http://c', sample: 10%}\n",
-        ["4:37: expected a number, got '10%'; 10 % is written 0.1"],
+        ["4:37: expected a number, got '10%'; write 0.1 for 10 %"],
     ),
     ("fraction for a number", BACKEND + "max_in_flight: 1.5}}\n", ["2:88: expected a whole number, got 1.5"]),
     ("flag for a number", BACKEND + "max_in_flight: true}}\n", ["2:88: expected a whole number, got true"]),
@@ -359,7 +368,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "unknown flavor",
         BACKEND.replace("umbridge, endpoints", "v2-rest, endpoints") + "flavor: trition}}\n",
-        ["2:80: no flavor of v2-rest is called 'trition'; did you mean 'triton'?"],
+        ["2:80: unknown flavor of v2-rest 'trition'; did you mean 'triton'?"],
     ),
     (
         "batch where there is one way only",
@@ -369,7 +378,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "unknown batch",
         BACKEND.replace("umbridge, endpoints", "packets, endpoints") + "batch: spilt}}\n",
-        ["2:79: no batch of packets is called 'spilt'; did you mean 'split'?"],
+        ["2:79: unknown batch of packets 'spilt'; did you mean 'split'?"],
     ),
     # discovery
     (
@@ -388,13 +397,13 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "dns without names",
         BACKEND + "discovery: {dns: all}}}\n",
-        ["2:85: no endpoint has a host name that could be looked up; remove the key"],
+        ["2:85: no endpoint has a host name, whose addresses the gateway could query; remove the key"],
     ),
     ("another value of dns", BACKEND + "discovery: {dns: some}}}\n", ["2:90: expected all, got 'some'"]),
     (
         "misspelt way of discovery",
         BACKEND + "discovery: {file: /run/x}}}\n",
-        ["2:85: 'file' is not a key here; did you mean 'files'?"],
+        ["2:85: unknown key 'file'; did you mean 'files'?"],
     ),
     (
         "no way of discovery",
@@ -419,7 +428,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         BACKEND + "discovery: {register: {token: '${SECRET}'}, interval: 1}}}\n",
         [
             "2:85: servers register at the port of the status API, which is off; add admin: {bind: 127.0.0.1:PORT}",
-            "2:117: servers that register are not looked for; the key goes with dns, srv or files",
+            "2:117: the gateway does not look up servers that register; remove the key, or add dns, srv or files",
         ],
     ),
     (
@@ -462,7 +471,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "taken address",
         SOUND + "health: {bind: '0.0.0.0:8080'}\n",
-        ["4:16: '0.0.0.0:8080' is taken by listeners[0].bind"],
+        ["4:16: '0.0.0.0:8080' is taken by listeners[0].bind; choose another address"],
     ),
     (
         "tcp:// for HTTP",
@@ -496,7 +505,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         [
             "2:73: must be above 0, got 0",
             "2:102: expected a number, got 'heavy'",
-            "2:127: 'wieght' is not a key here; did you mean 'weight'?",
+            "2:127: unknown key 'wieght'; did you mean 'weight'?",
             "2:139: the key 'address' is missing",
             "2:152: expected text, got 7; quote it",
         ],
@@ -510,7 +519,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "unknown protocol",
         "listeners: [{name: a, bind: '[::1]:1', protocols: [v2-rst]}]\n",
-        ["1:52: no protocol is called 'v2-rst'; did you mean 'v2-rest'?"],
+        ["1:52: unknown protocol 'v2-rst'; did you mean 'v2-rest'?"],
     ),
     (
         "unknown protocols elsewhere",
@@ -518,44 +527,44 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         + "reference: [{protocol: a, bind: '[::1]:1', models: [double]}]\n"
         + "routes: [{match: {protocol: b}, backend: s}]\n",
         [
-            f"2:24: no protocol is called 'a'; expected {PROTOCOL_NAMES}",
-            f"3:29: no protocol is called 'b'; expected {PROTOCOL_NAMES}",
-            "3:42: no backend is called 's'; there are none",
+            f"2:24: unknown protocol 'a'; expected {PROTOCOL_NAMES}",
+            f"3:29: unknown protocol 'b'; expected {PROTOCOL_NAMES}",
+            "3:42: unknown backend 's'; define one first",
         ],
     ),
     (
         "unknown backend",
         SOUND.replace("backend: science", "backend: sceince"),
-        ["3:39: no backend is called 'sceince'; did you mean 'science'?"],
+        ["3:39: unknown backend 'sceince'; did you mean 'science'?"],
     ),
     (
         "unknown listener",
         ROUTE + "match: {listener: grpc}}]\n",
-        ["3:47: no listener is called 'grpc'; expected http"],
+        ["3:47: unknown listener 'grpc'; expected http"],
     ),
     (
         "two listeners of a name",
         "listeners:\n- {name: a, bind: '[::1]:1', protocols: [umbridge]}\n"
         "- {name: a, bind: '[::1]:2', protocols: [umbridge]}\n",
-        ["3:10: listeners[0] is also called 'a'"],
+        ["3:10: listeners[0] is also called 'a'; choose another name"],
     ),
     (
         "unknown model",
         LISTENER + "reference: [{protocol: umbridge, bind: '[::1]:1', models: [posterio, 'a.b:c', 'a b:c']}]\n",
         [
-            "2:60: no bundled model is called 'posterio'; did you mean 'posterior'?",
+            "2:60: unknown bundled model 'posterio'; did you mean 'posterior'?",
             "2:79: expected module:attribute, got 'a b:c'",
         ],
     ),
     (
         "unknown policy",
         BACKEND + "policies: [{tiemout: {seconds: 1}}]}}\n",
-        ["2:85: no policy is called 'tiemout'; did you mean 'timeout'?"],
+        ["2:85: unknown policy 'tiemout'; did you mean 'timeout'?"],
     ),
     (
         "policy of a later feature",
         BACKEND + "policies: [{cache: {seconds: 3}}]}}\n",
-        ["2:85: no policy is called 'cache'; expected hedge, retry or timeout"],
+        ["2:85: unknown policy 'cache'; expected hedge, retry or timeout"],
     ),
     (
         "policies written otherwise",
@@ -569,7 +578,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         [
             "2:104: must be above 0, got 0",
             "2:119: the key 'seconds' is missing",
-            "2:120: 'secnds' is not a key here; did you mean 'seconds'?",
+            "2:120: unknown key 'secnds'; did you mean 'seconds'?",
             "2:143: the key 'seconds' is missing",
             "2:166: expected a number, got '1'",
         ],
@@ -624,7 +633,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "a byte stream whose first bytes tell nothing, beside another protocol",
         "listeners: [{name: a, bind: '[::1]:1', protocols: [umbridge, packets]}]\n",
-        ["1:51: the first bytes of packets do not tell it from other protocols; use a listener for it alone"],
+        ["1:51: the first bytes of packets do not identify it among other protocols; use a separate listener for it"],
     ),
     (
         "path tie",
@@ -663,12 +672,15 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "protocol that nothing speaks",
         ROUTE + "match: {protocol: v2-rest}}]\n",
-        ["3:47: no listener serves 'v2-rest', so no request takes this route"],
+        ["3:47: no listener serves 'v2-rest', so no request takes this route; add it to a listener's protocols"],
     ),
     (
         "protocol that the listener does not serve",
         ROUTE + "match: {protocol: v2-rest, listener: http}}]\n",
-        ["3:47: listener 'http' does not serve 'v2-rest', so no request takes this route"],
+        [
+            "3:47: listener 'http' does not serve 'v2-rest', so no request takes this route; add it to a listener's "
+            "protocols"
+        ],
     ),
     (
         "route that needs a rewrite",
@@ -689,7 +701,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "payload that there is none of",
         MESSAGES + "match: {model: m}, translate: {payload: tensor}}]\n",
-        ["3:69: no payload of messages is called 'tensor'; did you mean 'tensors'?"],
+        ["3:69: messages has no payload 'tensor'; did you mean 'tensors'?"],
     ),
     (
         "payload where there is one form only",
@@ -708,7 +720,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "page of metrics that no protocol has",
         SOUND.replace("[umbridge]", "[umbridge], metrics_page: true"),
-        ["1:73: none of the listener's protocols has a metrics page; messages would"],
+        ["1:73: the listener's protocols have no metrics page; remove the key, or add messages"],
     ),
     (
         "page of metrics where another has the root",
@@ -725,7 +737,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "misspelt passthrough",
         MESSAGES + "match: {path: /free}, passtrough: true}]\n",
-        ["3:51: 'passtrough' is not a key here; did you mean 'passthrough'?"],
+        ["3:51: unknown key 'passtrough'; did you mean 'passthrough'?"],
     ),
     (
         "passthrough of every path",
@@ -751,7 +763,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "passthrough that no listener serves",
         MESSAGES.replace("[messages]", "[umbridge]") + "match: {path: /free}, passthrough: true}]\n",
         [
-            "3:20: the protocol of 'science' is messages, which no listener of this route serves",
+            "3:20: the protocol of 'science' is messages, which no listener of this route serves; add it to a listener",
         ],
     ),
     (
@@ -769,16 +781,15 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "passthrough of some requests to a path that another route reads",
         MESSAGES + "match: {path: /messages/predict, model: m}, passthrough: true}, {backend: science, match: {}}]\n",
         [
-            "3:112: routes[0] passes messages requests to /messages/predict on unread, so that this route gets none of"
-            " them; give one of the two another path or listener, or let routes[0] take all of them: with path as its"
-            " only condition"
+            "3:112: routes[0] passes messages requests to /messages/predict on unread, so this route never gets them;"
+            " give one of the two another path or listener, or remove all conditions of routes[0] except path"
         ],
     ),
     (
         "passthrough of a path that another route reads",
         MESSAGES + "match: {path: /a/*}, passthrough: true}, {backend: science, match: {path: /a/b}}]\n",
         [
-            "3:89: routes[0] passes messages requests to /a/* on unread, so that this route gets none of them; give one"
+            "3:89: routes[0] passes messages requests to /a/* on unread, so this route never gets them; give one"
             " of the two another path or listener"
         ],
     ),
@@ -823,7 +834,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         "paths that no protocol has, and two would take",
         ANYWHERE + "match: {path: '/free/*'}, rewrite: {model: m}}]\n",
         [
-            "3:43: no protocol of listener 'http' has paths such as '/free/*'; anywhere or else would take them, "
+            "3:43: no protocol of listener 'http' has paths such as '/free/*'; anywhere or else would take them; "
             "add protocol: anywhere"
         ],
     ),
@@ -836,12 +847,12 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
     (
         "trust where there is no need",
         BACKEND + "trust_metadata: true}}\nroutes: [{match: {model: m}, backend: science}]\n",
-        ["2:73: the metadata of umbridge is always trusted"],
+        ["2:73: the gateway always trusts umbridge metadata; remove the key"],
     ),
     (
         "trust where there is nothing to trust",
         BACKEND.replace("umbridge, endpoints", "packets, endpoints") + "trust_metadata: true}}\n",
-        ["2:72: packets has no metadata"],
+        ["2:72: packets has no metadata; remove the key"],
     ),
     (
         "trust that is no flag",
@@ -854,7 +865,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             "{match: {model: m}",
             "{match: {protocol: umbridge, model: m}, backend: science}, {match: {model: m, protocol: umbridge}",
         ),
-        ["3:77: routes[0] has the same match and comes first, so no request takes this route"],
+        ["3:77: routes[0] has the same match and comes first, so this route gets no requests; remove one of them"],
     ),
     (
         "version that its wire has not",
@@ -999,7 +1010,8 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
             "7:45: expected numbers for FP32",
             "8:45: expected true and false for BOOL",
             "9:46: expected texts for BYTES; put quotes around numbers",
-            "10:48: the nesting of the lists does not match the shape",
+            "10:48: the nesting of the lists does not match the shape; nest them like the shape, or write one flat "
+            "list",
             "11:35: must be at least 0, got -1",
             "12:47: an integer is out of the range of INT64 and UINT64",
         ],
@@ -1027,7 +1039,7 @@ PROBLEMS: tuple[tuple[str, str, list[str]], ...] = (
         [
             "2:88: expected a whole number, got '${SECRET}'",
             "2:119: expected a whole number, got 'x${SECRET}'",
-            "2:149: no protocol is called '${SECRET}'; expected " + PROTOCOL_NAMES,
+            "2:149: unknown protocol '${SECRET}'; expected " + PROTOCOL_NAMES,
         ],
     ),
     (
@@ -1067,31 +1079,31 @@ backends:
 routes:
   - {match: {model: 1, listener: htp}, backend: sceince, rewirte: {}}
 """) == [
-        "1:1: 'lsteners' is not a key here; did you mean 'listeners'?",
-        "3:54: no protocol is called 'v2-rst'; did you mean 'v2-rest'?",
+        "1:1: unknown key 'lsteners'; did you mean 'listeners'?",
+        "3:54: unknown protocol 'v2-rst'; did you mean 'v2-rest'?",
         "3:70: expected text, got 3; quote it",
-        "4:12: listeners[0] is also called 'http'",
-        "4:24: '127.0.0.1:8080' is taken by listeners[0].bind",
-        "4:74: 'mesage' is not a key here; did you mean 'message'?",
+        "4:12: listeners[0] is also called 'http'; choose another name",
+        "4:24: '127.0.0.1:8080' is taken by listeners[0].bind; choose another address",
+        "4:74: unknown key 'mesage'; did you mean 'message'?",
         "5:15: without `auth` the status API must be on loopback; expected 127.0.0.1:PORT or `auth: {}`, got "
         "'0.0.0.0:1'",
-        "7:23: no protocol is called 'umbrigde'; did you mean 'umbridge'?",
+        "7:23: unknown protocol 'umbrigde'; did you mean 'umbridge'?",
         "7:76: the key 'seconds' is missing",
         "8:43: bad address 'nowhere': it has no port; expected host:port (http)",
         "10:21: expected text, got 1; quote it",
-        "10:34: no listener is called 'htp'; did you mean 'http'?",
-        "10:49: no backend is called 'sceince'; did you mean 'science'?",
-        "10:58: 'rewirte' is not a key here; did you mean 'rewrite'?",
+        "10:34: unknown listener 'htp'; did you mean 'http'?",
+        "10:49: unknown backend 'sceince'; did you mean 'science'?",
+        "10:58: unknown key 'rewirte'; did you mean 'rewrite'?",
     ]
 
 
 def test_columns_count_characters() -> None:
     assert problems(SOUND + 'health: {"é€😀": 1, bind: "[::1]:1"}\n') == [
-        "4:10: 'é€😀' is not a key here; expected auth, bind, ready or tls"
+        "4:10: unknown key 'é€😀'; expected auth, bind, ready or tls"
     ]
     assert problems(SOUND + 'health: {bind: "é€😀", x: 1}\n') == [
         "4:16: expected HOST:PORT such as 127.0.0.1:8080 or [::1]:8080, got 'é€😀'",
-        "4:23: 'x' is not a key here; expected auth, bind, ready or tls",
+        "4:23: unknown key 'x'; expected auth, bind, ready or tls",
     ]
 
 

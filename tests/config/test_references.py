@@ -30,7 +30,7 @@ REFUSED = (
     ("${1A}", "'${1A}' is not a reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
     ("${HOST-x}", "'${HOST-x}' is not a reference; expected ${NAME}, ${NAME:-default} or ${file:/path}"),
     ("${file:token}", "${file:token} needs an absolute path"),
-    ("${file:/nowhere/token}", "the file /nowhere/token cannot be read: No such file or directory"),
+    ("${file:/nowhere/token}", "cannot read the file /nowhere/token: No such file or directory"),
     ("${file:/}", "/ is not a regular file"),
 )
 

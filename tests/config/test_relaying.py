@@ -119,7 +119,10 @@ routes: [{{match: {{}}, backend: lab}}]
 def test_a_triton_that_anybody_can_reach_unread_is_warned_of() -> None:
     triton = "protocol: v2-rest, endpoints: ['lab:1'], flavor: triton"
     [found] = warnings("0.0.0.0:80", triton)
-    assert "'in', which asks for no credentials, reach the Tritons of backend 'lab' unread" in found
+    assert (
+        "listener 'in' requires no credentials, and its requests reach the Triton servers of backend 'lab' unread"
+        in found
+    )
     assert warnings("127.0.0.1:80", triton) == []
     assert warnings("0.0.0.0:80", triton, "check: full") == []
     assert warnings("0.0.0.0:80", triton.replace("flavor: triton", "flavor: mlserver")) == []

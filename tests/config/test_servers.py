@@ -60,10 +60,11 @@ def test_what_is_no_command_is_refused(written: str, why: str) -> None:
 def test_a_program_that_is_not_there_is_told() -> None:
     """A warning: a configuration may be checked on another machine than the one that starts the servers."""
     assert warnings(loaded("'nosuchprogram {port}'")) == [
-        "no server can be started here: there is no program 'nosuchprogram'"
+        "this machine cannot start servers: the program 'nosuchprogram' does not exist"
     ]
     assert warnings(loaded("['python server.py {port}']")) == [
-        "no server can be started here: there is no program 'python server.py {port}'; write a command with arguments"
+        "this machine cannot start servers: the program 'python server.py {port}' does not exist; write a command "
+        "with arguments"
         " as one text, or each word by itself"
     ]
     assert warnings(loaded(f"'{sys.executable} server.py'")) == []

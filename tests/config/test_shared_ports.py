@@ -27,7 +27,7 @@ WITH_MAGIC = replace(CATALOG, protocols={**CATALOG.protocols, **{each.name: each
         (
             "'[::1]:1'",
             "umbridge, packets",
-            "1:51: the first bytes of packets do not tell it from other protocols; use a listener for it alone",
+            "1:51: the first bytes of packets do not identify it among other protocols; use a separate listener for it",
         ),
         (
             "'[::1]:1'",

@@ -26,7 +26,7 @@ def found(text: str) -> list[str]:
         problems = loads_with_warnings(text, "f", catalog(), {})[1]
     except ConfigError as error:
         problems = error.problems
-    return [str(each).removeprefix("f:") for each in problems if "no routes" not in each.message]
+    return [str(each).removeprefix("f:") for each in problems if "`routes` is empty" not in each.message]
 
 
 def test_files_that_fit_are_accepted(files: Files) -> None:
@@ -63,10 +63,10 @@ def test_keys_that_do_not_fit_together(files: Files) -> None:
         .replace("v2-rest", "mip")
         .replace("127.0.0.1:1", "unix:///run/a"): "a unix socket has no TLS",
         BACKEND.replace("TLS", f"{{certificate: {files.certificate}}}").replace("ADDRESS", "h:1"): "needs key",
-        BACKEND.replace("TLS", f"{{ca: {files.ca}, verify: false}}").replace("ADDRESS", "h:1"): "is not used with",
+        BACKEND.replace("TLS", f"{{ca: {files.ca}, verify: false}}").replace("ADDRESS", "h:1"): "has no effect with",
         BACKEND.replace("TLS", "{}")
         .replace("v2-grpc", "v2-rest")
-        .replace("ADDRESS", '"http://h:1"'): "'http://h:1' is an address without TLS",
+        .replace("ADDRESS", '"http://h:1"'): "'http://h:1' is an address without TLS; change one of them",
     }
     for text, why in rows.items():
         assert any(why in line for line in found(text)), (why, found(text))
@@ -77,6 +77,6 @@ def test_what_is_probably_a_mistake_is_a_warning(tmp_path: Path) -> None:
     day = (datetime.now(UTC) - timedelta(days=1)).date()
     [line] = found(HEAD.replace("TLS", expired.server))
     assert "warning: the certificate in " in line
-    assert line.endswith(f" expired at {day}")
+    assert line.endswith(f" expired at {day}; renew it")
     [line] = found(BACKEND.replace("TLS", "{verify: false}").replace("ADDRESS", "h:1"))
     assert "warning: the servers' certificates are not checked" in line

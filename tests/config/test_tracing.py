@@ -17,7 +17,10 @@ tracing: {otlp: URL}
     ("url", "text"),
     [
         ("collector:4317", "3:17: expected a URL such as http://127.0.0.1:4318, got 'collector:4317'"),
-        ("http://me:secret@collector", "3:17: the URL has a password, which would be shown; a header in `headers` can"),
+        (
+            "http://me:secret@collector",
+            "3:17: the URL has a password, which would not stay secret; use a header in",
+        ),
     ],
 )
 def test_a_wrong_url_is_told(url: str, text: str) -> None:

@@ -48,12 +48,14 @@ def test_the_sound_configuration_has_no_warnings() -> None:
 def test_no_routes(end: str) -> None:
     place = "9:1" if end else "1:1"
     text = LISTENERS + "backends:\n" + ONE + "  # nobody's\n" + end
-    assert warnings(text) == [f"{place}: warning: there are no routes, so no request can be answered"]
+    assert warnings(text) == [
+        f"{place}: warning: `routes` is empty, so the gateway cannot answer any request; add a route"
+    ]
 
 
 TRUE = (
     "warning: the key 'true' is probably another word: YAML 1.1, which Helm reads, turns y, yes and on into true; "
-    'quote the key where it was written, such as "y"'
+    'quote the original key, such as "y"'
 )
 FALSE = (
     TRUE.replace("'true'", "'false'")
@@ -78,7 +80,7 @@ def test_names_that_yaml_1_1_has_made_booleans() -> None:
 
 def test_a_backend_that_no_route_names() -> None:
     text = f"{LISTENERS}backends:\n{ONE}{ONE.replace('a:', 'b:')}routes: [{{match: {{model: m}}, backend: a}}]\n"
-    assert warnings(text) == ["8:3: warning: no route names the backend 'b'"]
+    assert warnings(text) == ["8:3: warning: no route uses backend 'b'; add a route, or remove the backend"]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_other_paths_on_endpoints_are_meant(protocol: str, endpoint: str) -> Non
 
 
 def test_two_spellings_of_one_endpoint() -> None:
-    text = "is the same as endpoints[0], written in another way"
+    text = "is the same as endpoints[0], written in another way; remove one of them"
     assert of_backends("a: {protocol: umbridge, endpoints: ['h:80', 'http://H', 'i:80', 'h:81', 'http://h/']}") == [
         f"7:47: warning: 'http://H' {text}",
         f"7:75: warning: 'http://h/' {text}",
@@ -146,7 +148,7 @@ def test_two_spellings_of_one_endpoint() -> None:
     ],
 )
 def test_an_endpoint_that_is_a_listener(endpoint: str, listener: str | None) -> None:
-    text = f"'{endpoint}' is the gateway's own listener '{listener}': requests can loop"
+    text = f"'{endpoint}' is the gateway's own listener '{listener}': requests can loop; use the server's address"
     expected = [f"7:39: warning: {text}"] if listener else []
     assert of_backends(f"a: {{protocol: umbridge, endpoints: ['{endpoint}']}}") == expected
 
@@ -302,7 +304,8 @@ def test_a_retry_that_covers_less_than_one_may_expect() -> None:
     backend = f"  a: {{protocol: messages, endpoints: ['h:1'], {policies}}}\n"
     routes = "- {match: {}, backend: a, policies: [{retry: {}}]}\n"
     text = (
-        "warning: retry repeats only calls of which nothing was sent, because the backend 'a' does not have safe: true"
+        "warning: retry repeats only calls of which nothing was sent, because the backend 'a' does not have safe: "
+        "true; add it if calls can be repeated"
     )
     assert warnings(f"{LISTENERS}backends:\n{backend}routes:\n{routes}") == [f"7:84: {text}", f"9:39: {text}"]
     assert warnings(f"{LISTENERS}backends:\n{backend.replace(', pol', ', safe: true, pol')}routes:\n{routes}") == []
@@ -327,8 +330,8 @@ routes: [{match: {}, backend: a}]
         ("metrics: {enabled: false, models: 5}", "models' has no effect: `enabled` is false"),
         ("log: {access: {when: never, sample: 0.5}}", "sample' has no effect: `when` is never"),
         ("log: {access: {when: always, sample: 0.5}}", ""),
-        ("permissions: {a: [{operations: [infer]}]}", "a' has no effect: no principal has it"),
-        ("principals: {a: {permissions: [use]}}", "principals' has no effect: no authentication is configured"),
+        ("permissions: {a: [{operations: [infer]}]}", "a' has no effect: no principal uses it"),
+        ("principals: {a: {permissions: [use]}}", "principals' has no effect: authentication is off"),
     ],
 )
 def test_keys_that_have_no_effect(text: str, expected: str) -> None:
@@ -339,7 +342,7 @@ def test_keys_that_have_no_effect(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ("queue: {length: 5}", "queue' has no effect: calls wait only where `max_in_flight` limits them"),
+        ("queue: {length: 5}", "queue' has no effect: calls wait only where `max_in_flight` limits them; add it"),
         ("queue: {length: 5}, max_in_flight: 2", ""),
         ("health: {probe: none, interval: 5}", "interval' has no effect: `probe` is none"),
         ("health: {probe: none, ejection: {failures: 2}}", ""),

@@ -94,7 +94,7 @@ def test_yaml_suggests_its_name(project: Path, tmp_path: Path) -> None:
     file, _ = configured(tmp_path, "abakus")
     checked = run(project, "check", "--config", str(file))
     assert checked.returncode == 1
-    assert "no protocol is called 'abakus'; did you mean 'abacus'?" in checked.stderr
+    assert "unknown protocol 'abakus'; did you mean 'abacus'?" in checked.stderr
 
 
 # --- gateway serve ---

@@ -197,7 +197,7 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
             "demo",
         ),
         ("existingConfigMap: {name: a}", "existingConfigMap.listeners"),
-        ("service: {ports: {htp: 80}}", "no listener is called 'htp'; expected one of http, grpc"),
+        ("service: {ports: {htp: 80}}", "unknown listener 'htp'; expected one of http, grpc"),
         ("ingress: {enabled: true, hosts: [{paths: [{path: /, listener: mip}]}]}", "no listener 'mip'"),
         ("httpRoute: {enabled: true}", "httpRoute: parentRefs names no Gateway"),
         (
@@ -244,7 +244,7 @@ LISTENERS = 'config: {{listeners: [{{name: a, bind: "{}", protocols: [{}]}}]}}'
             "auth: {keys: {file: /etc/gateway-keys/k}}}}",
             "config: nothing mounts /etc/gateway-keys/k",
         ),
-        ("tcpRoutes: [{listener: brpc, parentRefs: [{name: a}]}]", "tcpRoutes: no listener is called 'brpc'"),
+        ("tcpRoutes: [{listener: brpc, parentRefs: [{name: a}]}]", "tcpRoutes: unknown listener 'brpc'"),
         ("podLabels: {app.kubernetes.io/component: a}", "podLabels: the label app.kubernetes.io/component is the"),
         ("service: {labels: {app.kubernetes.io/name: a}}", "service.labels: the label app.kubernetes.io/name is the"),
         (

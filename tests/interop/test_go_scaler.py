@@ -91,7 +91,7 @@ def test_it_answers_all_questions(rig: Rig, tmp_path: Path, protos: Sequence[str
 
 def test_wrong_metadata_are_refused(rig: Rig, tmp_path: Path) -> None:
     steps = {
-        "metadata.backend: no backend is called 'others'; did you mean 'other'?": ask("IsActive", backend="others"),
+        "metadata.backend: unknown backend 'others'; did you mean 'other'?": ask("IsActive", backend="others"),
         "metadata.backend: expected the name of a backend": ask("IsActive"),
         "metadata: 'backendd' is no key; did you mean 'backend'?": ask("IsActive", backendd="lab", backend="lab"),
         "metadata.target: expected a number": ask("GetMetricSpec", backend="lab", target="many"),

@@ -286,7 +286,7 @@ async def test_an_engine_that_is_not_installed(
     (tmp_path / "gateway.yaml").write_text(text)
     _, warnings = load_with_warnings(tmp_path / "gateway.yaml", catalog())
     (warning,) = (str(each) for each in warnings if "can be started here" in str(each))
-    assert f"no server can be started here: the engine '{engine}' needs {what}" in warning
+    assert f"this machine cannot start servers: the engine '{engine}' needs {what}" in warning
     async with running(text) as gateway, client(gateway) as http:
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code >= 500
