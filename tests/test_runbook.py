@@ -97,13 +97,13 @@ def test_every_line_of_the_log_is_explained() -> None:
 
 
 def test_no_line_is_explained_that_is_never_written() -> None:
-    cells = re.findall(r"^\| (`.+?`) \|", RUNBOOK.split("## Lines of the log")[1], re.MULTILINE)
+    cells = re.findall(r"^\| (`.+?`) \|", RUNBOOK.split("## Log lines")[1], re.MULTILINE)
     explained = {each.removeprefix("`").removesuffix("`") for cell in cells for each in cell.split("<br>")}
     assert explained <= {_as_shown(text) for text in lines()} | _all_texts()
 
 
 def test_every_reason_is_explained() -> None:
-    explained = set(re.findall(r"^\| `([a-z-]+)` \|", RUNBOOK.split("## Lines of the log")[0], re.MULTILINE))
+    explained = set(re.findall(r"^\| `([a-z-]+)` \|", RUNBOOK.split("## Log lines")[0], re.MULTILINE))
     assert explained == {reason.value for reason in Reason}
 
 

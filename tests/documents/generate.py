@@ -60,7 +60,7 @@ All commands of `gateway`, from their help (`gateway COMMAND --help`). `make pag
 | 4 | no response in time |
 | 130 | interrupted by Ctrl-C |
 
-[probe.md](probe.md#completion) describes shell completion.
+[probe.md](probe.md#shell-completion) describes shell completion.
 
 In a clone of the repository the command is `.venv/bin/gateway` after `make setup`. `gateway --version` prints the
 version.
@@ -139,7 +139,7 @@ Every error has a reason. This page lists the codes of each protocol for it; `ma
 protocols' code. [The runbook](runbook.md#errors) explains each reason and what to do.
 
 Clients get the reason in the header `gateway-reason` of HTTP responses, in gRPC's trailing metadata, and at the start
-of the text of MIP's errors.
+of MIP error texts.
 
 | column | |
 | --- | --- |
@@ -164,7 +164,7 @@ def errors() -> str:
 GRPC_SERVERS_HEAD = """
 ## Answers of web servers
 
-Over HTTP, a client gets the text of a server's error unchanged. For three kinds of responses, the gateway writes a text
+Over HTTP, a client gets a server's error text unchanged. For three kinds of responses, the gateway writes a text
 that names the backend and its address:
 
 - An error page: the text has only the title of the page.

@@ -264,7 +264,7 @@ def test_a_wrong_link_is_found() -> None:
         "docs/limits.md#none": "README.md:1: docs/limits.md has no heading #none",
         "https://none.example": "README.md:1: https://none.example is not in tests/documents/external_links.txt",
         "docs": "README.md:1: there is no file docs",
-        "docs/limits.md#what-it-does-not-do": "",
+        "docs/limits.md#unsupported-features": "",
     }
     assert {target: broken(Link(readme, 1, target)) for target in targets} == targets
 
