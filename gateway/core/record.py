@@ -114,7 +114,8 @@ class Record(Struct, gc=False, eq=False):
 
     Arrival:
 
-    - `listener`: its name; empty for a request that a graph makes for one of its steps. `of_listener`: the shared data of the listener's records, such as `observers` and `telling`.
+    - `listener`: its name; empty for a request that a graph makes for one of its steps. `of_listener`: the shared data
+      of the listener's records, such as `observers` and `telling`.
     - `id`: the request id, accepted from the client or created.
     - `received`: when the listener began with it, on the clock `time.monotonic`, in seconds: its whole message had
       arrived, and it was its turn among the messages of its connection; over gRPC, it was decompressed too.

@@ -12,9 +12,9 @@ StageSeconds: TypeAlias = NDArray[np.float64]
 """FP64[5, requests]: the seconds of each request in QUEUE to WRITING."""
 
 STAGES = ("queue", "server", "gateway", "reading", "writing")
-"""The names of the stages, in the order of their rows. `queue`, `server` and `gateway` add up to the complete time. If calls that
-ran in parallel (steps of a graph, rows of a batch) together took longer than their request, `queue` and `server` keep
-their proportion and fill the complete time:
+"""The names of the stages, in the order of their rows. `queue`, `server` and `gateway` add up to the complete time. If
+calls that ran in parallel (steps of a graph, rows of a batch) together took longer than their request, `queue` and
+`server` keep their proportion and fill the complete time:
 
 - `queue`: time in queues of backends.
 - `server`: time in calls of endpoints, all attempts together, with their codecs and the network.

@@ -35,8 +35,8 @@ class ListedRequest(BaseModel):
     """The client's name of the model, its first 256 characters; empty if the request could not be decoded."""
     route: str
     backend: str
-    """The last called backend; `out_protocol` and `endpoint` are of the last call as well. Empty without a call, and for
-    a graph, whose steps have their own backends."""
+    """The last called backend; `out_protocol` and `endpoint` are of the last call as well. Empty without a call, and
+    for a graph, whose steps have their own backends."""
     out_protocol: str
     endpoint: str
     status: str
@@ -109,9 +109,8 @@ class Search:
 
 
 def listed(requests: RecentRequests, search: Search, most: int, since_1970: float) -> dict[str, Any]:
-    """Return at most `most` of the matching requests as ListedRequests, a JSON object. A search for a backend also finds
-    the calls of graph steps. `since_1970`: the Unix time at
-    which the clock of the requests was 0."""
+    """Return at most `most` of the matching requests as ListedRequests, a JSON object. A search for a backend also
+    finds the calls of graph steps. `since_1970`: the Unix time at which the clock of the requests was 0."""
     kept = list(requests.with_steps() if search.backend else requests)
     matching = [each for each in kept if search.matches(each)]
     shown = matching[:most]
