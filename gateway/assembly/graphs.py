@@ -68,7 +68,8 @@ class GraphRoutes:
         bridges = LazyMapping(clients, lambda client: [Bridge(settings, clients[client], side)])
 
         def destination(*of: Any) -> Destination:
-            return replace(without_policies(*of), route=f"models.{side.name}")
+            # The backends are those of its steps, which have records of their own.
+            return replace(without_policies(*of), route=f"models.{side.name}", backend="")
 
         return route(Conditions(model=side.name), bridges, destination)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway.auth.keys import KeyFile, KeyFileError, read_keys
-from gateway.config.watching import Watched, look
+from gateway.config.watching import Look, Watched, look
 from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 
@@ -59,8 +59,17 @@ class WatchedKeys:
             await asyncio.sleep(self._interval / LOOKS)
             with log_and_continue("reading the file of API keys again"):
                 if await self.read_if_changed():
-                    for changed in list(self._uses.values()):
-                        changed()
+                    self._changed()
+
+    def _changed(self) -> None:
+        for changed in list(self._uses.values()):
+            changed()
+
+    async def read_now(self) -> None:
+        """Read the file, which this process has changed. Other processes see the change when they check the file."""
+        found = await asyncio.to_thread(look, [self.path])
+        if await self._read(found):
+            self._changed()
 
     async def read_if_changed(self) -> bool:
         """Read the file if it has changed; if it has errors, keep the previous keys. Return True if the keys are
@@ -69,6 +78,10 @@ class WatchedKeys:
         self._changing = self._changing + 1 if self._watched.differs(found) else 0
         if not self._watched.has_changed(found) and self._changing < MOST_CHANGING:
             return False
+        return await self._read(found)
+
+    async def _read(self, found: Look) -> bool:
+        """Read the file, whose state was `found`. Return True if its keys are used from now on."""
         self._changing = 0
         self._watched.loaded(found)
         try:

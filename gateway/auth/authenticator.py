@@ -24,8 +24,20 @@ cached."""
 
 _NEVER = float("inf")
 
-Found: TypeAlias = tuple[Principal, float, str]
-"""The principal of a credential, its expiry time in seconds since 1970, and the id of a key, empty for a token."""
+
+class KeyUse:
+    """The uses of an API key since the gateway's start: the `number` of authentications with it, and the time of the
+    `last` one, in seconds since 1970."""
+
+    __slots__ = ("last", "number")
+
+    def __init__(self, last: float = 0.0, number: int = 0) -> None:
+        self.last = last
+        self.number = number
+
+
+Found: TypeAlias = tuple[Principal, float, KeyUse | None]
+"""The principal of a credential, its expiry time in seconds since 1970, and the uses of a key; None for a token."""
 
 
 VerifiedToken: TypeAlias = tuple[str, tuple[str, ...], float]
@@ -46,8 +58,7 @@ class Credentials:
       name, the identity replaces `*`.
     - `header`: The name of the header for keys.
     - `clock`: Seconds since 1970.
-    - `uses`: The time of each used key's last use, by its id. A new configuration takes over the previous
-      configuration's dict.
+    - `uses`: The uses of each used key, by its id. A new configuration takes over the previous configuration's dict.
     """
 
     def __init__(
@@ -57,7 +68,7 @@ class Credentials:
         certificates: Sequence[tuple[str, str]] = (),
         header: str = "x-api-key",
         clock: Callable[[], float] = time.time,
-        uses: dict[str, float] | None = None,
+        uses: dict[str, KeyUse] | None = None,
     ) -> None:
         self.uses = {} if uses is None else uses
         self.principals = principals
@@ -92,7 +103,7 @@ class Credentials:
         if why:
             raise refusal(Reason.UNAUTHENTICATED, why)
         ends = _NEVER if entry.expires is None else entry.expires.timestamp()
-        return self.principals.find(entry.principal), ends, entry.id
+        return self.principals.find(entry.principal), ends, self.uses.setdefault(entry.id, KeyUse())
 
     def of_certificate(self, identity: str) -> Principal | None:
         """Return the principal of the identity in a verified certificate; None if no glob matches it."""
@@ -116,7 +127,6 @@ class Authenticator:
         self._credentials = credentials
         self._header = credentials.header
         self._clock = credentials.clock
-        self._uses = credentials.uses
         self._anonymous = credentials.principals.find(anonymous) if anonymous else None
         self._keys = keys
         self._tokens = tokens and credentials.verify is not None
@@ -153,8 +163,9 @@ class Authenticator:
             if len(known) >= MOST_REMEMBERED:
                 known.clear()
             known[field if len(field) <= _LONGEST_KEPT else sha256(field).digest()] = found
-        if found[2]:
-            self._uses[found[2]] = now
+        if (use := found[2]) is not None:
+            use.last = now
+            use.number += 1
         return found[0]
 
     def _checked(self, credential: bytes) -> Found:
@@ -164,7 +175,7 @@ class Authenticator:
         verify = self._credentials.verify
         if self._tokens and verify is not None and (said := verify(credential)) is not None:
             name, claimed, ends = said
-            return self._credentials.principals.find(name, claimed), ends, ""
+            return self._credentials.principals.find(name, claimed), ends, None
         if not self._keys:
             raise refusal(Reason.UNAUTHENTICATED, "expected a token: three parts with dots between them")
         return self._credentials.of_key(credential)

@@ -65,6 +65,9 @@ CACHE_OUTCOMES = (HIT, SHARED, MISS)
 call in flight, or the call goes to the backend. A batch that is several calls reports the last of these outcomes that
 occurred."""
 
+STEP_PROTOCOL: Final = "graph"
+"""The `in_protocol` of a request that a graph makes for one of its steps."""
+
 UNREAD: Final = "nothing"
 """The `read_for` of a request that was relayed unread."""
 
@@ -94,11 +97,13 @@ class RecordDisclosure:
 @frozen
 class ListenerRecords:
     """The data that the Records of one listener's requests share: the observers that receive them when the requests
-    end, and the recipients of their data. `forwards`: requests to backends can have headers because of the records."""
+    end, and the recipients of their data. `forwards`: requests to backends can have headers because of the records.
+    `step_observers`: the observers of the Records of graph steps."""
 
     observers: tuple[Observer, ...] = ()
     telling: RecordDisclosure = RecordDisclosure()
     forwards: bool = False
+    step_observers: tuple[Observer, ...] = ()
 
 
 _NO_LISTENER = ListenerRecords()
@@ -110,7 +115,8 @@ class Record(Struct, gc=False, eq=False):
 
     Arrival:
 
-    - `listener`: Its name. `of_listener`: the shared data of the listener's records, such as `observers` and `telling`.
+    - `listener`: Its name; empty for a request that a graph makes for one of its steps. `of_listener`: the shared data
+      of the listener's records, such as `observers` and `telling`.
     - `id`: The request id, accepted from the client or created.
     - `received`: When the listener started to process it, on the clock `time.monotonic`, in seconds. At this time its
       whole message had arrived (over gRPC also decompressed), and it was its turn among the messages of its connection.
@@ -123,7 +129,8 @@ class Record(Struct, gc=False, eq=False):
     - `operation`, `model`: Same as in Request. `route`: the route's name; `models.NAME` for a graph's route.
     - `read_for`: The reason for decoding its content, such as `translate.cast`; UNREAD if its content passed undecoded;
       empty if no route matched.
-    - `backend`, `out_protocol`: Names. If there were several calls, the names are from the last call.
+    - `backend`, `out_protocol`: Names. If there were several calls, the names are from the last call. Empty for a graph:
+      each of its steps has its own Record.
 
     Processing:
 
@@ -221,7 +228,10 @@ class Record(Struct, gc=False, eq=False):
             fields.append((_ID, self.id.encode()))
         if telling.route and self.route:
             tries = b"%d" % self.tries
-            fields += ((_ROUTE, _ascii(self.route)), (_BACKEND, _ascii(self.backend)), (_TRIES, tries))
+            fields.append((_ROUTE, _ascii(self.route)))
+            if self.backend:
+                fields.append((_BACKEND, _ascii(self.backend)))
+            fields.append((_TRIES, tries))
             if self.cache:
                 age = f"; age={int(self.cache_age)}" if self.cache == "hit" else ""
                 fields.append((_CACHE, f"{self.cache}{age}".encode()))
@@ -305,6 +315,29 @@ class Record(Struct, gc=False, eq=False):
                 "rows": rows,
             }
 
+    def of_step(self, operation: str, model: str) -> "Record":
+        """Return a record for the request of a step, if this request is for a graph. It belongs to the graph's route
+        and to the same trace. Pass it to `step_ended` when the step has ended."""
+        of_listener = replace(self.of_listener, observers=self.of_listener.step_observers)
+        return Record(
+            "", STEP_PROTOCOL, self.principal, operation, model, self.route, received=monotonic(), id=self.id,
+            client=self.client, of_listener=of_listener, traceparent=self.traceparent, context=self.context,
+            events=self.events, explain=self.explain,
+        )  # fmt: skip
+
+    def step_ended(self, step: "Record") -> None:
+        """Add the attempts and times of a step's record to the record of the graph's request. Steps that run in
+        parallel can take longer in total than the request."""
+        self.tries += step.tries
+        self.retries += step.retries
+        self.queued += step.queued
+        self.upstream += step.upstream
+        self.losses += step.losses
+        if step.cache:
+            self.cached(step.cache, step.cache_age)
+        if step.added:
+            self.tell(*step.added)
+
     def failed(self, error: GatewayError, principal: Principal | None = None) -> None:
         """Record the error for the client. `principal`: the client's principal, if known."""
         if not self.ended:
@@ -351,10 +384,13 @@ class _Unrecorded(Record, frozen=True, gc=False, eq=False):  # type: ignore[misc
     def _nothing(self, *_: object, **__: object) -> None:
         """Do nothing."""
 
-    decoded = routed = read = sent = answered = retried = waited = cached = gathered = _nothing
+    decoded = routed = read = sent = answered = retried = waited = cached = gathered = step_ended = _nothing
     failed = because = lost = tell = end = give_up = _nothing
 
     def of_batch(self) -> Record:
+        return self
+
+    def of_step(self, operation: str, model: str) -> Record:
         return self
 
 

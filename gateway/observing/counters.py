@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from gateway.core.errors import Status
 from gateway.core.frozen import frozen
 from gateway.core.record import OK
 from gateway.observing.batches import ENDED, SECONDS, Batch, RequestKind
@@ -28,7 +29,9 @@ _BOUNDS = np.array(LATENCY_BOUNDS)
 _BUCKETS = len(LATENCY_BOUNDS) + 1
 
 Place: TypeAlias = tuple[str, str, str, str]
-"""Listener, route, backend and endpoint; the last ones are empty if a request did not reach them."""
+"""Listener, route, backend and endpoint; the last ones are empty if a request did not reach them. The listener is empty
+for calls of a graph's steps: these count at the backend, while the request for the graph counts at the listener and at
+the graph's route, without a backend."""
 
 
 @frozen
@@ -136,9 +139,10 @@ class Counters:
                 path = path_of[kind]
                 counter = path.failed if fault(kind.reason, kind.status) == SERVER else path.rejected
                 counter[kind.status] += number
-                self.errors += number
-        if any(kind.status != OK for kind in numbers):
-            failed = ((id, kind) for id, kind in zip(batch.ids, batch.kinds, strict=True) if kind.status != OK)
+                if kind.listener:
+                    self.errors += number
+        if any(map(_is_listed, numbers)):
+            failed = ((id, kind) for id, kind in zip(batch.ids, batch.kinds, strict=True) if _is_listed(kind))
             self._errors.extend(_error(id, kind) for id, kind in failed)
 
     def take(self) -> "Counters":
@@ -194,6 +198,12 @@ class Counters:
     def last_errors(self) -> tuple[RequestError, ...]:
         """Return the last errors, newest first."""
         return tuple(reversed(self._errors))
+
+
+def _is_listed(kind: RequestKind) -> bool:
+    """Return True if requests of this kind are in the list of errors. A step that failed is listed, because only its
+    entry names the backend and the endpoint; a step that was cancelled with its graph is not."""
+    return kind.status != OK and bool(kind.listener or kind.status != Status.CANCELLED.name)
 
 
 def _error(id: str, kind: RequestKind) -> RequestError:

@@ -111,8 +111,8 @@ def _sums(counted: Iterable[CountedPath]) -> dict[Part, _Sum]:
     found: dict[Part, _Sum] = {}
     for path in counted:
         listener, route, backend, _ = path.place
-        parts = (ALL, ("listener", listener), ("route", route), ("backend", backend))
-        for part in parts:
+        own = (ALL, ("listener", listener), ("route", route)) if listener else ()  # not for steps of graphs
+        for part in (*own, ("backend", backend)):
             if part == ALL or part[1]:
                 found.setdefault(part, _Sum()).add(path)
     return found

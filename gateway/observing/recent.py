@@ -5,6 +5,7 @@ The requests are stored as the batches in which they arrived, so storing them co
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,11 +61,12 @@ class RecentRequest(Struct, frozen=True):
 
 class RecentRequests:
     """The last MOST_RECENT requests, and the last MOST_RECENT failed requests, which many successful requests do not
-    push out. Successful probes are left out."""
+    push out. Successful probes are left out. The last MOST_RECENT calls of graph steps are stored apart."""
 
     def __init__(self) -> None:
         self._all = _Batches()
         self._failed = _Batches()
+        self._steps = _Batches()
 
     def keep(self, batch: Batch) -> None:
         """Store completed requests."""
@@ -80,11 +82,16 @@ class RecentRequests:
         if failed:
             self._failed.add(batch.only([at for at, kind in enumerate(batch.kinds) if kind in failed]))
 
+    def keep_steps(self, batch: Batch) -> None:
+        """Store completed calls of graph steps."""
+        self._steps.add(batch)
+
     def take(self) -> "RecentRequests":
         """Return the stored requests, for `add` of another process, and start empty."""
         taken = RecentRequests()
         taken._all, self._all = self._all, taken._all
         taken._failed, self._failed = self._failed, taken._failed
+        taken._steps, self._steps = self._steps, taken._steps
         return taken
 
     def add(self, other: "RecentRequests") -> None:
@@ -93,13 +100,18 @@ class RecentRequests:
             self._all.add(batch)
         for batch in other._failed.batches:
             self._failed.add(batch)
+        for batch in other._steps.batches:
+            self._steps.add(batch)
 
-    def numbers(self, is_wanted: Callable[[RequestKind], bool]) -> tuple[Counter[RequestKind], NDArray[np.float64]]:
+    def numbers(
+        self, is_wanted: Callable[[RequestKind], bool], *, with_steps: bool = False
+    ) -> tuple[Counter[RequestKind], NDArray[np.float64]]:
         """Return the number of the last MOST_RECENT requests by wanted kind, and their numbers like in `Batch.numbers`.
-        Failed requests that are kept longer are left out, because failures would seem too frequent."""
+        Failed requests that are kept longer are left out, because failures would seem too frequent. `with_steps`:
+        include the last calls of graph steps."""
         kinds: Counter[RequestKind] = Counter()
         found = [np.empty((ENDED + 1, 0))]
-        for batch in self._all.batches:
+        for batch in (*self._all.batches, *(self._steps.batches if with_steps else ())):
             wanted = {kind for kind in set(batch.kinds) if is_wanted(kind)}
             places = [at for at, kind in enumerate(batch.kinds) if kind in wanted] if wanted else []
             kinds.update(map(batch.kinds.__getitem__, places))
@@ -108,8 +120,15 @@ class RecentRequests:
 
     def __iter__(self) -> Iterator[RecentRequest]:
         """Yield the requests without duplicates, newest first."""
+        return self._sorted(self._all, self._failed)
+
+    def with_steps(self) -> Iterator[RecentRequest]:
+        """Yield the requests, and the calls of graph steps, which have no listener."""
+        return self._sorted(self._all, self._failed, self._steps)
+
+    def _sorted(self, *kept: Iterable[RecentRequest]) -> Iterator[RecentRequest]:
         seen: set[tuple[str, float]] = set()
-        found = sorted([*self._all, *self._failed], key=lambda each: each.ended, reverse=True)
+        found = sorted(chain(*kept), key=lambda each: each.ended, reverse=True)
         for each in found:
             if (each.id, each.ended) not in seen:
                 seen.add((each.id, each.ended))

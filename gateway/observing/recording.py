@@ -44,6 +44,7 @@ class Recording:
     - `accepts_ids`: the client's request id is used if it sends one.
     - `traces`: None if no request has a place in a trace.
     - `starts`: functions to call with each new Record, its message and protocol.
+    - `step_observers`: the receivers of the Records of graph steps.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Recording:
         accepts_ids: bool = True,
         traces: Traces | None = None,
         starts: Sequence[OnStart] = (),
+        step_observers: Sequence[Observer] = (),
     ) -> None:
         self._listener = listener
         self._starts = tuple(starts)
@@ -67,7 +69,7 @@ class Recording:
         self.start: StartRecord = self._start_for_all if starts else self._start_one
         # The place in a trace is forwarded.
         forwards = telling.forwards or traces is not None
-        self._of_listener = ListenerRecords(tuple(observers), telling, forwards)
+        self._of_listener = ListenerRecords(tuple(observers), telling, forwards, tuple(step_observers))
         self._tells = telling.id or telling.route
         self._accepts_ids = accepts_ids
 

@@ -120,12 +120,12 @@ class _Table:
         return found
 
     def add(self, batch: Batch, rows: Sequence[int], asked: Sequence[int]) -> None:
-        """Count each request of `batch` in the row in `rows`; its time in queues and at endpoints in the row in
-        `asked`, and the times of codecs only if they were measured."""
+        """Count each request of `batch` in the row in `rows`; its time in queues and at endpoints and its
+        repeated attempts in the row in `asked`, and the times of codecs only if they were measured."""
         row = np.empty((8, len(batch)), np.int64)
         row[:] = np.array(rows)
         if asked is not rows:
-            row[_UPSTREAM : _QUEUE + 1] = np.array(asked)
+            row[[_UPSTREAM, _QUEUE, RETRIED]] = np.array(asked)
         row[_DECODE : _ENCODE + 1][batch.numbers[_DECODE : _ENCODE + 1] == 0] = _NOWHERE
         _, histograms, width = self.counts.shape
         places = self.bounds.searchsorted(batch.numbers[:histograms])
@@ -189,7 +189,11 @@ class RequestMetrics(Collector):
 
         def is_kept(labels: Sequence[str]) -> bool:
             listener, route, model, _, _, backend = labels[: len(LABELS)]
-            is_there = listener in listeners and (not route or route in routes) and (not backend or backend in backends)
+            is_there = (
+                (not listener or listener in listeners)
+                and (not route or route in routes)
+                and (not backend or backend in backends)
+            )
             return is_there and model in self.models
 
         # New objects: the thread that renders the page might be reading the old ones.
@@ -203,7 +207,8 @@ class RequestMetrics(Collector):
         labels = {kind: self._labels(kind) for kind in dict.fromkeys(batch.kinds)}
         row_of = {kind: self._table.row((*found, kind.status)) for kind, found in labels.items()}
         rows = list(map(row_of.__getitem__, batch.kinds))
-        untried = {kind for kind in row_of if not kind.tries}
+        # For a request for a graph, the attempts are those of its steps, which have records of their own.
+        untried = {kind for kind in row_of if not (kind.tries and kind.backend)}
         asked = [_NOWHERE if kind in untried else row_of[kind] for kind in batch.kinds] if untried else rows
         self._table.add(batch, rows, asked)
         if any(kind.reason for kind in row_of):

@@ -12,12 +12,13 @@ StageSeconds: TypeAlias = NDArray[np.float64]
 """FP64[5, requests]: the seconds of each request in QUEUE to WRITING."""
 
 STAGES = ("queue", "server", "gateway", "reading", "writing")
-"""The names of the stages, in the order of their rows. `queue`, `server` and `gateway` add up to the complete time:
+"""The names of the stages, in the order of their rows. `queue`, `server` and `gateway` add up to the complete time. If
+calls that ran in parallel (steps of a graph, rows of a batch) together took longer than their request, `queue` and
+`server` keep their proportion and fill the complete time:
 
 - `queue`: time in queues of backends.
 - `server`: time in calls of endpoints, all attempts together, with their codecs and the network.
-- `gateway`: all other time, such as the client's codec, routing, policies and conversion. 0 if several parallel calls
-  together took longer than the request.
+- `gateway`: all other time, such as the client's codec, routing, policies and conversion.
 - `reading`, `writing`: the parts of `gateway` in the client's codec, measured only for some requests.
 """
 QUEUE, SERVER, GATEWAY, READING, WRITING = range(5)
@@ -27,8 +28,11 @@ def stage_seconds(numbers: NDArray[np.float64]) -> StageSeconds:
     """Return the stages of requests, from their numbers in `Batch.numbers`. READING and WRITING are 0 if they were not
     measured."""
     found = numbers[[QUEUED, UPSTREAM, SECONDS, DECODE, ENCODE]]
-    found[GATEWAY] -= found[QUEUE] + found[SERVER]
-    np.maximum(found[GATEWAY], 0, out=found[GATEWAY])
+    calls = found[QUEUE] + found[SERVER]
+    is_longer = calls > found[GATEWAY]  # still the complete time
+    if is_longer.any():
+        found[QUEUE : SERVER + 1, is_longer] *= found[GATEWAY, is_longer] / calls[is_longer]
+    found[GATEWAY] -= np.minimum(calls, found[GATEWAY])
     return found
 
 

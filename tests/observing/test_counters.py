@@ -42,6 +42,25 @@ def test_requests_are_counted_for_each_way() -> None:
     assert counted.errors == len(counted.last_errors()) == 2
 
 
+def test_steps_of_a_graph_count_at_their_backend_and_the_request_at_its_listener() -> None:
+    graph, step, cancelled = record(route="models.m", failed=True), record("h:1", failed=True), record("h:2")
+    records.route(graph, "models.m")
+    for each in (step, cancelled):
+        each.listener = ""
+        records.route(each, "models.m", "lab", each.endpoint)
+    cancelled.status, cancelled.reason = "CANCELLED", "cancelled"
+    counted = Counters()
+    counted.count(records.batch(graph, step, cancelled))
+    assert {path.place: (dict(path.failed), dict(path.rejected)) for path in counted.paths()} == {
+        ("http", "models.m", "", ""): ({"UNAVAILABLE": 1}, {}),
+        ("", "models.m", "lab", "h:1"): ({"UNAVAILABLE": 1}, {}),
+        ("", "models.m", "lab", "h:2"): ({}, {"CANCELLED": 1}),
+    }
+    assert counted.of_listener("http") == {"UNAVAILABLE": 1}
+    assert counted.errors == 1
+    assert [(each.listener, each.backend) for each in counted.last_errors()] == [("", "lab"), ("http", "")]
+
+
 def test_errors_of_callers_are_counted_apart() -> None:
     counted, other = Counters(), Counters()
     other.count(records.batch(record(rejected=True), record(failed=True), record()))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gateway.core.record import Record
-from gateway.observing.stages import GATEWAY, STAGES, StageSums, stage_seconds, stage_sums
+from gateway.observing.stages import READING, STAGES, StageSums, stage_seconds, stage_sums
 from tests import records
 
 
@@ -21,8 +21,9 @@ def test_queue_server_and_gateway_make_up_the_whole_time() -> None:
     assert len(STAGES) == 5
 
 
-def test_calls_at_the_same_time_that_take_longer_together_leave_the_gateway_no_time() -> None:
-    assert stage_seconds(records.batch(record(1.0, upstream=3.0)).numbers)[GATEWAY].tolist() == [0.0]
+def test_parallel_calls_that_take_longer_together_fill_the_time_of_their_request() -> None:
+    batch = records.batch(record(1.0, queued=1.0, upstream=3.0), record(1.0, upstream=0.5), record(0.0))
+    assert stage_seconds(batch.numbers)[:READING].tolist() == [[0.25, 0.0, 0.0], [0.75, 0.5, 0.0], [0.0, 0.5, 0.0]]
 
 
 @pytest.mark.parametrize("groups", [1, 2])

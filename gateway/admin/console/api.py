@@ -26,6 +26,7 @@ from gateway.admin.console.reasons import ExplainedReason, explained
 from gateway.admin.console.requests import STATUSES, ListedRequests, Search, listed
 from gateway.admin.console.summary import RequestSummary, SummarisedPart, summary
 from gateway.admin.console.topology import Topology, topology
+from gateway.admin.key_changes import why_fixed
 from gateway.admin.playground.api import add_playground
 from gateway.admin.status import CertificateStatus, GatewayStatus, LoadError
 from gateway.assembly.listener_authentication import Access, ListenerAuthentication
@@ -291,7 +292,8 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
         """The API keys by their ids, with their expiry and their last use: all keys, or keys with this text."""
         file, credentials = gateway.access.file, gateway.access.credentials
         path, keys = (None, None) if file is None else (str(file.path), file.keys)
-        found = await asyncio.to_thread(listed_keys, path, keys, dict(credentials.uses), text)
+        fixed = why_fixed(gateway)
+        found = await asyncio.to_thread(listed_keys, path, keys, dict(credentials.uses), text, fixed)
         return _reply(request, found.model_dump(mode="json"))
 
     @app.get(

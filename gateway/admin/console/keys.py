@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from gateway.auth.authenticator import KeyUse
 from gateway.auth.keys import KeyEntry, KeyFile
 
 MOST_KEYS = 500
@@ -23,6 +24,9 @@ class ListedKey(BaseModel):
     created: datetime | None
     expires: datetime | None
     note: str
+    uses: int
+    """The number of authentications with the key since the gateway's start: one for each request, and one for each
+    message on some connections."""
     last_used: datetime | None
     """The time of the last authentication with the key, in UTC; null if clients have not used it since the gateway's
     start."""
@@ -37,18 +41,22 @@ class ListedKeys(BaseModel):
     """At most 500."""
     matching: int
     """Number of all matching keys."""
+    why_fixed: str
+    """Why `POST /keys` does not create and revoke keys; empty if it does."""
 
 
-def keys_of(keys: KeyFile | None, uses: Mapping[str, float], principal: str) -> list[ListedKey]:
+def keys_of(keys: KeyFile | None, uses: Mapping[str, KeyUse], principal: str) -> list[ListedKey]:
     """Return the keys of a principal, the first MOST_KEYS; `uses` as in `listed_keys`."""
     now = datetime.now(UTC)
     found = (each for each in (() if keys is None else keys.entries) if each.principal == principal)
-    return [_listed(each, uses.get(each.id), now) for each in islice(found, MOST_KEYS)]
+    return [listed_key(each, uses.get(each.id), now) for each in islice(found, MOST_KEYS)]
 
 
-def listed_keys(file: str | None, keys: KeyFile | None, uses: Mapping[str, float], text: str) -> ListedKeys:
-    """Return the keys whose id, principal or note contains this text, in upper or lower case. `uses`: the Unix time of
-    the last use of each key, by id."""
+def listed_keys(
+    file: str | None, keys: KeyFile | None, uses: Mapping[str, KeyUse], text: str, why_fixed: str = ""
+) -> ListedKeys:
+    """Return the keys whose id, principal or note contains this text, in upper or lower case. `uses`: the uses of each
+    used key, by id."""
     wanted, now = text.casefold(), datetime.now(UTC)
     found = [
         each
@@ -57,16 +65,21 @@ def listed_keys(file: str | None, keys: KeyFile | None, uses: Mapping[str, float
     ]
     found.sort(key=lambda each: (each.principal, each.id))
     return ListedKeys(
-        file=file, keys=[_listed(each, uses.get(each.id), now) for each in found[:MOST_KEYS]], matching=len(found)
+        file=file,
+        keys=[listed_key(each, uses.get(each.id), now) for each in found[:MOST_KEYS]],
+        matching=len(found),
+        why_fixed=why_fixed,
     )
 
 
-def _listed(key: KeyEntry, used: float | None, now: datetime) -> ListedKey:
+def listed_key(key: KeyEntry, use: KeyUse | None, now: datetime) -> ListedKey:
+    """Return a key in the form for lists, in the state that it has `now`."""
     if key.revoked is not None:
         state: Literal["valid", "expired", "revoked"] = "revoked"
     else:
         state = "expired" if key.why_invalid(now) else "valid"
     return ListedKey(
         id=key.id, principal=key.principal, state=state, created=key.created, expires=key.expires, note=key.note,
-        last_used=None if used is None else datetime.fromtimestamp(used, UTC),
+        uses=0 if use is None else use.number,
+        last_used=datetime.fromtimestamp(use.last, UTC) if use is not None and use.number else None,
     )  # fmt: skip

@@ -1,6 +1,5 @@
 """The last requests in the form for the page's list: `/api/requests`."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +10,7 @@ from gateway.admin.console.reasons import ExplainedReason, explained
 from gateway.admin.console.summary import readable
 from gateway.core.errors import Status
 from gateway.core.frozen import frozen
-from gateway.observing.recent import RecentRequest, has_failed
+from gateway.observing.recent import RecentRequest, RecentRequests, has_failed
 
 FAILED = "failed"
 """Instead of a status: all requests except successful ones."""
@@ -29,13 +28,15 @@ class ListedRequest(BaseModel):
     """`host:port`; empty over unix sockets."""
     principal: str
     listener: str
+    """Empty for a call of a graph's step, which has the id of the request for the graph."""
     in_protocol: str
     operation: str
     model: str
     """The model's name in the request, its first 256 characters; empty if the request could not be decoded."""
     route: str
     backend: str
-    """The last called backend; `out_protocol` and `endpoint` refer to the last call as well. Empty without a call."""
+    """The last called backend; `out_protocol` and `endpoint` refer to the last call as well. Empty without a call, and
+    for a graph, whose steps have their own backends."""
     out_protocol: str
     endpoint: str
     status: str
@@ -107,10 +108,10 @@ class Search:
         return wanted.casefold() in name.casefold()
 
 
-def listed(requests: Iterable[RecentRequest], search: Search, most: int, since_1970: float) -> dict[str, Any]:
-    """Return at most `most` of the matching requests as ListedRequests, a JSON object. `since_1970`: the Unix time at
-    which the clock of the requests was 0."""
-    kept = list(requests)
+def listed(requests: RecentRequests, search: Search, most: int, since_1970: float) -> dict[str, Any]:
+    """Return at most `most` of the matching requests as ListedRequests, a JSON object. A search for a backend also
+    finds the calls of graph steps. `since_1970`: the Unix time at which the clock of the requests was 0."""
+    kept = list(requests.with_steps() if search.backend else requests)
     matching = [each for each in kept if search.matches(each)]
     shown = matching[:most]
     return {

@@ -36,7 +36,8 @@ class Times(BaseModel):
 
 
 class RequestSummary(BaseModel):
-    """The requests of a part among the last thousand of the gateway."""
+    """The requests of a part among the last thousand of the gateway. For a backend, they include the calls of graph
+    steps."""
 
     requests: int
     of: int
@@ -59,7 +60,10 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
     """Return a RequestSummary as a JSON object. `since_1970`: the Unix time at which the clock of the requests was
     0."""
     all_kinds, all_numbers = kept.numbers(lambda _: True)
-    kinds, numbers = kept.numbers(_is_of(kind, name)) if kind else (all_kinds, all_numbers)
+    if kind:
+        kinds, numbers = kept.numbers(_is_of(kind, name), with_steps=kind == "backend")
+    else:
+        kinds, numbers = all_kinds, all_numbers
     seconds = stage_seconds(numbers)
     faults: Counter[str] = Counter()
     for of_kind, number in kinds.items():

@@ -53,6 +53,7 @@ class PathTraffic(BaseModel):
     """The requests of one path, counted since the start."""
 
     listener: str
+    """Empty for the calls of a graph's steps. The request for the graph is counted on a path without a backend."""
     route: str
     """Empty for requests that did not reach a route."""
     backend: str

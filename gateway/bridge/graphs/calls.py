@@ -4,7 +4,7 @@ format."""
 from asyncio import CancelledError
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from time import monotonic
 
 from gateway.bridge.comparison import as_text
@@ -23,11 +23,12 @@ from gateway.core.errors import (
 from gateway.core.frozen import replace_struct
 from gateway.core.operations import CALLS, Operation
 from gateway.core.queue_wait import note_sent
+from gateway.core.record import STEP_PROTOCOL, UNRECORDED
 from gateway.core.spans import begin
 from gateway.core.transport import Destination, Select
 from gateway.core.types import DEFAULT_TRANSLATE, Answer, CallsLeft, Request, Response, Tensor
 
-GRAPH = "graph"
+GRAPH = STEP_PROTOCOL
 """The protocol name of step requests, and of graphs as backends. This protocol has no messages."""
 
 CONFIG = "config"
@@ -120,6 +121,10 @@ class StepCalls:
         return error.status in _NO_ANSWER and self._is_safe(destination)
 
     async def _answered(self, asked: Request, destination: Destination, step: GraphStep) -> Response:
+        with _recorded(asked, destination) as own:
+            return await self._counted(own, destination, step)
+
+    async def _counted(self, asked: Request, destination: Destination, step: GraphStep) -> Response:
         record, began, end = asked.record, monotonic(), ERRORS
         try:
             if record.events is None:
@@ -181,6 +186,14 @@ class StepCalls:
     async def _streamed(
         self, asked: Request, destination: Destination, step: GraphStep
     ) -> AsyncGenerator[Response, None]:
+        with _recorded(asked, destination) as own:
+            async with aclosing(self._counted_stream(own, destination, step)) as responses:
+                async for response in responses:
+                    yield response
+
+    async def _counted_stream(
+        self, asked: Request, destination: Destination, step: GraphStep
+    ) -> AsyncGenerator[Response, None]:
         began, end, span = monotonic(), ERRORS, None
         try:
             if destination.stream is None:
@@ -212,10 +225,13 @@ class StepCalls:
         if operation is Operation.MODEL_READY:  # the models' metadata is stored
             self._count_call(request)
         asked = replace_struct(_asked(request, operation, model, step, ()), part=part)
+        record = request.record.of_step(operation.value, model)  # not ended: queries are not counted
         try:
-            return await answer_of(asked, self._select(asked))
+            return await answer_of(replace_struct(asked, record=record), self._select(asked))
         except GatewayError as error:
             raise of_step(error, step, model) from error
+        finally:
+            request.record.step_ended(record)
 
 
 def _asked(request: Request, operation: Operation, model: str, step: GraphStep, inputs: tuple[Tensor, ...]) -> Request:
@@ -246,6 +262,32 @@ def _asked(request: Request, operation: Operation, model: str, step: GraphStep, 
         tries=None,
         principal=None if request.principal is None else request.principal.unrestricted,
     )
+
+
+@contextmanager
+def _recorded(asked: Request, destination: Destination) -> Iterator[Request]:
+    """Give a step's request a record of its own. The step counts at the backend that it calls, and its attempts and
+    times are added to the record of the graph's request."""
+    of_graph = asked.record
+    if of_graph is UNRECORDED:
+        yield asked
+        return
+    record = of_graph.of_step(asked.operation.value, asked.model)
+    record.routed(of_graph.route, destination.backend, "")
+    try:
+        yield replace_struct(asked, record=record)
+    except GatewayError as error:
+        record.failed(error)
+        raise
+    except (CancelledError, GeneratorExit):
+        record.give_up(0)
+        raise
+    except Exception:
+        record.failed(refusal(Reason.INTERNAL, "an unexpected error"))
+        raise
+    finally:
+        record.end(0, 0)
+        of_graph.step_ended(record)
 
 
 async def answer_of(request: Request, destination: Destination) -> Answer:

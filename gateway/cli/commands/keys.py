@@ -1,10 +1,7 @@
 """`gateway keys`: create, list and revoke the API keys in a file."""
 
-import fcntl
-import os
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from gateway.auth.keys import KeyEntry, KeyFileError, new_key, read_keys, write_keys
+from gateway.auth.key_changes import UnknownKeyIdError, add_key, revoke_key
+from gateway.auth.keys import KeyEntry, KeyFileError, read_keys
 from gateway.cli.command import Command
 from gateway.cli.exit_codes import fail, misuse
 
@@ -47,8 +45,8 @@ def add(
     if not principal:
         misuse("--principal: expected a name")
     end = _time(expires) if expires else None
-    key, entry = new_key(principal, end, note)
-    _change(file, lambda entries: [*entries, entry], may_be_missing=True)
+    with _told(file):
+        key, entry = add_key(file, principal, end, note)
     until = f", until {_shown(end)}" if end is not None else ""
     print(f"key {entry.id} of {principal}{until}: {key}")
 
@@ -58,9 +56,7 @@ def list_keys(file: KeyFileOption) -> None:
     """List the keys: id, principal, state, creation time, note. The keys themselves are not in the file."""
     now = datetime.now(UTC)
     rows = [("ID", "PRINCIPAL", "STATE", "MADE", "NOTE")]
-    rows += [
-        (each.id, each.principal, _state(each, now), _shown(each.created), each.note) for each in _entries(file, False)
-    ]
+    rows += [(each.id, each.principal, _state(each, now), _shown(each.created), each.note) for each in _entries(file)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         print("  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip())
@@ -72,19 +68,9 @@ def revoke(
     id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, from `gateway keys list`.")],
 ) -> None:
     """Revoke a key. Gateways that watch the file then refuse it."""
-    now = datetime.now(UTC).replace(microsecond=0)
-
-    def without(entries: Iterable[KeyEntry]) -> list[KeyEntry]:
-        found = list(entries)
-        matching = [each for each in found if each.id == id]
-        if not matching:
-            fail(f"no key in {file} has the id {id!r}")
-        return [
-            each.model_copy(update={"revoked": now}) if each.id == id and each.revoked is None else each
-            for each in found
-        ]
-
-    _change(file, without)
+    _must_exist(file)
+    with _told(file):
+        revoke_key(file, id)
     print(f"key {id} is revoked")
 
 
@@ -116,44 +102,25 @@ def _time(text: str) -> datetime:
     return found
 
 
-def _entries(file: Path, may_be_missing: bool) -> tuple[KeyEntry, ...]:
-    try:
-        if may_be_missing and (not file.exists() or not file.stat().st_size):
-            return ()
-        if not file.exists():
-            misuse(f"{file}: there is no such file")
+def _entries(file: Path) -> tuple[KeyEntry, ...]:
+    _must_exist(file)
+    with _told(file):
         return read_keys(file).entries
-    except KeyFileError as error:
-        fail(f"{file}: {error}")
 
 
-def _change(
-    file: Path, change: Callable[[Iterable[KeyEntry]], list[KeyEntry]], *, may_be_missing: bool = False
-) -> None:
-    """Replace the file in one step, readable by its owner only. Concurrent commands wait for each other."""
-    file = file.resolve()  # keep a symbolic link
-    try:
-        with _locked(file.parent):
-            text = write_keys(change(_entries(file, may_be_missing)))
-            descriptor, made = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # mode 0600
-            try:
-                with open(descriptor, "w", encoding="utf-8") as target:
-                    target.write(text)
-                    target.flush()
-                    os.fsync(descriptor)
-                os.replace(made, file)
-            except BaseException:
-                os.unlink(made)
-                raise
-    except OSError as error:
-        misuse(f"{file} cannot be written: {error.strerror}")
+def _must_exist(file: Path) -> None:
+    if not file.exists():
+        misuse(f"{file}: there is no such file")
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _told(file: Path) -> Iterator[None]:
+    """End the command with the reason if the file cannot be used."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
+    except KeyFileError as error:
+        fail(f"{file}: {error}")
+    except UnknownKeyIdError as error:
+        fail(str(error))
+    except OSError as error:
+        misuse(f"{file} cannot be written: {error.strerror}")

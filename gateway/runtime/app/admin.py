@@ -12,6 +12,7 @@ from gateway.admin.console.api import add_api
 from gateway.admin.console.configuration import FindWarnings
 from gateway.admin.console.page import add_page
 from gateway.admin.draining import add_draining
+from gateway.admin.key_changes import add_key_changes
 from gateway.admin.openapi.admin import describe_errors
 from gateway.admin.openapi.api import add_api as add_documents
 from gateway.admin.openapi.page import add_page as add_documents_page
@@ -37,6 +38,7 @@ def application(
     add_clearing(made, gateway.clear_caches)
     add_draining(made, gateway.draining)
     add_placing(made, gateway)
+    add_key_changes(made, gateway)
     add_page(made)
     add_api(made, gateway, find_warnings, clock)
     add_documents(made, gateway, clock)

@@ -34,7 +34,10 @@ class Observing:
         starts, or when a reload renews it."""
         self._finished = FinishedRecords()
         """Passes on the records of requests that began under the newest configuration."""
-        self._all_finished = WeakSet((self._finished,))
+        self._finished_steps = FinishedRecords()
+        """Does the same for the records of graph steps, which are counted, but are not requests of clients: they are
+        not in the access log."""
+        self._all_finished = WeakSet((self._finished, self._finished_steps))
         """This object, and the ones of earlier configurations with requests in flight."""
         self.counters = Counters()
         """The counts of requests for the status API."""
@@ -54,14 +57,16 @@ class Observing:
     def renew(self, config: Config, metrics: Reader | None) -> None:
         """From now on, collect the records of new requests for the readers in `config`."""
         access = self._access_logs.get(config.log)
-        self._finished = FinishedRecords()
+        self._finished, self._finished_steps = FinishedRecords(), FinishedRecords()
         if metrics is not None:
             self._finished.readers.append(metrics)
+            self._finished_steps.readers.append(metrics)
         if access is not None:
             self._finished.readers.append(access.write)
         if config.admin is not None:
             self._finished.readers += (self.counters.count, self.recent.keep)
-        self._all_finished.add(self._finished)
+            self._finished_steps.readers += (self.counters.count, self.recent.keep_steps)
+        self._all_finished.update((self._finished, self._finished_steps))
 
     def flush(self) -> None:
         """Pass on all records of completed requests."""
@@ -88,7 +93,10 @@ class Observing:
         else:
             telling = RecordDisclosure(ids.reply, listener.reply_headers, ids.forward)
         accepts = ids is None or ids.accept
-        return Recording(listener.name, observers, telling, accepts_ids=accepts, traces=traces, starts=starts).start
+        steps = (self._finished_steps.add,) if self._finished_steps.readers else ()
+        return Recording(
+            listener.name, observers, telling, accepts_ids=accepts, traces=traces, starts=starts, step_observers=steps
+        ).start
 
     def log_calls(self, config: Config) -> LogCalls | None:
         """Return a function that logs a share of the calls under `config` in the payload log; None if the log is

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from gateway.assembly import registry
 from gateway.assembly.part import ProcessLoad
+from gateway.auth.authenticator import KeyUse
 from gateway.core.address import Address
 from gateway.core.frozen import frozen
 from gateway.core.protocol import ListenerSettings, Protocol
@@ -34,15 +35,15 @@ class WorkerReport:
     previous report, and the `recent` requests are the requests since then.
 
     `grown`: refused and unrecognized connections by listener, `shed`, `sent` and `dropped` spans, `logged` and
-    `unlogged` messages of the payload log, and counts of steps of graphs. `key_uses`: the last use of API keys, by
-    their ids, if it was since the previous report. `connections`, `requests`: the open connections and requests of each
-    listener. `calls`: the calls in flight by backend and address of the endpoint.
+    `unlogged` messages of the payload log, and counts of steps of graphs. `key_uses`: the time of the last use of API
+    keys, and the number of uses since the previous report, by their ids. `connections`, `requests`: the open
+    connections and requests of each listener. `calls`: the calls in flight by backend and address of the endpoint.
     """
 
     grown: Mapping[tuple[str, str], int]
     counters: Counters
     recent: RecentRequests
-    key_uses: Mapping[str, float]
+    key_uses: Mapping[str, tuple[float, int]]
     counted: Counted
     connections: Mapping[str, int]
     requests: Mapping[str, int]
@@ -63,7 +64,7 @@ class Reporter:
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         self._told: Counter[tuple[str, str]] = Counter()
-        self._told_uses: dict[str, float] = {}
+        self._told_uses: dict[str, int] = {}
 
     def report(self) -> WorkerReport:
         """Return the current report."""
@@ -92,9 +93,11 @@ class Reporter:
             [(place, name, dict(state)) for place, name, state in gateway.policy_states],
         )
 
-    def _key_uses(self) -> Mapping[str, float]:
-        before, self._told_uses = self._told_uses, dict(self._gateway.access.credentials.uses)
-        return {id: at for id, at in self._told_uses.items() if before.get(id) != at}
+    def _key_uses(self) -> Mapping[str, tuple[float, int]]:
+        before, uses = self._told_uses, list(self._gateway.access.credentials.uses.items())
+        self._told_uses = {id: use.number for id, use in uses}
+        grown = ((id, use.last, self._told_uses[id] - before.get(id, 0)) for id, use in uses)
+        return {id: (last, number) for id, last, number in grown if number}
 
 
 class ListenerOfWorkers:
@@ -156,7 +159,9 @@ class Totals:
         gateway.observing.counters.add(report.counters)
         gateway.observing.recent.add(report.recent)
         uses = gateway.access.credentials.uses
-        uses.update({id: max(at, uses.get(id, 0.0)) for id, at in report.key_uses.items()})
+        for id, (last, number) in report.key_uses.items():
+            use = uses.setdefault(id, KeyUse())
+            use.last, use.number = max(use.last, last), use.number + number
         gateway.metrics.requests.add(report.counted)
         for (what, name), number in report.grown.items():
             listener = gateway.listeners.get(name)

@@ -55,12 +55,13 @@ def overview(topology: Mapping[str, Any], traffic: Mapping[str, Any], window: Tr
         ready=traffic["ready"],
         shedding=traffic["shedding"],
         seconds=window.seconds,
-        all=_by(window, topology, lambda way: "all")("all"),
+        # a path without a listener has the calls of graph steps, which count at their backends alone
+        all=_by(window, topology, lambda way: "all" if way[0] else None)("all"),
         in_flight=sum(each["in_flight"] for each in traffic["listeners"].values()),
         waiting=sum(each["waiting"] for each in traffic["backends"].values()),
         rows=(
             *_listeners(topology, traffic, _by(window, topology, lambda way: way[0])),
-            *_routes(topology, _by(window, topology, lambda way: way[1])),
+            *_routes(topology, _by(window, topology, lambda way: way[1] if way[0] else None)),
             *_backends(topology, traffic, _by(window, topology, lambda way: way[2])),
             *_endpoints(traffic, _by(window, topology, lambda way: way[2:])),
         ),

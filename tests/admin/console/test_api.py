@@ -109,9 +109,32 @@ async def test_graphs_stand_beside_routes_and_lead_to_the_backends_of_their_step
     for each in found.graphs:
         assert each.listeners == ["http", "science"]
         assert [backend.name for backend in each.backends] == ["lab", "gone"]
+
+
+async def test_steps_count_at_the_backends_that_compute_them(gateway: Gateway, client: httpx.AsyncClient) -> None:
     await infer(gateway, "fourfold", times=2)
-    [path] = (await traffic(client))[1].paths
-    assert (path.route, path.backend, path.ok) == ("models.fourfold", "lab", 2)
+    await infer(gateway, "eightfold")
+    counted = {(each.listener, each.route, each.backend): each.ok for each in (await traffic(client))[1].paths}
+    assert counted == {
+        ("http", "models.fourfold", ""): 2,
+        ("", "models.fourfold", "lab"): 4,
+        ("http", "models.eightfold", ""): 1,
+        ("", "models.eightfold", ""): 1,  # fourfold, a graph within it
+        ("", "models.eightfold", "lab"): 3,
+    }
+    status = (await client.get("/status")).json()
+    assert status["listeners"]["http"]["requests"] == {"OK": 3}
+    assert status["backends"]["lab"]["requests"] == {"OK": 7}
+    summary = (await client.get("/api/summary", params={"kind": "backend", "name": "lab"})).json()
+    assert summary["requests"] == 7
+    listed = (await client.get("/api/requests")).json()["requests"]
+    assert [(each["route"], each["backend"], each["tries"]) for each in listed] == [
+        ("models.eightfold", "", 3), *[("models.fourfold", "", 2)] * 2,
+    ]  # fmt: skip
+    called = (await client.get("/api/requests", params={"backend": "lab"})).json()["requests"]
+    assert {(each["listener"], each["model"], each["id"] in {one["id"] for one in listed}) for each in called} == {
+        ("", "double", True), ("", "my-double", True),
+    }  # fmt: skip
 
 
 async def test_no_reply_has_a_value_that_came_from_a_variable(client: httpx.AsyncClient) -> None:

@@ -171,21 +171,33 @@ function linked(kind, name) {
 }
 
 function stages(request) {
+  const isOfGraph = request.route.startsWith("models.");
+  if (isOfGraph && !request.listener) return stepStages(request);
   const found = [["Listener ", linked("listener", request.listener), ` over ${request.in_protocol}`, ...(request.principal ? [", for ", linked("principal", request.principal)] : [])]];
   if (!request.route) return [...found, ["It came to no route"]];
   found.push(["Route ", linked("route", request.route), request.cache ? `, cache ${request.cache}` : "", request.read_for === "nothing" ? ", passed unread" : request.read_for ? `, read for ${request.read_for}` : ""]);
+  if (isOfGraph) return [...found, [`${count(request.tries)} calls of its steps, which count at their backends: `, html("a", { href: to("graphs") }, "graphs")]];
   if (!request.tries) return [...found, [request.backend ? `Backend ${request.backend} was not called` : "No backend was called"]];
-  const tries = request.tries === 1 ? "one call" : `${request.tries} calls, ${request.retries} of them again`;
-  found.push(["Backend ", linked("backend", request.backend), ` over ${request.out_protocol}, ${tries}`]);
-  found.push(["Endpoint ", html("code", {}, request.endpoint)]);
-  return found;
+  return [...found, ...calls(request)];
+}
+
+/** The way of a call of a graph's step. */
+const stepStages = (request) => [["A step of the graph ", linked("route", request.route), ...(request.principal ? [", for ", linked("principal", request.principal)] : [])], ...calls(request)];
+
+function calls({ tries, retries, backend, out_protocol: protocol, endpoint }) {
+  const told = tries === 1 ? "one call" : `${count(tries)} calls${retries ? `, of which ${count(retries)} repeated an earlier one` : ""}`;
+  return [
+    ["Backend ", linked("backend", backend), protocol ? ` over ${protocol}, ${told}` : " was not called"],
+    ...(endpoint ? [["Endpoint ", html("code", {}, endpoint)]] : []),
+  ];
 }
 
 /** A bar of the parts of the time, and the same in words. */
 function spent(request) {
-  // calls at the same time take longer together than the request
-  const gateway = Math.max(0, request.seconds - request.queued - request.upstream);
-  const times = { queue: request.queued, server: request.upstream, gateway };
+  // calls in parallel can take longer in total than the request: they keep their proportion, and fill its time
+  const fit = Math.min(1, request.seconds / Math.max(request.queued + request.upstream, 1e-12));
+  const [queue, server] = [fit * request.queued, fit * request.upstream];
+  const times = { queue, server, gateway: request.seconds - queue - server };
   return [
     bar(times),
     html("ul", { class: "legend" },

@@ -142,11 +142,13 @@ export class Traffic {
     for (const each of this.paths.values()) {
       const { listener, route, backend, endpoint } = each.path;
       const change = this.#change(each);
-      groups.all.add(change);
-      into("listeners", listener).add(change);
-      if (!route) continue;
-      into("routes", route).add(change);
-      into("edges", keyOf(listener, route)).add(change);
+      if (listener) { // else it is a step of the graph at this route, whose requests are counted by themselves
+        groups.all.add(change);
+        into("listeners", listener).add(change);
+        if (!route) continue;
+        into("routes", route).add(change);
+        into("edges", keyOf(listener, route)).add(change);
+      }
       if (!backend) continue;
       into("backends", backend).add(change);
       into("edges", keyOf(route, backend)).add(change);

@@ -1,0 +1,138 @@
+"""`POST /keys` and `POST /keys/revoke` of the status API: create and revoke API keys in the gateway's key file.
+
+Only a port with `admin.auth` has these changes: without it, every program on the machine could give itself a key. A
+response contains the new key once. The file and the log have its id.
+"""
+
+import asyncio
+import logging
+import typing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.admin.console.keys import ListedKey, listed_key
+from gateway.assembly.listener_authentication import Access
+from gateway.auth.key_changes import UnknownKeyIdError, add_key, revoke_key
+from gateway.auth.keys import KeyEntry, KeyFileError
+from gateway.config.keys import Config
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from gateway.assembly.watched_keys import WatchedKeys
+
+log = logging.getLogger(__name__)
+
+LONGEST_NAME = 256
+LONGEST_NOTE = 200
+
+
+class KeyToCreate(BaseModel):
+    """The key to create."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    principal: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+    """The principal that the key authenticates. It needs an entry in `principals` for permissions."""
+    expires: datetime | None = None
+    """The time when the key expires, in UTC without a time zone; null for a key that does not expire."""
+    note: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
+    """The purpose of the key."""
+
+
+class CreatedKey(BaseModel):
+    """A new key."""
+
+    key: str
+    """The key itself. The gateway stores only its digest, so no other response contains it."""
+    entry: ListedKey
+
+
+class KeyToRevoke(BaseModel):
+    """The key to revoke."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+    """Its id, same as in `/api/keys`."""
+
+
+class KeyHolder(typing.Protocol):
+    """The parts of a running gateway that keys belong to."""
+
+    config: Config
+
+    @property
+    def access(self) -> Access:
+        """The permissions, and the keys."""
+
+
+def why_fixed(gateway: KeyHolder) -> str:
+    """Return why the keys of a gateway cannot be changed over the status API; empty if they can."""
+    if gateway.access.file is None:
+        return "the configuration names no key file; set `auth: {keys: {file: PATH}}`"
+    if gateway.config.admin is None or gateway.config.admin.auth is None:
+        return "the admin port requires no key, so every program on this machine could create one; set `admin.auth`"
+    return ""
+
+
+def add_key_changes(app: "FastAPI", gateway: KeyHolder) -> None:
+    """Add `POST /keys` and `POST /keys/revoke` to the admin port's application."""
+    from fastapi import HTTPException, Response
+
+    one_at_a_time = asyncio.Lock()
+    refused = {409: {"description": "The keys cannot be changed; the text has the reason."}}
+
+    def file() -> "WatchedKeys":
+        why = why_fixed(gateway)
+        if why:
+            raise HTTPException(409, why)
+        assert gateway.access.file is not None
+        return gateway.access.file
+
+    async def changed(change: "typing.Callable[[WatchedKeys], _Result]") -> "_Result":
+        found = file()
+        try:
+            async with one_at_a_time:
+                made = await asyncio.to_thread(change, found)
+        except UnknownKeyIdError as error:
+            raise HTTPException(404, str(error)) from None
+        except (KeyFileError, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            log.warning("the key file %s is not changed: %s", found.path, why)
+            raise HTTPException(409, f"the key file is not changed: {why}") from None
+        await found.read_now()
+        return made
+
+    def shown(entry: KeyEntry) -> ListedKey:
+        return listed_key(entry, gateway.access.credentials.uses.get(entry.id), datetime.now(UTC))
+
+    @app.post("/keys", summary="Create an API key", status_code=201, responses=refused)
+    async def create_key(asked: KeyToCreate, response: Response) -> CreatedKey:
+        """Create an API key for a principal, in the gateway's key file. The response has the key, which cannot be read
+        again. The port must have `admin.auth`."""
+        if not (asked.principal.isprintable() and asked.note.isprintable()):
+            raise HTTPException(422, "`principal` and `note` must consist of printable characters")
+        ends = asked.expires
+        if ends is not None:
+            ends = ends.replace(tzinfo=UTC) if ends.tzinfo is None else ends
+            if ends <= datetime.now(UTC):
+                raise HTTPException(422, "`expires` is in the past; expected a time in the future")
+        key, entry = await changed(lambda keys: add_key(keys.path, asked.principal, ends, asked.note))
+        log.info("key %s of %r is created", entry.id, entry.principal)
+        response.headers["cache-control"] = "no-store"
+        return CreatedKey(key=key, entry=shown(entry))
+
+    @app.post("/keys/revoke", summary="Revoke an API key", responses=refused | _UNKNOWN)
+    async def revoke(asked: KeyToRevoke) -> ListedKey:
+        """Revoke an API key. This process refuses its clients immediately; workers, and other gateways with the same
+        file, after their next check of the file. The port must have `admin.auth`."""
+        entry = await changed(lambda keys: revoke_key(keys.path, asked.id))
+        log.info("key %s of %r is revoked", entry.id, entry.principal)
+        return shown(entry)
+
+
+_Result = typing.TypeVar("_Result")
+_UNKNOWN = {404: {"description": "No key has this id."}}
