@@ -14,10 +14,16 @@ _LONGEST_REMEMBERED = 256
 
 
 class Choice:
-    """Chooses among exchanges by their `type_of` a body."""
+    """Chooses among exchanges by their `type_of` a body. A body without a Content-Type has the `default` type."""
 
-    def __init__(self, exchanges: Sequence[CompiledExchange], type_of: Callable[[CompiledExchange], MediaType]) -> None:
+    def __init__(
+        self,
+        exchanges: Sequence[CompiledExchange],
+        type_of: Callable[[CompiledExchange], MediaType],
+        default: MediaType | None = None,
+    ) -> None:
         self.exchanges = tuple(exchanges)
+        self._default = default
         self._type_of = type_of
         types = [type_of(each) for each in exchanges]
         self._have_one_type = bool(types) and all(each == types[0] for each in types)
@@ -26,8 +32,8 @@ class Choice:
 
     def by_type(self, content_type: str) -> tuple[CompiledExchange, ...]:
         """The exchanges that may read a body of this Content-Type: those of that very type, else those of a range of
-        types that it is in. Without one, or one that is malformed, those of JSON and then of any type. Exchanges that
-        all have one type read every type: nothing else can be meant.
+        types that it is in. Without one, those of the default type; without that, or with a malformed one, those of
+        JSON and then of any type. Exchanges that all have one type read every type: nothing else can be meant.
 
         Raises:
             DecodeError: a text in another charset than UTF-8.
@@ -37,7 +43,7 @@ class Choice:
         return self._by_type(content_type)
 
     def _find(self, content_type: str) -> tuple[CompiledExchange, ...]:
-        given = media_types.parse(content_type)
+        given = media_types.parse(content_type) if content_type else self._default
         if given is not None:
             media_types.check_charset(given)
         if self._have_one_type:

@@ -63,6 +63,8 @@ class Exchange:
     - `ignore_unknown`: whether members beyond the templates are ignored, here as in the other values; else they are
       refused.
     - `client_paths`: further paths that are accepted, but that no server has.
+    - `columns`: the parameter of a request that says how long the last dimension of each output must be; empty for
+      none.
     """
 
     paths: tuple[str, ...]
@@ -76,6 +78,7 @@ class Exchange:
     stream: str = ""
     ignore_unknown: bool = False
     client_paths: tuple[str, ...] = ()
+    columns: str = ""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -124,7 +127,8 @@ class FailureReply:
 class Form:
     """A protocol that is declared as data: the positions of tensors, names and errors in JSON over HTTP. `tensors` has
     the datatype and shape of every tensor of its templates, or of none. `nan` is the default of routes'
-    `translate.nan`; empty: `error`. `batch`: one of BATCHES if servers do not take whole batches; else empty."""
+    `translate.nan`; empty: `error`. `batch`: one of BATCHES if servers do not take whole batches; else empty.
+    `default_type` is the media type of requests without a Content-Type; empty: JSON, or any if it is none."""
 
     infer: tuple[Exchange, ...]
     ready: Probe | None = None
@@ -137,6 +141,7 @@ class Form:
     ignore_unknown: bool = False
     nan: str = ""
     batch: str = ""
+    default_type: str = ""
 
 
 # --- reading a form ---
@@ -153,10 +158,11 @@ _FORM_KEYS = (
     "ignore_unknown",
     "nan",
     "batch",
+    "default_type",
 )
 _EXCHANGE_KEYS = (
     "path", "client_path", "method", "headers", "query", "request_type", "request", "response_type", "response",
-    "stream", "ignore_unknown",
+    "stream", "ignore_unknown", "columns",
 )  # fmt: skip
 _PROBE_KEYS = ("path", "status", "response", "ignore_unknown")
 _LISTING_KEYS = ("path", "response", "one", "ignore_unknown")
@@ -188,6 +194,7 @@ def parse_form(document: Mapping[str, Any]) -> Form:
         ignore_unknown=ignore,
         nan=_nan(form),
         batch=_batch(form),
+        default_type=_text(form, "default_type", (), ""),
     )
 
 
@@ -232,6 +239,7 @@ def _exchange(given: object, place: Place, ignore: bool) -> Exchange:
         response=exchange.get("response", ABSENT),
         stream=stream,
         ignore_unknown=_flag(exchange, place, default=ignore),
+        columns=_text(exchange, "columns", place, ""),
     )
 
 
