@@ -66,6 +66,9 @@ class ExchangeConfig(Keys):
     with `[DONE]` at the end (`openai`), or JSON lines (`jsonl`)."""
     ignore_unknown: Flag | None = None
     """`ignore_unknown` for this exchange. Default: the form's `ignore_unknown`."""
+    columns: Name | None = None
+    """Parameter of the request that gives the length of the last dimension of each output, such as `dimensions` of
+    OpenAI's embeddings. The gateway refuses a response with another length."""
 
 
 class ProbeConfig(Keys):
@@ -147,6 +150,8 @@ class FormConfig(Keys):
     batch: Literal["each"] | None = None
     """`each`: a request to the server holds one row. The gateway calls the server once for each row of a batch; in
     `tensors`, a first dimension of -1 counts the rows. A client of the form sends one row and gets one."""
+    default_type: Name | None = None
+    """Media type of requests without a Content-Type. Default: JSON, or bytes if the body is not JSON."""
 
     def document(self) -> dict[str, Any]:
         """Return the form as written, with its exchanges and failures as lists, for the protocol module to read."""

@@ -197,7 +197,7 @@ WHOLE: dict[str, Any] = {
         {
             "path": ["/a/{model}", "/a"], "method": ["PUT", "POST"], "headers": {"h?": "$id"}, "query": {"q?": "$id"},
             "request_type": "application/json", "request": {"x": "$x"}, "response_type": "application/json",
-            "response": {"y": "$y"}, "ignore_unknown": False, "client_path": "/clients/{model}",
+            "response": {"y": "$y"}, "ignore_unknown": False, "client_path": "/clients/{model}", "columns": "n",
         }
     ],
     "ready": {"path": ["/ready"], "status": 204, "response": {"ok": True}, "ignore_unknown": False},
@@ -213,6 +213,7 @@ WHOLE: dict[str, Any] = {
     "ignore_unknown": True,
     "nan": "null",
     "batch": "each",
+    "default_type": "application/json",
 }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Write JSON. orjson does the work; this module adds NaN, integers beyond 64 bits, and large values in pieces."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 from math import isfinite, prod
 from typing import Any
@@ -117,19 +117,51 @@ def string_pieces(lists: Iterable[list[str]]) -> Iterator[bytes]:
     yield b"]" if before == b"," else b"[]"
 
 
-def nested_string_pieces(strings: list[str], shape: Shape) -> Iterator[bytes]:
-    """Yield `strings` as a JSON array nested like `shape`, of rank 1 or more, in pieces of some rows: Python lists for
-    all of them take a hundred bytes per row."""
+def nested_string_pieces(lists: Iterable[list[str]], shape: Shape) -> Iterator[bytes]:
+    """Yield the strings of all `lists` as a JSON array nested like `shape`, of rank 1 or more, in pieces of about PIECE
+    strings: Python lists of all strings, and of all rows, would take a hundred bytes for two bytes of JSON."""
+    yield (yield from _nested_pieces(_Strings(lists), shape, b""))
+
+
+class _Strings:
+    """The strings of several lists, taken in other numbers."""
+
+    def __init__(self, lists: Iterable[list[str]]) -> None:
+        self._lists = iter(lists)
+        self._rest: list[str] = []
+
+    def take(self, count: int) -> list[str]:
+        """Return the next `count` strings."""
+        found = self._rest
+        while len(found) < count:
+            found = found + next(self._lists)
+        self._rest = found[count:]
+        return found[:count]
+
+
+def _nested_pieces(strings: _Strings, shape: Shape, before: bytes) -> Generator[bytes, None, bytes]:
+    """Yield the pieces after `before`, and return the end of the array, which belongs to the next piece."""
     rows, size = shape[0], prod(shape[1:])
-    step, before = max(1, PIECE // max(1, size)), b"["
-    for at in range(0, rows, step):
-        some = strings[at * size : (at + step) * size]
-        flat = np.empty(len(some), object)
-        flat[:] = some
-        text = orjson.dumps(flat.reshape((min(step, rows - at), *shape[1:])).tolist())
-        yield b"".join((before, memoryview(text)[1:-1]))
-        before = b","
-    yield b"]" if rows else b"[]"
+    before += b"["
+    if size > PIECE:  # each row has several pieces
+        for _ in range(rows):
+            before = (yield from _nested_pieces(strings, shape[1:], before)) + b","
+    else:
+        step = PIECE // max(1, size)
+        for at in range(0, rows, step):
+            count = min(step, rows - at)
+            text = orjson.dumps(_nested(strings.take(count * size), (count, *shape[1:])))
+            yield b"".join((before, memoryview(text)[1:-1]))
+            before = b","
+    return (before[:-1] if rows else before) + b"]"
+
+
+def _nested(strings: list[str], shape: Shape) -> Any:
+    if len(shape) == 1:
+        return strings
+    flat = np.empty(len(strings), object)
+    flat[:] = strings
+    return flat.reshape(shape).tolist()
 
 
 _LONG = 1024

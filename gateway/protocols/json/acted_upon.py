@@ -111,7 +111,8 @@ def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
     return ActedUpon(tuple(types.values()), _pattern(sorted(map(str, keys))), words)
 
 
-def _is_acted_upon(node: Node) -> bool:
+def is_acted_upon(node: Node) -> bool:
+    """Whether it is a name, a constant, or something that the form writes."""
     match node:
         case Slot(word):
             return word is Word.MODEL or word is Word.VERSION
@@ -130,7 +131,7 @@ def _is_kept_in_objects(node: Node) -> bool:
 
 
 def _has_any(node: Node) -> bool:
-    return _is_acted_upon(node) or any(map(_has_any, children(node)))
+    return is_acted_upon(node) or any(map(_has_any, children(node)))
 
 
 def _is_dropped(member: Member) -> bool:
@@ -141,7 +142,7 @@ def _is_dropped(member: Member) -> bool:
 def _kept(node: Node) -> Node | None:
     """Return the parts of `node` that the gateway acts upon, or None without such parts."""
     if not isinstance(node, Object):
-        return node if _is_acted_upon(node) else None
+        return node if is_acted_upon(node) else None
     members = [(each, _kept(each.node)) for each in node.members if not _is_dropped(each)]
     kept = tuple(Member(each.key, inner, each.optional) for each, inner in members if inner is not None)
     return Object(kept) if kept else None

@@ -9,10 +9,12 @@ from gateway.core.datatypes import BOOL, BYTES
 from gateway.core.types import Signature, TensorSpec
 from gateway.protocols.json.arrangement import required_tensors
 from gateway.protocols.json.bodies import MessageBody, is_json
+from gateway.protocols.json.choice import fits
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm
 from gateway.protocols.json.coverage import covers
 from gateway.protocols.json.form import FormError, Place
 from gateway.protocols.json.one_row import check_row
+from gateway.protocols.json.query import have_tensors
 from gateway.protocols.json.templates import (
     MISSING,
     Anything,
@@ -28,6 +30,7 @@ from gateway.protocols.json.templates import (
     TensorPlace,
     children,
     walk,
+    walk_all,
 )
 
 
@@ -51,6 +54,7 @@ def check_form(form: CompiledForm) -> None:
             _check_written(node, within)
             _check_rows(node, within)
         _check_query(exchange, (*place, "query"), specs)
+        _check_columns(exchange, (*place, "columns"))
         for key, body in (("request", exchange.request), ("response", exchange.response)):
             _check_alternatives(body.nodes, (*place, key), ignore_unknown=exchange.form.ignore_unknown)
     # a list whose names are keys has no nodes
@@ -65,6 +69,7 @@ def check_form(form: CompiledForm) -> None:
         for within, node in _alternatives(probe.response, (key, "response")) if probe else ():
             _check_written(node, within)
     _check_declared(form)
+    _check_default_type(form)
     _check_exchanges(form)
     _check_paths(form)
 
@@ -91,16 +96,32 @@ def _nodes_of_tensors(exchange: CompiledExchange, place: Place) -> Iterator[tupl
 
 
 def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, TensorSpec]) -> None:
-    """Check that tensors in the query are declared (only the declaration distinguishes them from tensors in the body)
-    and have no other place."""
+    """Check that a tensor or `$params` has only one place, in the query or in the body, and that tensors are declared
+    if both have tensors: only the declaration assigns a tensor to the query.
+
+    Raises:
+        FormError: one of these conditions does not hold.
+    """
     if exchange.query is None:
         return
     names = set(_names(exchange.query.nodes))
-    if not specs:
-        raise FormError(place, f"${min(names)} is in the query: declare the form's tensors in `tensors`")
+    if not specs and names and have_tensors(exchange.request.nodes):
+        text = "is in the query, and other tensors are in the body: declare the form's tensors in `tensors`"
+        raise FormError(place, f"${min(names)} {text}")
+    both = (exchange.query.nodes, exchange.request.nodes)
+    if all(any(isinstance(each, ParametersPlace) for each in walk_all(nodes)) for nodes in both):
+        raise FormError(place, "$params stands in the query and in the body, expected one place")
     for name in _names(exchange.request.nodes):
         if name in names:
             raise FormError(place, f"${name} stands in the query and in the body, expected one place")
+
+
+def _check_columns(exchange: CompiledExchange, place: Place) -> None:
+    """The parameter with the number of columns has a place in requests."""
+    name, nodes = exchange.form.columns, [*walk_all(exchange.request.nodes)]
+    known = exchange.head.parameters | {each.name for each in nodes if isinstance(each, ParameterPlace)}
+    if name and name not in known:
+        raise FormError(place, f"$param.{name} has no place in the request")
 
 
 def _alternatives(body: MessageBody, place: Place) -> Iterator[tuple[Place, Node]]:
@@ -269,6 +290,15 @@ def _check_declared(form: CompiledForm) -> None:
             raise FormError(("tensors", name), f"${name} stands in requests and in responses; expected another name")
         if name not in sides[0] | sides[1]:
             raise FormError(("tensors", name), f"${name} stands in no template")
+
+
+def _check_default_type(form: CompiledForm) -> None:
+    default = form.default_type
+    if default is not None and not any(fits(default, each.request_type) for each in form.exchanges):
+        known = ", ".join(dict.fromkeys(each.form.request_type for each in form.exchanges))
+        raise FormError(
+            ("default_type",), f"no exchange has requests of {form.form.default_type}, expected one of {known}"
+        )
 
 
 def _names(nodes: Iterable[Node]) -> Iterator[str]:

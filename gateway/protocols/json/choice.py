@@ -15,10 +15,16 @@ _LONGEST_REMEMBERED = 256
 
 
 class Choice:
-    """Chooses among exchanges by their `type_of` a body."""
+    """Chooses among exchanges by their `type_of` a body. A body without a Content-Type has the `default` type."""
 
-    def __init__(self, exchanges: Sequence[CompiledExchange], type_of: Callable[[CompiledExchange], MediaType]) -> None:
+    def __init__(
+        self,
+        exchanges: Sequence[CompiledExchange],
+        type_of: Callable[[CompiledExchange], MediaType],
+        default: MediaType | None = None,
+    ) -> None:
         self.exchanges = tuple(exchanges)
+        self._default = default
         self._type_of = type_of
         types = [type_of(each) for each in exchanges]
         self._have_one_type = bool(types) and all(each == types[0] for each in types)
@@ -29,8 +35,9 @@ class Choice:
         """Return the exchanges that can read a body with this Content-Type.
 
         If exchanges have exactly this type, return them; otherwise return the exchanges with a range that includes the
-        type. If the header is missing or malformed, return the exchanges for JSON, followed by the exchanges for any
-        type. If all exchanges have the same type, they read bodies of every type.
+        type. Without the header, return the exchanges for the form's default type. If the form has none, or the header
+        is malformed, return the exchanges for JSON, followed by the exchanges for any type. If all exchanges have the
+        same type, they read bodies of every type.
 
         Raises:
             DecodeError: a text in a charset other than UTF-8.
@@ -40,7 +47,7 @@ class Choice:
         return self._by_type(content_type)
 
     def _find(self, content_type: str) -> tuple[CompiledExchange, ...]:
-        given = media_types.parse(content_type)
+        given = media_types.parse(content_type) if content_type else self._default
         if given is not None:
             media_types.check_charset(given)
         if self._have_one_type:

@@ -15,12 +15,12 @@ from gateway.core.errors import (
     refusal,
     unsupported,
 )
-from gateway.core.frozen import replace
+from gateway.core.frozen import replace, replace_struct
 from gateway.core.http_status import REASONS_BY_NUMBER
 from gateway.core.operations import INFER, STREAM, Operation
 from gateway.core.protocol import Limits, Target
 from gateway.core.types import Answer, Headers, Message, ModelEntry, Request, Response, Tensor
-from gateway.protocols.json.bodies import JsonBody, MessageBody, RawBytes
+from gateway.protocols.json.bodies import FormData, JsonBody, MessageBody, RawBytes
 from gateway.protocols.json.choice import Choice
 from gateway.protocols.json.compiled import (
     CompiledExchange,
@@ -29,6 +29,7 @@ from gateway.protocols.json.compiled import (
     CompiledProbe,
     FormMessage,
     filled_path,
+    other_columns,
 )
 from gateway.protocols.json.form import ABSENT
 from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained
@@ -40,6 +41,7 @@ _MAX_TEXT = 8192
 _TRACEBACK = "Traceback (most recent call last):"
 """What Python writes before a traceback. Servers such as SageMaker's write the error's text, and then the traceback."""
 _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
+_TEXTS_OF_FIELDS = _TEXTS - {Spelling.BYTES}
 _HEALTH = frozenset({Operation.LIVE, Operation.READY, Operation.MODEL_READY})
 _GET_HEADERS = Headers(((b"accept", b"application/json"),))
 
@@ -223,11 +225,16 @@ def _replies_alike(exchange: CompiledExchange) -> bool:
 
 def _for_bytes(exchanges: Sequence[CompiledExchange]) -> Sequence[CompiledExchange]:
     """Return the exchanges in the order in which they are tried for one BYTES element. Exchanges with raw bytes as body
-    come first, whether the element is text or not, unless another exchange has a place for texts."""
+    come first, whether the element is text or not, unless another exchange has a place for texts. A file in form data
+    is not a place for texts."""
     of_bytes = [each for each in exchanges if type(each.request) is RawBytes]
     others = [each for each in exchanges if type(each.request) is not RawBytes]
-    nodes = [node for each in others for node in walk_all(each.request.nodes)]
-    have_texts = any(isinstance(node, TensorPlace) and node.spelling in _TEXTS for node in nodes)
+    have_texts = any(
+        isinstance(node, TensorPlace)
+        and node.spelling in (_TEXTS_OF_FIELDS if isinstance(each.request, FormData) else _TEXTS)
+        for each in others
+        for node in walk_all(each.request.nodes)
+    )
     return exchanges if have_texts else (*of_bytes, *others)
 
 
@@ -244,11 +251,12 @@ def _written(exchange: CompiledExchange, request: Request) -> Message:
         words = {Word.ID: request.id, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
     texts = origin.texts if isinstance(origin, FormMessage) else NO_TEXTS
     translate, inputs, asked = request.translate, request.inputs, ""
+    said = MessageContents(translate.nan or "", translate, inputs, words, request.parameters, texts, head.parameters)
     if exchange.query is not None:
-        asked, inputs = exchange.query.write(MessageContents(translate.nan or "", translate, inputs))
-    parts = body.write(
-        MessageContents(translate.nan or "", translate, inputs, words, request.parameters, texts, head.parameters)
-    )
+        asked, others = exchange.query.write(said)
+        elsewhere = frozenset(said.parameters) if head.has_parameters else said.elsewhere
+        said = replace_struct(said, tensors=others, elsewhere=elsewhere)
+    parts = body.write(said)
     all_headers = body.headers(exchange.request_headers, parts)
     if head.is_empty:
         return Message(form.methods[0], path, all_headers, parts, 0, "", "", {}, "", 0.0, request.deadline)
@@ -263,6 +271,9 @@ def _response(exchange: CompiledExchange, reply: Message, request: Request, limi
     tensors = found.tensors
     if tensors and tensors[0].shape[:1] == (1,) and request.unread is None and request.inputs:
         _check_rows(exchange, request.inputs, tensors)
+    name = exchange.form.columns
+    if name and request.unread is None and (text := other_columns(name, request.parameters, tensors)):
+        raise DecodeError(f"{text}, because the request has {name!r}")
     words, model, version, id = found.words, "", "", None
     if words:
         model, version, id = words.get(Word.MODEL, ""), words.get(Word.VERSION, ""), words.get(Word.ID)

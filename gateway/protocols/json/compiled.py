@@ -6,7 +6,7 @@ from functools import lru_cache
 from gateway.core.errors import GatewayError, invalid_input
 from gateway.core.frozen import frozen
 from gateway.core.path_segments import path_segment
-from gateway.core.types import NO_HEADERS, Headers, Message, Shape, Signature, TensorSpec
+from gateway.core.types import NO_HEADERS, Headers, Message, Parameters, Shape, Signature, Tensor, TensorSpec
 from gateway.protocols.json.bodies import MessageBody, make_body
 from gateway.protocols.json.form import ABSENT, JSON_TYPE, Exchange, FailureReply, Form, FormError, Place, Probe
 from gateway.protocols.json.heads import HeadFields
@@ -15,7 +15,7 @@ from gateway.protocols.json.media import media_types
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.one_row import specs_of_row
-from gateway.protocols.json.query import QueryTensors
+from gateway.protocols.json.query import QueryDocuments
 from gateway.protocols.json.templates import Node, Role, TensorPlace, walk_all
 from gateway.protocols.json.writing import NO_TEXTS
 
@@ -29,6 +29,19 @@ class FormMessage(Message, frozen=True):
     texts: Mapping[str, str] = NO_TEXTS
     response: MessageBody | None = None
     response_headers: Headers = NO_HEADERS
+    columns: str = ""
+    """`Exchange.columns`."""
+
+
+def other_columns(name: str, parameters: Parameters, outputs: Sequence[Tensor]) -> str:
+    """The text of an error if outputs do not have as many columns as the parameter `name` says; else empty."""
+    asked = parameters.get(name)
+    if type(asked) is not int:  # absent, or something that only the server understands
+        return ""
+    for at, each in enumerate(outputs):
+        if each.shape[-1:] != (asked,):
+            return f"output {each.name or f'output{at}'!r} has the shape {list(each.shape)}, expected {asked} columns"
+    return ""
 
 
 @frozen
@@ -37,12 +50,12 @@ class CompiledExchange:
 
     - The media types are the declared types.
     - `origin`: the origin of the requests that the exchange responds to.
-    - `query`: the tensors in the query of its requests; None without such tensors.
+    - `query`: the tensors and JSON objects in the query of its requests; None without them.
     """
 
     form: Exchange
     head: HeadFields
-    query: QueryTensors | None
+    query: QueryDocuments | None
     request: MessageBody
     response: MessageBody
     request_type: MediaType
@@ -94,6 +107,8 @@ class CompiledForm:
     failures: tuple[CompiledFailure, ...]
     signature: Signature | None
     specs: Mapping[str, TensorSpec]
+    default_type: MediaType | None
+    """That of requests without a Content-Type, if the form says it."""
 
     def by_pattern(self) -> Mapping[str, tuple[CompiledExchange, ...]]:
         """The exchanges of each method and path that a listener accepts."""
@@ -135,6 +150,7 @@ def compile_form(name: str, form: Form) -> CompiledForm:
         tuple(_failure(form, each, ("failures", at)) for at, each in enumerate(form.failures)),
         _signature(form.tensors, exchanges) if form.tensors else None,
         specs,
+        _media_type(form.default_type, ("default_type",)) if form.default_type else None,
     )
 
 
@@ -158,13 +174,13 @@ def _exchange(form: Form, exchange: Exchange, specs: Mapping[str, TensorSpec], p
     return CompiledExchange(
         exchange,
         head,
-        QueryTensors(head.tensors, request.nodes, specs) if head.tensors else None,
+        QueryDocuments(head.documents, request.nodes, specs, ignore_unknown=ignore) if head.documents else None,
         request,
         response,
         request_type,
         response_type,
         Headers(tuple(headers)),
-        FormMessage(response=response, response_headers=told_headers),
+        FormMessage(response=response, response_headers=told_headers, columns=exchange.columns),
         {} if form.batch else {name: spec.shape for name, spec in specs.items()},
     )
 

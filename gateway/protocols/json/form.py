@@ -64,6 +64,7 @@ class Exchange:
     - `ignore_unknown`: ignore members that are not in the templates (here and in the other classes). Otherwise they are
       refused.
     - `client_paths`: additional paths for clients, which the gateway never uses upstream.
+    - `columns`: the request parameter with the length of each output's last dimension; empty if there is none.
     """
 
     paths: tuple[str, ...]
@@ -77,6 +78,7 @@ class Exchange:
     stream: str = ""
     ignore_unknown: bool = False
     client_paths: tuple[str, ...] = ()
+    columns: str = ""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -128,6 +130,7 @@ class Form:
     - `tensors`: the datatype and shape of every tensor in the templates, or empty.
     - `nan`: the default of the routes' `translate.nan`; empty means `error`.
     - `batch`: one of BATCHES if servers do not take complete batches; otherwise empty.
+    - `default_type`: the media type of requests without a Content-Type; empty means JSON, or bytes if it is not JSON.
     """
 
     infer: tuple[Exchange, ...]
@@ -141,6 +144,7 @@ class Form:
     ignore_unknown: bool = False
     nan: str = ""
     batch: str = ""
+    default_type: str = ""
 
 
 # --- reading a form ---
@@ -157,10 +161,11 @@ _FORM_KEYS = (
     "ignore_unknown",
     "nan",
     "batch",
+    "default_type",
 )
 _EXCHANGE_KEYS = (
     "path", "client_path", "method", "headers", "query", "request_type", "request", "response_type", "response",
-    "stream", "ignore_unknown",
+    "stream", "ignore_unknown", "columns",
 )  # fmt: skip
 _PROBE_KEYS = ("path", "status", "response", "ignore_unknown")
 _LISTING_KEYS = ("path", "response", "one", "ignore_unknown")
@@ -193,6 +198,7 @@ def parse_form(document: Mapping[str, Any]) -> Form:
         ignore_unknown=ignore,
         nan=_nan(form),
         batch=_batch(form),
+        default_type=_text(form, "default_type", (), ""),
     )
 
 
@@ -237,6 +243,7 @@ def _exchange(given: object, place: Place, ignore: bool) -> Exchange:
         response=exchange.get("response", ABSENT),
         stream=stream,
         ignore_unknown=_flag(exchange, place, default=ignore),
+        columns=_text(exchange, "columns", place, ""),
     )
 
 

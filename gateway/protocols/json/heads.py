@@ -11,17 +11,21 @@ from gateway.core.types import Message, Parameters, ParameterValue
 from gateway.protocols.json.form import FormError, Place, Template
 from gateway.protocols.json.misfit import MisfitError
 from gateway.protocols.json.templates import (
+    ANY,
     MISSING,
     Anything,
     Constant,
     Member,
     Node,
+    Object,
     ParameterPlace,
+    ParametersPlace,
     Role,
     Slot,
     TensorPlace,
     Word,
     parse_body,
+    walk_all,
 )
 
 _MOST_FIELDS = 1000
@@ -46,20 +50,23 @@ class HeadFields:
     ) -> None:
         self._headers = _fields(_parsed(headers, Role.HEADER, (*place, "headers")), (*place, "headers"))
         parsed = _parsed(query, Role.QUERY, (*place, "query"))
-        self.tensors = tuple(
+        self.documents = tuple(
             Member(key.removesuffix("?"), node, key.endswith("?"))
             for key, node in parsed.items()
-            if isinstance(node, TensorPlace)
+            if isinstance(node, _DOCUMENTS)
         )
-        """The query parameters that are tensors, which `query` reads and writes."""
-        others = {key: node for key, node in parsed.items() if not isinstance(node, TensorPlace)}
+        """The query parameters that are tensors or JSON objects, which `QueryDocuments` reads and writes."""
+        others = {key: node for key, node in parsed.items() if not isinstance(node, _DOCUMENTS)}
         self._query = _fields(others, (*place, "query"))
-        self._known = frozenset(each.name for each in self._query) | frozenset(each.key for each in self.tensors)
+        self._known = frozenset(each.name for each in self._query) | frozenset(each.key for each in self.documents)
         self._ignore_unknown = ignore_unknown
         self.is_empty = not headers and not query
-        nodes = [each.node for each in (*self._headers, *self._query)]
+        fields = [each.node for each in (*self._headers, *self._query)]
+        nodes = list(walk_all([*fields, *(each.node for each in self.documents)]))
         self.parameters = frozenset(each.name for each in nodes if isinstance(each, ParameterPlace))
         """The parameters that have a place in it."""
+        self.has_parameters = any(isinstance(each, ParametersPlace) for each in nodes)
+        """Whether all other parameters have one (`$params`)."""
         self.words = frozenset(each.word for each in nodes if isinstance(each, Slot))
         """The words that have one."""
 
@@ -93,10 +100,10 @@ class HeadFields:
         for name, _ in given:
             if name not in self._known and not self._ignore_unknown:
                 raise MisfitError(f"the form has no query parameter {name!r}")
-        for tensor in self.tensors:
-            _check_once("query parameter", tensor.key, sum(name == tensor.key for name, _ in given), tensor.optional)
-        for each in self._query:
-            _read(each, "query parameter", [text for name, text in given if name == each.name], words, parameters)
+        for each in self.documents:
+            _check_once("query parameter", each.key, sum(name == each.key for name, _ in given), each.optional)
+        for one in self._query:
+            _read(one, "query parameter", [text for name, text in given if name == one.name], words, parameters)
 
     def write(self, words: _Words, parameters: Parameters) -> tuple[list[tuple[bytes, bytes]], str]:
         """The headers and the query of a request.
@@ -118,15 +125,17 @@ def _parsed(templates: Mapping[str, Template], role: Role, place: Place) -> dict
     found = {}
     for key, template in templates.items():
         found[key] = node = parse_body(template, role, (*place, key))[0]
-        if isinstance(template, dict) or not isinstance(node, _NODES[role]):
-            tensor = ", a tensor such as $x|scalar" if role is Role.QUERY else ""
+        has_alternatives = isinstance(template, dict) and ANY in template
+        if has_alternatives or not isinstance(node, _NODES[role]):
+            tensor = ", a tensor such as $x|scalar, an object such as {x: $x}" if role is Role.QUERY else ""
             raise FormError((*place, key), f"expected a constant, a word such as $id, $param.NAME{tensor}, or $_")
     return found
 
 
+_DOCUMENTS = TensorPlace | Object
 _NODES = {
     Role.HEADER: Constant | Anything | Slot | ParameterPlace,
-    Role.QUERY: Constant | Anything | Slot | ParameterPlace | TensorPlace,
+    Role.QUERY: Constant | Anything | Slot | ParameterPlace | _DOCUMENTS,
 }
 
 

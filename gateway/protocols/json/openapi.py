@@ -94,7 +94,7 @@ def _reply_type(exchange: CompiledExchange) -> str:
 def _parameters(form: CompiledForm, exchanges: Iterable[CompiledExchange]) -> Iterator[Parameter]:
     schemas = _Schemas(form)
     for each in exchanges:
-        tensors = {member.key: schemas.of(member.node) for member in each.head.tensors}
+        tensors = {member.key: schemas.of(member.node) for member in each.head.documents}
         for place, templates in (("header", each.form.headers), ("query", each.form.query)):
             for key, template in templates.items():
                 name = key.removesuffix("?")

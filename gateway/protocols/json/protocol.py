@@ -109,7 +109,7 @@ def _traits(form: CompiledForm) -> Traits:
 def _has_parameters(exchange: CompiledExchange) -> bool:
     """Return True if its requests can carry parameters."""
     places = ParameterPlace | ParametersPlace
-    return bool(exchange.head.parameters) or any(isinstance(each, places) for each in walk_all(exchange.request.nodes))
+    return bool(exchange.head.parameters) or any(isinstance(each, places) for each in walk_all(exchange.input_nodes))
 
 
 def _names_model(form: CompiledForm) -> list[bool]:

@@ -1,7 +1,7 @@
-"""Tensors in the query of requests: `GET /predict?length=5.1&width=3.5`.
+"""Tensors and JSON objects in the query of requests: `GET /predict?length=5.1`, `GET /predict?json={"data": ..}`.
 
-The format of a query is a web form (`media.web_forms`). Tensors with a place in the query go there; all other tensors
-go to the body.
+The format of a query is a web form (`media.web_forms`). Values with a place in the query go there; all other values go
+to the body.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,28 +15,51 @@ from gateway.protocols.json.arrangement import Arrangement
 from gateway.protocols.json.bodies import FormData
 from gateway.protocols.json.media import web_forms
 from gateway.protocols.json.misfit import MisfitError
-from gateway.protocols.json.templates import Member, Node, Object
+from gateway.protocols.json.places import BodyContents
+from gateway.protocols.json.templates import (
+    Every,
+    Member,
+    Node,
+    Object,
+    ParameterPlace,
+    ParametersPlace,
+    TensorPlace,
+    walk,
+    walk_all,
+)
 from gateway.protocols.json.writing import MessageContents
 
 
-class QueryTensors:
-    """The tensors in the queries of an exchange. `members` are their parameters, `bodies` the templates of the body."""
+class QueryDocuments:
+    """The tensors and objects in the queries of an exchange. `members` are their parameters, `bodies` the templates of
+    the body."""
 
-    def __init__(self, members: tuple[Member, ...], bodies: Sequence[Node], specs: Mapping[str, TensorSpec]) -> None:
+    def __init__(
+        self,
+        members: tuple[Member, ...],
+        bodies: Sequence[Node],
+        specs: Mapping[str, TensorSpec],
+        *,
+        ignore_unknown: bool,
+    ) -> None:
         node = Object(members)
         self.nodes: tuple[Node, ...] = (node,)
         self._keys = frozenset(each.key for each in members)
-        self._fields = FormData(node, specs, "input", web_forms, ignore_unknown=True)
+        self._fields = FormData(node, specs, "input", web_forms, ignore_unknown=ignore_unknown)
         # one of several bodies can lack tensors that another has
         inner = [Member(str(at), each, len(bodies) > 1) for at, each in enumerate(bodies)]
         self._arrangement = Arrangement(Object((Member("", node), *inner)), "input", declared=bool(specs))
-        self._names = Arrangement(node, "input", declared=bool(specs)).places
+        self._names = None if not have_tensors(bodies) else frozenset(Arrangement(node, "input", declared=True).places)
+        own = _own_parameters((node,))
+        self._elsewhere = _own_parameters(bodies) - own
+        self._own = own
+        self._has_parameters = any(isinstance(each, ParametersPlace) for each in walk(node))
 
-    def read(self, query: str, limits: Limits) -> tuple[Tensor, ...]:
-        """Return the tensors in a query. Other parameters can be there, also more than once.
+    def read(self, query: str, limits: Limits) -> BodyContents:
+        """Return the contents of the documents in a query. Other parameters can be there, also more than once.
 
         Raises:
-            DecodeError: a tensor is missing, or does not match the form.
+            DecodeError: something is missing, or does not match the form.
             GatewayError: RESOURCE_EXHAUSTED, beyond a limit.
         """
         try:
@@ -44,14 +67,14 @@ class QueryTensors:
             found = self._fields.read(own.encode("utf-8", "replace"), NO_HEADERS, limits)
             if found.unequal is not None:
                 raise DecodeError(found.unequal.error)
-            return found.tensors
+            return found
         except MisfitError as error:
             raise MisfitError(f"the query: {error}", error.place) from error
         except DecodeError as error:
             raise DecodeError(f"the query: {error}") from error
 
     def write(self, said: MessageContents) -> tuple[str, tuple[Tensor, ...]]:
-        """The query of the tensors that have a place in it, and the tensors of the body.
+        """The query of what has a place in it, and the tensors of the body.
 
         Raises:
             GatewayError: INVALID_ARGUMENT, naming a tensor that has no place, or is missing for one.
@@ -60,7 +83,21 @@ class QueryTensors:
             name: tensor if tensor.name == name else replace_struct(tensor, name=name)
             for name, tensor in self._arrangement.arrange(said.tensors).items()
         }
-        own = tuple(tensor for name, tensor in placed.items() if name in self._names)
-        parts = self._fields.write(MessageContents(said.nan, said.translate, own))
-        others = tuple(tensor for name, tensor in placed.items() if name not in self._names)
+        names = placed.keys() if self._names is None else self._names
+        own = tuple(tensor for name, tensor in placed.items() if name in names)
+        others_of = (said.elsewhere - self._own) | self._elsewhere
+        elsewhere = others_of if self._has_parameters else frozenset(said.parameters)
+        parts = self._fields.write(replace_struct(said, tensors=own, elsewhere=elsewhere))
+        others = tuple(tensor for name, tensor in placed.items() if name not in names)
         return b"".join(map(bytes, parts)).decode(), others
+
+
+def _own_parameters(nodes: Sequence[Node]) -> frozenset[str]:
+    return frozenset(each.name for each in walk_all(nodes) if isinstance(each, ParameterPlace))
+
+
+def have_tensors(nodes: Sequence[Node]) -> bool:
+    """Whether a tensor has a place in one of the templates."""
+    return any(
+        isinstance(each, TensorPlace | Every) or (isinstance(each, Object) and each.every) for each in walk_all(nodes)
+    )

@@ -1,12 +1,14 @@
 """Passes inferences undecoded between the client side and the upstream side of one form (`core.protocol.Relay`).
 
 A request keeps its method, path, body, Content-Type and Accept. Its headers and query are written as the form declares
-them; headers that the form drops (`$_`) remain unchanged. The gateway decodes a body if the form sets a constant in it,
-or if it cannot find a name in it with certainty (`acted_upon`).
+them; headers that the form drops (`$_`) remain unchanged. If tensors in the query are the whole request, the query also
+remains unchanged. The gateway decodes a body if the form sets a constant in it, or if it cannot find a name in it with
+certainty (`acted_upon`).
 """
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from urllib.parse import parse_qsl, urlencode
 
 from gateway.core.errors import DecodeError
 from gateway.core.frozen import field
@@ -15,13 +17,14 @@ from gateway.core.operations import INFER, STREAM
 from gateway.core.protocol import ListenerSettings, Relay, Target
 from gateway.core.types import Head, Headers, Message, Parameters, ParameterValue, Request
 from gateway.core.types import reply as reply_to_client
-from gateway.protocols.json.acted_upon import ActedUpon, acted_upon
-from gateway.protocols.json.choice import Choice, fits
+from gateway.protocols.json.acted_upon import ActedUpon, acted_upon, is_acted_upon
+from gateway.protocols.json.choice import Choice, fits, is_range
 from gateway.protocols.json.client import FormClient
 from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, FormMessage, filled, filled_path
 from gateway.protocols.json.form import ABSENT
 from gateway.protocols.json.media import media_types
-from gateway.protocols.json.templates import Word
+from gateway.protocols.json.media.media_types import MediaType
+from gateway.protocols.json.templates import Word, walk_all
 from gateway.protocols.json.writing import NO_WORDS
 
 _SUCCESSES = frozenset({200, 201, 202})
@@ -85,10 +88,10 @@ class _UnreadMessage(FormMessage, frozen=True):
 class _Path:
     """The ways of the requests at one method and path."""
 
-    def __init__(self, pattern: str, exchanges: tuple[CompiledExchange, ...]) -> None:
+    def __init__(self, pattern: str, exchanges: tuple[CompiledExchange, ...], default_type: MediaType | None) -> None:
         self._path = pattern.partition(" ")[2]
         self._is_mixed = len({bool(each.form.stream) for each in exchanges}) > 1
-        self._requests = Choice(exchanges, lambda each: each.request_type)
+        self._requests = Choice(exchanges, lambda each: each.request_type, default_type)
         self._replies = Choice(exchanges, lambda each: each.response_type)
         self._remembered = lru_cache(64)(self._way)
 
@@ -104,7 +107,7 @@ class _Path:
         if self._is_mixed:  # the body says whether it asks for a stream
             return None
         found = self._requests.by_type(content_type)
-        if any(each.query is not None for each in found):  # its tensors are read
+        if any(each.query is not None and not _is_in_query(each) for each in found):  # its tensors are read
             return None
         if not found or not all(_have_one_head(found[0], each) for each in found):
             return None
@@ -124,7 +127,17 @@ def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
     """Return True if two exchanges have the same headers and query, which means that they do not depend on the body."""
     if Word.ID in other.head.words & other.request.words:  # the body may have the id for the header
         return False
-    return (one.form.headers, one.form.query) == (other.form.headers, other.form.query)
+    in_query = one.query is not None and other.query is not None
+    same = one.form.query.keys() == other.form.query.keys() if in_query else one.form.query == other.form.query
+    return same and one.form.headers == other.form.headers
+
+
+def _is_in_query(exchange: CompiledExchange) -> bool:
+    """Whether requests are nothing but a query of tensors, in which nothing is acted upon."""
+    if exchange.query is None or exchange.form.request is not ABSENT:
+        return False
+    of_tensors = len(exchange.head.documents) == len(exchange.form.query)
+    return of_tensors and not any(map(is_acted_upon, walk_all(exchange.query.nodes)))
 
 
 def _has_first_model(exchange: CompiledExchange) -> bool:
@@ -137,10 +150,14 @@ def _content_type(given: str, exchanges: Sequence[CompiledExchange]) -> tuple[tu
     """Return the Content-Type to send with a request: its own, if `exchanges` have that type; otherwise the type of
     `exchanges`, if they have one. Return None if the body must be decoded."""
     parsed, first = media_types.parse(given), exchanges[0].request_type
+    if all(map(_is_in_query, exchanges)):
+        return ()
     if any(each.form.request is ABSENT for each in exchanges):
         return None
     if parsed is not None and all(fits(parsed, each.request_type) for each in exchanges):
         return ((b"content-type", given.encode()),) if _is_plain(given) else None
+    if not given and is_range(first):
+        return ()
     if all(each.request_type == first for each in exchanges):
         return None if first.type == "multipart" else tuple(exchanges[0].request_headers.raw[:1])
     return None if given else ()
@@ -155,7 +172,7 @@ class FormRelay:
 
     def __init__(self, form: CompiledForm, client: FormClient) -> None:
         self._client = client
-        self._paths = {pattern: _Path(pattern, some) for pattern, some in form.by_pattern().items()}
+        self._paths = {pattern: _Path(pattern, some, form.default_type) for pattern, some in form.by_pattern().items()}
         self.relay = Relay(self._head, self._request, self._reply)
 
     def _head(self, message: Message, listener: ListenerSettings) -> Head | None:
@@ -166,9 +183,11 @@ class FormRelay:
             DecodeError: a text in a charset other than UTF-8.
         """
         path = self._paths.get(message.pattern)
-        if path is None or not len(message.body):
+        if path is None:
             return None
         way = path.way(message.headers.get("content-type"))
+        if way is not None and bool(len(message.body)) is (way.first.query is not None):
+            return None
         found = None if way is None else way.acted_upon.find(message.body)
         if way is None or found is None:
             return None
@@ -206,6 +225,8 @@ class FormRelay:
             words = {**origin.words, Word.MODEL: request.model or None, Word.VERSION: request.version or None}
             more, query = exchange.head.write(words, origin.parameters)
             fields += (*more, *exchange.head.passed(message))
+            if exchange.query is not None:
+                query = urlencode(parse_qsl(message.query, keep_blank_values=True))
         path = _written_path(origin.way, message.captures, request)
         return Message(
             message.method, path, Headers(fields), message.parts, 0, query, "", {}, "", 0.0, request.deadline

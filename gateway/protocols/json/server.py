@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gateway.core import bytes_elements, http_status, json
 from gateway.core.datatypes import BYTES
-from gateway.core.errors import DecodeError, GatewayError, error_fields, not_found
+from gateway.core.errors import DecodeError, GatewayError, error_fields, invalid_input, not_found
 from gateway.core.frozen import replace
 from gateway.core.operations import STREAM, Operation
 from gateway.core.protocol import Limits, ListenerSettings
@@ -23,8 +23,15 @@ from gateway.core.types import (
     reply,
 )
 from gateway.protocols.json.choice import Choice, is_range, is_web_form, unknown_type
-from gateway.protocols.json.compiled import CompiledExchange, CompiledForm, CompiledProbe, FormMessage
+from gateway.protocols.json.compiled import (
+    CompiledExchange,
+    CompiledForm,
+    CompiledProbe,
+    FormMessage,
+    other_columns,
+)
 from gateway.protocols.json.form import JSON_TYPE
+from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
 from gateway.protocols.json.misfit import explained
 from gateway.protocols.json.templates import Word
@@ -41,8 +48,8 @@ then, but the size of the body has already been checked."""
 class _Route:
     """The exchanges of one method and path."""
 
-    def __init__(self, exchanges: tuple[CompiledExchange, ...]) -> None:
-        self.by_request = Choice(exchanges, lambda each: each.request_type)
+    def __init__(self, exchanges: tuple[CompiledExchange, ...], default_type: MediaType | None) -> None:
+        self.by_request = Choice(exchanges, lambda each: each.request_type, default_type)
         self._by_response = Choice(exchanges, lambda each: each.response_type)
         types = {each.form.response_type for each in exchanges}
         self._has_types = len(types) > 1
@@ -79,21 +86,21 @@ class _Route:
         found = exchange.request.read(message.body, message.headers, listener.limits)
         words, tensors, parameters, captures = found.words, found.tensors, found.parameters, message.captures
         in_query: tuple[Tensor, ...] = ()
+        texts = found.texts
         if not exchange.head.is_empty:
             more_words, more_parameters = exchange.head.read(message)
-            words = {**more_words, **words}
-            parameters = _joined(more_parameters, parameters)
-            for word, text in more_words.items():
-                _agreed(word.value, text, found.words.get(word, ""))
+            words, parameters = _words(more_words, words), _joined(more_parameters, parameters)
             if exchange.query is not None:
-                in_query = exchange.query.read(message.query, listener.limits)
-                tensors = (*in_query, *tensors)
+                asked = exchange.query.read(message.query, listener.limits)
+                in_query, tensors = asked.tensors, (*asked.tensors, *tensors)
+                words, parameters = _words(asked.words, words), _joined(asked.parameters, parameters)
+                texts = {**texts, **asked.texts}
         replying = exchange
         if self._has_types:
             replying = self._by_response.replying(exchange, message.headers.get("accept"))
         origin = replying.origin
-        if found.texts:
-            origin = replace(origin, texts=found.texts)
+        if texts:
+            origin = replace(origin, texts=texts)
         model, version, id = captures.get("model", ""), captures.get("version", ""), captures.get("id")
         if words:
             model = _agreed("model", model, words.get(Word.MODEL, ""))
@@ -114,6 +121,12 @@ class _Route:
         return replace(request, operation=STREAM) if replying.form.stream else request
 
 
+def _words(some: Mapping[Word, json.Json], others: Mapping[Word, json.Json]) -> Mapping[Word, json.Json]:
+    for word, text in some.items():
+        _agreed(word.value, text, others.get(word, ""))
+    return {**some, **others}
+
+
 def _joined(some: Parameters, others: Parameters) -> Parameters:
     for name in some:
         if name in others:
@@ -132,7 +145,7 @@ class FormServer:
 
     def __init__(self, form: CompiledForm) -> None:
         self._form = form
-        self._routes = {pattern: _Route(some) for pattern, some in form.by_pattern().items()}
+        self._routes = {pattern: _Route(some, form.default_type) for pattern, some in form.by_pattern().items()}
         self._operations: dict[str, Operation] = {}
         for probe, operation in ((form.ready, Operation.READY), (form.live, Operation.LIVE)):
             for path in probe.form.paths if probe else ():
@@ -280,6 +293,8 @@ def _reply(answer: Response, request: Request, translate: Translate) -> Message:
     assert isinstance(asked, FormMessage)
     body = asked.response
     assert body is not None
+    if asked.columns and (text := other_columns(asked.columns, request.parameters, answer.outputs)):
+        raise invalid_input(f"{text}, because the request has {asked.columns!r}; this model has its own number of them")
     words: Mapping[Word, json.Json] = NO_WORDS
     if body.words:
         words = {

@@ -212,7 +212,7 @@ def rows_of_tensor(node: Node) -> tuple[TensorPlace, int] | None:
 
 _ROW_MARK = "..."
 _EVERY_KEY = "$*"
-_ANY = "$any"
+ANY = "$any"
 _ALLOWED = {
     Role.REQUEST: frozenset({Word.ID, Word.MODEL, Word.VERSION, Word.INDEX}),
     Role.RESPONSE: frozenset({Word.ID, Word.MODEL, Word.VERSION, Word.INDEX}),
@@ -237,14 +237,14 @@ def parse_body(template: Template, role: Role, place: Place) -> tuple[Node, ...]
     Raises:
         FormError: an error in the template, with its place and the remedy.
     """
-    if not isinstance(template, dict) or _ANY not in template:
+    if not isinstance(template, dict) or ANY not in template:
         return (_Parser(role).parse(template, place),)
-    alternatives = template[_ANY]
+    alternatives = template[ANY]
     if len(template) > 1:
         raise FormError(place, "`$any` stands alone: it is the whole of a body")
     if not isinstance(alternatives, list) or not 0 < len(alternatives) <= MOST_ALTERNATIVES:
-        raise FormError((*place, _ANY), f"expected a list of 1 to {MOST_ALTERNATIVES} templates")
-    return tuple(_Parser(role).parse(each, (*place, _ANY, at)) for at, each in enumerate(alternatives))
+        raise FormError((*place, ANY), f"expected a list of 1 to {MOST_ALTERNATIVES} templates")
+    return tuple(_Parser(role).parse(each, (*place, ANY, at)) for at, each in enumerate(alternatives))
 
 
 class _Parser:

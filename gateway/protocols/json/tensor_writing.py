@@ -1,7 +1,7 @@
 """Writes one tensor as the JSON text of its place, in the spellings that templates have."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from math import prod
 from typing import Any
@@ -272,7 +272,7 @@ def _nested(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]
     if datatype is BYTES and not shape:
         return (orjson.dumps(_nested_texts(tensor, style, what)),)
     if datatype is BYTES:
-        return tuple(json.nested_string_pieces(_all_texts(tensor, style, what), shape))
+        return tuple(json.nested_string_pieces(_texts_in_pieces(tensor, style, what), shape))
     if len(shape) == 2 and shape[0] == 1:
         return (b"[", *json.written(tensor.data, datatype, style.nan, what), b"]")
     if len(shape) == 2 and 0 < tensor.elements <= _FEW:
@@ -289,7 +289,7 @@ def _in_rows(text: bytes, columns: int) -> bytes:
 
 def _flat(tensor: Tensor, style: ElementStyle, what: str) -> tuple[bytes, ...]:
     if tensor.datatype is BYTES:
-        return tuple(json.string_pieces(_texts(each, style, what) for each in bytes_elements.pieces(tensor.data)))
+        return tuple(json.string_pieces(_texts_in_pieces(tensor, style, what)))
     return tuple(json.written(tensor.data, tensor.datatype, style.nan, what))
 
 
@@ -310,12 +310,12 @@ def _bare(form: TensorForm, tensor: Tensor, count: int, lead: Shape, style: Elem
 
 def _nested_texts(tensor: Tensor, style: ElementStyle, what: str) -> Any:
     flat = np.empty(tensor.elements, object)
-    flat[:] = _all_texts(tensor, style, what)
+    flat[:] = list(chain.from_iterable(_texts_in_pieces(tensor, style, what)))
     return flat.reshape(tensor.shape).tolist()
 
 
-def _all_texts(tensor: Tensor, style: ElementStyle, what: str) -> list[str]:
-    return list(chain.from_iterable(_texts(each, style, what) for each in bytes_elements.pieces(tensor.data)))
+def _texts_in_pieces(tensor: Tensor, style: ElementStyle, what: str) -> Iterator[list[str]]:
+    return (_texts(each, style, what) for each in bytes_elements.pieces(tensor.data))
 
 
 def _texts(elements: Iterable[bytes], style: ElementStyle, what: str) -> list[str]:

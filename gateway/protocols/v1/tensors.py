@@ -96,12 +96,11 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
         return tuple(number_pieces(tensor.array, nan, what))
     write = _element_writer(tensor, translate, what)
     if write is None:
+        strings = (list(map(bytes.decode, each)) for each in bytes_elements.pieces(tensor.data))
         if len(tensor.shape) == 1:
-            return tuple(string_pieces(list(map(bytes.decode, each)) for each in bytes_elements.pieces(tensor.data)))
+            return tuple(string_pieces(strings))
         if tensor.shape:
-            return tuple(
-                nested_string_pieces(list(map(bytes.decode, bytes_elements.unpack(tensor.data))), tensor.shape)
-            )
+            return tuple(nested_string_pieces(strings, tensor.shape))
         return (orjson.dumps(_nested(tensor, bytes.decode)),)
     return (_join(_nested(tensor, write)),)
 

@@ -15,6 +15,13 @@ def infer(request: str, response: str = "$y", more: str = "") -> str:
 
 
 WRONG: list[tuple[str, tuple[str | int, ...], str]] = [
+    ("infer: {path: /p, request: $x, response: $y, columns: n}", ("infer", "columns"), "$param.n has no place"),
+    (
+        "{infer: {path: /p, request: $x, response: $y}, default_type: text/csv}",
+        ("default_type",),
+        "no exchange has requests of text/csv, expected one of application/json",
+    ),
+    ("{infer: {path: /p, request: $x, response: $y}, default_type: csv}", ("default_type",), "'csv' is no media type"),
     # the language
     (infer("{a: $x|flatt}"), (*REQUEST, "a"), "did you mean |flat?"),
     (infer("{a: $x|what}"), (*REQUEST, "a"), "|what is no spelling of a tensor; expected one of |flat"),

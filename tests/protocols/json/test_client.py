@@ -6,6 +6,9 @@ import pytest
 from gateway.core.errors import DecodeError, GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.types import ModelEntry, Request, Tensor, tensor
+from gateway.protocols.json.form import parse_form
+from gateway.protocols.json.protocol import protocol_of
+from gateway.protocols.json.ready import document
 from tests.protocols.json.declared import answered, declared, response, written
 
 INFER, READY, LIVE = Operation.INFER, Operation.READY, Operation.LIVE
@@ -266,3 +269,27 @@ def test_nan_is_written_as_the_route_says() -> None:
     nan = tensor("x", np.array([np.nan]))
     with pytest.raises(GatewayError, match="nan"):
         written(form, infer(nan))
+
+
+@pytest.mark.parametrize("text", [b"hello", b"[[1, 2]]", b"\xff\xd8"])
+def test_one_element_of_bytes_is_the_body_whatever_it_holds(text: bytes) -> None:
+    torchserve = protocol_of("torchserve", parse_form(document("torchserve")))
+    message = written(torchserve, infer(tensor("x", np.array([text], object)), model="m"))
+    assert (message.headers.get("content-type"), bytes(message.body)) == ("application/octet-stream", text)
+
+
+COLUMNS = declared("""
+infer:
+  path: /p
+  request: {x: $x, "dimensions?": $param.dimensions}
+  columns: dimensions
+  response: {y: $y}
+""")
+
+
+def test_a_reply_with_other_columns_than_a_parameter_asks_for_is_refused() -> None:
+    asked = Request(INFER, "m", inputs=(X,), parameters={"dimensions": 2})
+    assert response(COLUMNS, asked, b'{"y":[[1,2],[3,4]]}').outputs[0].shape == (2, 2)
+    with pytest.raises(DecodeError, match=r"output 'output0' has the shape \[1, 3\], expected 2 columns"):
+        response(COLUMNS, asked, b'{"y":[[1,2,3]]}')
+    assert response(COLUMNS, infer(), b'{"y":[[1,2,3]]}').outputs[0].shape == (1, 3)

@@ -1,6 +1,7 @@
 """Tensors in the query of requests: `GET /q?x=5.1`."""
 
 import json
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
@@ -67,6 +68,34 @@ def test_tensors_are_written_to_the_query() -> None:
     assert sent.headers.get("content-type") == ""
 
 
+OBJECT = declared("""
+infer:
+  path: /q
+  query: {o: {x: $x, "id?": $id, "k?": $param.k, "rest?": $params}, "h?": $param.h}
+  request: {"b?": $param.b}
+  response: {y: $y}
+""")
+
+
+def test_objects_of_a_query_have_tensors_words_and_parameters() -> None:
+    query = (
+        "o=%7B%22x%22%3A%5B1%2C2%5D%2C%22id%22%3A%22r1%22%2C%22k%22%3A3%2C%22rest%22%3A%7B%22z%22%3A%5B4%5D%7D%7D&h=5"
+    )
+    request = read(OBJECT, "POST /q", b'{"b": 6}', query=query)
+    assert [each.array.tolist() for each in request.inputs] == [[1, 2]]
+    assert (request.id, request.parameters) == ("r1", {"h": "5", "k": 3, "z": "[4]", "b": 6})
+    sent = written(OBJECT, request)
+    assert parse_qs(sent.query) == {"o": ['{"x":[1,2],"id":"r1","k":3,"rest":{"z":[4]}}'], "h": ["5"]}
+    assert bytes(sent.body) == b'{"b":6}'
+
+
+def test_an_object_of_a_query_is_checked_like_a_body() -> None:
+    with pytest.raises(DecodeError, match="the query: member `w` is not in the form"):
+        read(OBJECT, "POST /q", b"{}", query="o=%7B%22x%22%3A1%2C%22w%22%3A2%7D")
+    with pytest.raises(DecodeError, match="parameter 'b' is in the head of the request and in its body"):
+        read(OBJECT, "POST /q", b'{"b": 6}', query="o=%7B%22x%22%3A1%2C%22rest%22%3A%7B%22b%22%3A2%7D%7D")
+
+
 def test_other_tensors_stand_in_the_body() -> None:
     request = read(POST, "POST /q", b'{"z":[1,2]}', query="x=7")
     assert values(request) == {"x": [7], "z": [1, 2]}
@@ -114,7 +143,12 @@ def test_a_query_that_is_not_as_the_form_has_it_is_refused(query: str, expected:
 
 
 WRONG = [
-    ("infer: {path: /q, query: {x: $x}, response: $y}", "declare the form's tensors in `tensors`"),
+    ("infer: {path: /q, query: {x: $x}, request: $z, response: $y}", "declare the form's tensors in `tensors`"),
+    (
+        "infer: {path: /q, query: {o: {k: $params, x: $x}}, request: {k: $params}, response: $y}",
+        "$params stands in the query and in the body",
+    ),
+    ("infer: {path: /q, query: {x: {$any: [$x, {x: $x}]}}, response: $y}", "a tensor such as $x|scalar"),
     (
         'infer: {path: /q, query: {x: $x}, request: {x: $x}, response: $y}\ntensors: {x: "FP64 [1]", y: "FP64 [1]"}',
         "$x stands in the query and in the body",
@@ -190,6 +224,6 @@ async def test_the_same_form_on_both_sides_keeps_the_query(method: str) -> None:
     wires = Wires(CONFIG, lab=replying(b'{"y": 2.5}', status=200, **REPLY))
     reply = await wires.send("json:query", Message(method, "/q", Headers(), (b"",), query="x=5"))
     assert (reply.status, json.loads(bytes(reply.body))) == (200, {"y": 2.5})
-    assert [each.query for each in wires.sent["lab"]] == ["x=5.0"]
+    assert [(each.method, each.query) for each in wires.sent["lab"]] == [(method, "x=5")]
     refused = await wires.send("json:query", Message(method, "/q", Headers(), (b"",), query="z=5"))
     assert refused.status == 400

@@ -109,6 +109,21 @@ async def test_a_request_and_its_reply_pass_as_they_came(
     assert (reply.status, reply.headers.get("content-type"), reply.body) == (200, told_kind, told)
 
 
+@pytest.mark.parametrize("path", ["/predict", "/seldon/ns/m/api/v1.0/predictions"])
+async def test_a_request_in_a_query_passes_as_it_came(path: str) -> None:
+    told = b'{"meta":{},"strData":"HELLO"}\n'
+    gateway = wires("seldon", told)
+    query = "json=%7B%22strData%22%3A+%22hello%22%2C+%22meta%22%3A+%7B%7D%7D"
+    reply = await gateway.send("json:seldon", Message("GET", path, Headers(), query=query))
+    [sent] = gateway.sent["lab"]
+    goes_to = path if path == "/predict" else "/api/v1.0/predictions"
+    assert (sent.method, sent.path, sent.query, bytes(sent.body)) == ("GET", goes_to, query, b"")
+    assert sent.headers.get("content-type") == ""
+    assert (reply.status, reply.body) == (200, told)
+    refused = await gateway.send("json:seldon", Message("GET", path, Headers(), query=query + "&json=1"))
+    assert (refused.status, len(gateway.sent["lab"])) == (400, 1)
+
+
 @pytest.mark.parametrize(
     ("form", "path", "goes_to"),
     [

@@ -1,12 +1,13 @@
 """The side of a declared form that faces clients."""
 
+import numpy as np
 import pytest
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, invalid_input, not_found, refusal
 from gateway.core.frozen import replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Limits, ListenerSettings, Protocol
-from gateway.core.types import Message, ModelEntry, NotReady, Request, Response, Translate
+from gateway.core.types import Message, ModelEntry, NotReady, Request, Response, Translate, tensor
 from tests.protocols.json.declared import answered, declared, message, read, response, without_origin, written
 from tests.protocols.json.forms.test_exchanges import PROTOCOLS
 
@@ -410,3 +411,14 @@ def test_too_much_is_refused_as_too_large() -> None:
     form = declared("infer: {path: /predict, request: $x, response: $y}")
     with pytest.raises(GatewayError, match=r"limits\.message"):
         form.decode_request(message(PREDICT, b"[%b1]" % (b"1," * 3000)), ListenerSettings(limits=Limits(message=1000)))
+
+
+@pytest.mark.parametrize("form", ["openai-embeddings", "infinity"])
+@pytest.mark.parametrize("encoding", ["", ', "encoding_format": "base64"'])
+def test_a_client_that_asks_for_dimensions_gets_no_others(form: str, encoding: str) -> None:
+    openai, asked = PROTOCOLS[form], '{"model": "m", "input": "hi", "dimensions": %d%s}'
+    rows = Response((tensor("e", np.array([[1, 2, 3]], np.float32)),))
+    request = read(openai, "POST /v1/embeddings", (asked % (3, encoding)).encode())
+    assert openai.encode_response(rows, request, Translate()).status == 200
+    with pytest.raises(GatewayError, match=r"shape \[1, 3\], expected 2 columns, because the request has 'dimensions'"):
+        openai.encode_response(rows, read(openai, "POST /v1/embeddings", (asked % (2, encoding)).encode()), Translate())

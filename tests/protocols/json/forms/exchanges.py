@@ -75,6 +75,7 @@ class Asked:
     writes_type: str = ""
     writes_method: str = "POST"
     """Read by any method of the form; written by this one."""
+    query: str = ""
 
 
 @dataclass(frozen=True)
@@ -426,6 +427,15 @@ TORCHSERVE = Exchanges(
             model="m",
             writes_type="application/octet-stream",
         ),
+        # `curl -T numbers.json`, and -H 'Content-Type:': the real server passes 9 bytes to the handler
+        "JSON without a Content-Type": Asked(
+            b"[[1,2,3]]",
+            (("", "BYTES", ["[[1,2,3]]"]),),
+            (Told(b'{\n  "bytes": 9\n}', (("bytes", "INT64", 9),), type="", writes=b"9"),),
+            type="",
+            model="m",
+            writes_type="application/octet-stream",
+        ),
         "a file": Asked(
             b'--b\r\nContent-Disposition: form-data; name="data"; filename="kitten.jpg"\r\n'
             b"Content-Type: image/jpeg\r\n\r\n\xff\xd8\xff\r\n--b--\r\n",
@@ -531,6 +541,39 @@ SELDON = Exchanges(
             ),
             type="application/x-www-form-urlencoded",
             writes=b'{"data":{"ndarray":[[1,2],[3,4]]}}',
+            writes_type="application/json",
+        ),
+        # curl's -G --data-urlencode
+        "the query": Asked(
+            b"",
+            (X,),
+            (
+                Told(
+                    b'{"data":{"names":["t:0","t:1"],"ndarray":[[2,4],[6,8]]},"meta":{"puid":"p1","tags":{"t":1}}}',
+                    (("", "INT64", [[2, 4], [6, 8]]),),
+                    writes=b'{"data":{"ndarray":[[2,4],[6,8]]},"meta":{"puid":"p1","tags":{"t":1}}}',
+                    parameters={"t": 1},
+                ),
+            ),
+            method="GET",
+            query="json=%7B%22meta%22%3A%7B%22puid%22%3A%22p1%22%2C%22tags%22%3A%7B%22t%22%3A1%7D%7D%2C"
+            "%22data%22%3A%7B%22ndarray%22%3A%5B%5B1%2C2%5D%2C%5B3%2C4%5D%5D%7D%7D",
+            path="/predict",
+            to="/api/v1.0/predictions",
+            type="",
+            id="p1",
+            parameters={"t": 1},
+            writes=b'{"data":{"ndarray":[[1,2],[3,4]]},"meta":{"puid":"p1","tags":{"t":1}}}',
+            writes_type="application/json",
+        ),
+        "bytes in the query": Asked(
+            b"",
+            (("", "BYTES", [b"\0\1\xff"]),),
+            (Told(b'{"binData":"/wEA","meta":{}}', (("", "BYTES", [b"\xff\1\0"]),)),),
+            method="GET",
+            query="json=%7B%22binData%22%3A%22AAH%2F%22%7D",
+            type="",
+            writes=b'{"binData":"AAH/"}',
             writes_type="application/json",
         ),
     },

@@ -59,7 +59,9 @@ def message(asked: Asked, form: Exchanges, protocol: Protocol) -> Message:
     match = PathTable(rows([(protocol, "")], "", ())).match(asked.method, path)
     assert isinstance(match, Match), match
     headers = Headers([(name.encode(), text.encode()) for name, text in pairs])
-    return Message(asked.method, path, headers, (asked.body,), pattern=match.pattern, captures=match.captures)
+    return Message(
+        asked.method, path, headers, (asked.body,), 0, asked.query, pattern=match.pattern, captures=match.captures
+    )
 
 
 def reply(body: bytes, kind: str = "application/json", status: int = 200) -> Message:
