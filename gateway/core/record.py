@@ -129,8 +129,8 @@ class Record(Struct, gc=False, eq=False):
     - `operation`, `model`: Same as in Request. `route`: the route's name; `models.NAME` for a graph's route.
     - `read_for`: The reason for decoding its content, such as `translate.cast`; UNREAD if its content passed undecoded;
       empty if no route matched.
-    - `backend`, `out_protocol`: Names. If there were several calls, the names are from the last call. Empty for a graph:
-      each of its steps has its own Record.
+    - `backend`, `out_protocol`: Names. If there were several calls, the names are from the last call. Empty for a
+      graph: each of its steps has its own Record.
 
     Processing:
 
