@@ -128,7 +128,7 @@ class Memory:
         if size >= MIN_COUNTED:
             with self._lock:
                 if self._settle() + size > self.limit:
-                    raise self._refusal(size)
+                    raise self.refusal(size)
 
     def add(self, size: int) -> None:
         """Count `size` more bytes.
@@ -139,7 +139,7 @@ class Memory:
         with self._lock:
             used = self._settle() + size
             if used > self.limit:
-                raise self._refusal(size)
+                raise self.refusal(size)
             self._set_used(used)
 
     def count(self, size: int) -> None:
@@ -169,7 +169,7 @@ class Memory:
         if used > self.peak:
             self.peak = used
 
-    def _refusal(self, size: int) -> GatewayError:
+    def refusal(self, size: int) -> GatewayError:
         self.warn(
             "memory",
             "a message is refused because memory is short: messages hold %d bytes, limits.memory is %d",
@@ -221,7 +221,7 @@ class ClientMemory(Memory):
         super().free(size)
         self._whole.free(size)
 
-    def _refusal(self, size: int) -> GatewayError:
+    def refusal(self, size: int) -> GatewayError:
         self._whole.warn(
             "client",
             "a message of client %s is refused: its messages hold %d bytes, limits.memory_per_client is %d",
