@@ -74,7 +74,7 @@ class Load:
     def __init__(self, gateway: Gateway, clients: int) -> None:
         self.statuses: Counter[int] = Counter()
         self.failed: list[bytes] = []
-        self._port = port_of(gateway.listeners["http"].address)
+        self._port = port_of(gateway.state.listeners["http"].address)
         self._stopped = False
         self._tasks = [asyncio.ensure_future(self._client()) for _ in range(clients)]
 
@@ -133,7 +133,7 @@ async def running(
 
 def status_of(gateway: Gateway) -> list[EndpointStatus]:
     """Of the endpoints."""
-    return gateway.status().backends["servers"].endpoints
+    return gateway.state.status().backends["servers"].endpoints
 
 
 async def survive(protocol: str, folder: Path, calls: int, clients: int, times: int) -> Load:

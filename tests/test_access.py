@@ -106,7 +106,7 @@ async def gateway(file: Path, server: int) -> AsyncIterator[Gateway]:
 
 
 def url(gateway: Gateway, path: str, listener: str = "http") -> str:
-    return f"http://{gateway.listeners[listener].address}{path}"
+    return f"http://{gateway.state.listeners[listener].address}{path}"
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ async def test_lists_have_only_what_the_client_may_see(gateway: Gateway, client:
 
 
 async def test_over_grpc_metadata_have_the_key(gateway: Gateway) -> None:
-    async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         asked = message("v2-grpc", "double", X)
         for metadata in (("x-api-key", ALICE), ("authorization", f"Bearer {ALICE}")):
@@ -205,13 +205,13 @@ async def test_over_grpc_call_credentials_are_a_bearer(gateway: Gateway) -> None
     """As grpcio's clients of clouds send them. Local credentials stand for TLS, without which it sends none."""
     local = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
     credentials = grpc.composite_channel_credentials(local, grpc.access_token_call_credentials(ALICE))
-    async with grpc.aio.secure_channel(gateway.listeners["grpc"].address, credentials) as channel:
+    async with grpc.aio.secure_channel(gateway.state.listeners["grpc"].address, credentials) as channel:
         assert await channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(message("v2-grpc", "double", X))
 
 
 async def test_a_stream_asks_for_each_message(gateway: Gateway, file: Path) -> None:
     """A key that is revoked ends a stream that is open."""
-    async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
         call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(
             metadata=(("x-api-key", ALICE),)
         )
@@ -226,7 +226,7 @@ async def test_a_stream_asks_for_each_message(gateway: Gateway, file: Path) -> N
 
 
 async def exchanged(gateway: Gateway, listener: str, request: bytes, header: int, size: Any) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners[listener].address))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners[listener].address))
     writer.write(request)
     head = await reader.readexactly(header)
     body = await reader.readexactly(size(head))
@@ -250,7 +250,7 @@ def brpc(credential: bytes) -> bytes:
     ids=["none", "wrong", "key", "bearer", "another scheme"],
 )
 async def test_brpc_has_the_key_in_the_authentication_data(credential: bytes, code: int, gateway: Gateway) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["brpc"].address))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["brpc"].address))
     writer.write(brpc(credential))
     _, size, meta_size = struct.unpack(">4sII", await reader.readexactly(12))
     body = await reader.readexactly(size)
@@ -265,7 +265,7 @@ async def test_mip_clients_are_the_anonymous_principal(gateway: Gateway) -> None
 
 
 async def test_the_body_of_an_unknown_client_is_not_received(gateway: Gateway) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
     writer.write(b"POST /v2/models/double/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 50000000\r\n\r\n")
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 401 ")
@@ -276,7 +276,7 @@ async def test_the_body_of_an_unknown_client_is_not_received(gateway: Gateway) -
 @pytest.mark.parametrize("line", [b"Expect: 100-continue\r\nContent-Length: 9", b"Transfer-Encoding: chunked",
                                   b"Content-Encoding: gzip\r\nContent-Length: 9"])  # fmt: skip
 async def test_nor_is_one_that_is_waited_for_or_would_be_decompressed(line: bytes, gateway: Gateway) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
     writer.write(b"POST /v2/models/double/infer HTTP/1.1\r\nHost: a\r\n" + line + b"\r\n\r\n")
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
     writer.close()
@@ -288,7 +288,7 @@ async def test_only_known_clients_are_told_what_a_listener_speaks(gateway: Gatew
     assert unknown.status_code == known.status_code == 404
     assert "this listener speaks" not in unknown.text
     assert "; this listener speaks v2-rest" in known.text
-    async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
         for headers, is_told in (((), False), ((("x-api-key", ALICE),), True)):
             call = channel.unary_unary("/no.Such/Method")(b"", metadata=headers)
             assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -296,7 +296,7 @@ async def test_only_known_clients_are_told_what_a_listener_speaks(gateway: Gatew
 
 
 async def test_over_grpc_an_unknown_client_is_refused_by_its_head(gateway: Gateway) -> None:
-    async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
         call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")()
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED  # nothing was written
 
@@ -466,7 +466,7 @@ async def test_a_reload_does_not_disturb_a_lookup_that_a_request_waits_for(
         async with with_issuer(server, issuer) as gateway:
             await issuer.was_asked.wait()
             waiting = spawn(client.get(url(gateway, "/v2/models/double"), headers=bearer(issuer.token("alice"))))
-            while not gateway.listeners["http"].unanswered_requests:  # noqa: ASYNC110
+            while not gateway.state.listeners["http"].unanswered_requests:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             text = TOKENS.replace("ISSUER", issuer.url) + "drain: {timeout: 3}\n"
             assert await gateway.reload(config(text, Path("none"), server)) == ("drain changed",)

@@ -62,7 +62,7 @@ async def asking(
     text = CONFIG.format(protocol=protocol, balance=balance, endpoints=json.dumps(endpoints))
     async with (
         running_gateway(text) as gateway,
-        grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel,
+        grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel,
     ):
         yield channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 

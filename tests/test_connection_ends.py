@@ -32,7 +32,7 @@ async def serving(protocol: str, limits: str, more: str = "") -> AsyncIterator[i
     text = CONFIG.replace("PROTOCOL", protocol).replace("LIMITS", limits) + more
     async with running_gateway(text) as gateway:
         async with asyncio.timeout(GENEROUS):
-            yield port_of(gateway.listeners["here"].address)
+            yield port_of(gateway.state.listeners["here"].address)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
 ) -> None:
     gateway = Gateway(loads(CONFIG.replace("PROTOCOL", protocol), "test.yaml", catalog(), {}))
     await gateway.start()
-    port = port_of(gateway.listeners["here"].address)
+    port = port_of(gateway.state.listeners["here"].address)
     try:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for _ in range(3):
@@ -65,7 +65,7 @@ async def test_one_too_many_is_told_so_in_the_words_of_the_protocol(
         async with asyncio.timeout(GENEROUS):
             while b"too many" in await ask(port, get("/")):
                 pass
-        assert gateway.status().listeners["here"].refused_connections >= 3
+        assert gateway.state.status().listeners["here"].refused_connections >= 3
     finally:
         await gateway.drain(0)
     lines = [each.getMessage() for each in caplog.records if "refuses connections" in each.getMessage()]
@@ -81,7 +81,7 @@ async def full(protocol: str) -> AsyncIterator[Gateway]:
     """A gateway whose listener has as many connections open as it may have."""
     gateway = Gateway(loads(CONFIG.replace("PROTOCOL", protocol), "test.yaml", catalog(), {}))
     await gateway.start()
-    port = port_of(gateway.listeners["here"].address)
+    port = port_of(gateway.state.listeners["here"].address)
     held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
     try:
         yield gateway
@@ -100,14 +100,14 @@ async def refused(address: str, protocol: str) -> None:
 
 async def test_one_too_many_over_brpc_has_its_request_refused() -> None:
     async with full("grps-brpc") as gateway:
-        await refused(gateway.listeners["here"].address, "grps-brpc")
+        await refused(gateway.state.listeners["here"].address, "grps-brpc")
 
 
 async def test_one_too_many_over_grpc_is_no_connection_that_was_ready() -> None:
     """gRPC's clients connect again at once after one that was: it begins with SETTINGS. After one that failed they wait
     longer and longer."""
     async with full("v2-grpc") as gateway:
-        address = gateway.listeners["here"].address
+        address = gateway.state.listeners["here"].address
         assert (await ask(port_of(address), b""))[3:9] == b"\x07\0\0\0\0\0"  # GOAWAY
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 60_000)]
         async with grpc.aio.insecure_channel(address, options) as channel:
@@ -116,7 +116,7 @@ async def test_one_too_many_over_grpc_is_no_connection_that_was_ready() -> None:
                 with pytest.raises(grpc.aio.AioRpcError) as failed:
                     await live(b"", timeout=GENEROUS)
                 assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert gateway.listeners["here"].refused_connections <= 3
+        assert gateway.state.listeners["here"].refused_connections <= 3
         await refused(address, "v2-grpc")
 
 
@@ -136,7 +136,7 @@ async def test_a_client_with_too_many_connections_does_not_keep_others_out(
 ) -> None:
     gateway = Gateway(loads(config.replace("PROTOCOL", protocol), "test.yaml", catalog(), {}))
     await gateway.start()
-    port = port_of(gateway.listeners["here"].address)
+    port = port_of(gateway.state.listeners["here"].address)
     try:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
         for _ in range(2):
@@ -151,7 +151,7 @@ async def test_a_client_with_too_many_connections_does_not_keep_others_out(
         async with asyncio.timeout(GENEROUS):
             while b"too many" in await ask(port, get("/")):
                 pass
-        assert gateway.status().listeners["here"].refused_connections >= 2
+        assert gateway.state.status().listeners["here"].refused_connections >= 2
     finally:
         await gateway.drain(0)
         listener_connections.PROCESS_CONNECTIONS.clients.limit = None
@@ -260,7 +260,7 @@ async def test_a_body_beyond_the_share_of_a_client_is_refused_in_every_protocol(
     """Another client, with a share of its own, is served."""
     gateway = Gateway(loads(SMALL_SHARES, "test.yaml", catalog(), {}))
     await gateway.start()
-    addresses = {name: listener.address for name, listener in gateway.listeners.items()}
+    addresses = {name: listener.address for name, listener in gateway.state.listeners.items()}
     port = port_of(addresses["v2-rest"])
     try:
         _, held = await asyncio.open_connection("127.0.0.1", port)

@@ -62,7 +62,7 @@ async def running(folder: Path) -> AsyncIterator[tuple[Gateway, httpx.AsyncClien
 
 
 def url(gateway: Gateway, listener: str, path: str = "/v2/models/double/infer") -> str:
-    return f"http://{gateway.listeners[listener].address}{path}"
+    return f"http://{gateway.state.listeners[listener].address}{path}"
 
 
 def allowed(reply: httpx.Response) -> dict[str, str]:
@@ -175,7 +175,7 @@ async def test_a_reload_changes_it_on_open_connections(tmp_path: Path) -> None:
         written = text(tmp_path, f'cors: {{origins: ["{OTHER}"]}}')
         changed = loads(written, "test.yaml", catalog(), {})
         await client.options(url(gateway, "web"), headers={"origin": PAGE, **ASKED})
-        await gateway.reload(changed.model_copy(update={"reference": gateway.config.reference}))
+        await gateway.reload(changed.model_copy(update={"reference": gateway.state.config.reference}))
         reply = await client.options(url(gateway, "web"), headers={"origin": OTHER, **ASKED})
         assert (reply.status_code, allowed(reply)["max-age"]) == (204, "600")
         assert (await client.options(url(gateway, "web"), headers={"origin": PAGE, **ASKED})).status_code == 403

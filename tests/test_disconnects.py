@@ -95,7 +95,7 @@ async def test_a_client_that_goes_away_ends_its_call(client: Protocol, server: P
         serving(model, server) as address,
         gateway(client, server, address) as between,
     ):
-        first, second = (connect(between.listeners["clients"].address, client, DEFAULT_LIMITS) for _ in range(2))
+        first, second = (connect(between.state.listeners["clients"].address, client, DEFAULT_LIMITS) for _ in range(2))
         request = Request(Operation.INFER, "m", inputs=inputs)
         call = asyncio.ensure_future(ask(request, client, first, Target("gateway")))
         await model.arrived.wait()
@@ -120,7 +120,7 @@ async def test_a_client_that_goes_away_ends_its_call(client: Protocol, server: P
 
 
 def in_flight(between: Gateway) -> int:
-    return between.status().backends["server"].endpoints[0].in_flight
+    return between.state.status().backends["server"].endpoints[0].in_flight
 
 
 async def until_free(between: Gateway) -> None:

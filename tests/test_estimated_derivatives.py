@@ -149,7 +149,7 @@ async def test_two_gradients_share_the_only_slot() -> None:
 async def test_whoever_leaves_takes_all_calls_along(points: int) -> None:
     """At the first point, later in the first gradient of a Hessian, and in a later one."""
     async with running(places=points, keys="max_evaluations: 10000") as gateway:
-        _, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+        _, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
         writer.write(hessian())
         await Model.blocked.wait()
         await waiting(gateway, 1)
@@ -179,13 +179,13 @@ METHOD = "/inference.GRPCInferenceService/ModelInfer"
 @pytest.mark.parametrize("points", [0, 5])
 async def test_all_calls_end_with_the_deadline(points: int) -> None:
     async with running(places=points) as gateway:
-        async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+        async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
             call = channel.unary_unary(METHOD)(ASK_GRADIENT, timeout=0.5)
             assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        lab = gateway.status().backends["lab"]
+        lab = gateway.state.status().backends["lab"]
         while (lab.endpoints[0].in_flight, lab.waiting) != (int(Model.running > 0), 0):
             await asyncio.sleep(0.001)
-            lab = gateway.status().backends["lab"]
+            lab = gateway.state.status().backends["lab"]
         assert len(Model.seen) <= points + 1
         let(2)
         assert (await asked(gateway, "127.0.0.3", evaluate(77.0))).status == 200
@@ -208,7 +208,7 @@ async def test_replies_say_how_a_derivative_was_computed() -> None:
         error = abs(json.loads(asked_for.body)["output"][0] / np.cos(X).sum() - 1)
         assert error < told < 1e-6
         assert not [name for name in evaluated.headers if name.startswith("gateway-derivative")]
-        async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+        async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
             call = channel.unary_unary(METHOD)(ASK_JACOBIAN, metadata=[("gateway-derivative-error", "1")])
             await call
             metadata = dict([*await call.initial_metadata(), *await call.trailing_metadata()])
@@ -221,7 +221,7 @@ async def test_a_route_may_ask_for_the_error_and_a_listener_may_say_nothing() ->
         reply = await asked(gateway, "127.0.0.2", jacobian())
         assert reply.headers["gateway-derivative"] == "forward, order 1, step 1.5e-08, 4 evaluations"
         assert 0 < float(reply.headers["gateway-derivative-error"]) < 1e-4
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["plain"].address))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["plain"].address))
         Model.seen.clear()
         writer.write(jacobian(b"\r\nGateway-Derivative-Error: 1"))
         silent = Reply(await reader.read())
@@ -233,7 +233,7 @@ async def test_a_route_may_ask_for_the_error_and_a_listener_may_say_nothing() ->
 
 async def test_an_explanation_has_the_method_and_the_number_of_evaluations() -> None:
     async with running() as gateway:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
         writer.write(jacobian(b"\r\nGateway-Explain: 1"))
         head = (await reader.read()).partition(b"\r\n\r\n")[0].decode()
         writer.close()

@@ -104,7 +104,7 @@ class Fleet:
 
     @property
     def _address(self) -> str:
-        return self.gateway.listeners[self.wire].address
+        return self.gateway.state.listeners[self.wire].address
 
 
 @pytest.fixture(autouse=True)
@@ -230,7 +230,7 @@ async def test_a_model_with_calls_in_flight_is_not_unloaded() -> None:
         first = spawn(here.ask("m0"))
         await until(lambda: models.arrived["m0"] == 2)
         second = spawn(here.ask("m1"))
-        await until(lambda: here.gateway.status().backends["fleet"].waiting == 1)
+        await until(lambda: here.gateway.state.status().backends["fleet"].waiting == 1)
         assert (dict(models.unloads), dict(models.loads)) == ({}, {"m0": 1})
         models.release()
         await asyncio.gather(first, second)

@@ -79,7 +79,7 @@ def configuration(form: str, url: str) -> str:
 
 async def outputs(form: str, url: str, inputs: list[dict[str, Any]]) -> Any:
     async with running_gateway(configuration(form, url)) as gateway, httpx.AsyncClient(timeout=GENEROUS) as client:
-        address = gateway.listeners["http"].address
+        address = gateway.state.listeners["http"].address
         reply = await client.post(f"http://{address}/v2/models/model/infer", json={"inputs": inputs})
         assert reply.status_code == 200, reply.text
         return {each["name"]: (each["datatype"], each["shape"], each["data"]) for each in reply.json()["outputs"]}

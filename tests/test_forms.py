@@ -128,7 +128,7 @@ class Running:
     def __init__(self, gateway: Gateway, text: str) -> None:
         self.gateway = gateway
         self.text = text
-        self.address = gateway.listeners["http"].address
+        self.address = gateway.state.listeners["http"].address
 
     async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         async with httpx.AsyncClient(base_url=f"http://{self.address}", timeout=GENEROUS) as client:
@@ -139,7 +139,7 @@ class Running:
             return await client.get(path)
 
     async def admin(self, path: str, body: Any = None) -> Any:
-        url = f"http://{self.gateway.ports['admin'].address}{path}"
+        url = f"http://{self.gateway.ports.all['admin'].address}{path}"
         async with httpx.AsyncClient(timeout=GENEROUS) as client:
             reply = await (client.get(url) if body is None else client.post(url, json=body))
         assert reply.status_code == 200, reply.text
@@ -195,13 +195,13 @@ async def test_the_form_on_both_sides(running: Running, legacy: Legacy) -> None:
 
 async def test_a_reload_changes_the_form_of_both_sides(running: Running, legacy: Legacy) -> None:
     assert (await running.post("/predict", {"features": ROWS})).status_code == 200
-    listener = running.gateway.listeners["http"]
+    listener = running.gateway.state.listeners["http"]
     changed = await running.reload(
         ("request: {features: $x,", 'request: {features: $x, "unit": m,'),
         ("path: /predict", "path: /predict\n      client_path: /price"),
     )
     assert changed == ("form 'prices': infer changed",)
-    assert running.gateway.listeners["http"] is listener
+    assert running.gateway.state.listeners["http"] is listener
     assert (await running.post("/predict", {"features": ROWS})).status_code == 400
     reply = await running.post("/price", {"features": ROWS, "unit": "m"})
     assert reply.json() == {"prediction": [10.0, 1.0], "took_ms": 3}
@@ -209,13 +209,13 @@ async def test_a_reload_changes_the_form_of_both_sides(running: Running, legacy:
 
 
 async def test_a_reload_that_leaves_a_form_as_it_is_leaves_its_connections(running: Running) -> None:
-    before = running.gateway.backends["legacy"]
+    before = running.gateway.state.assembly.backends["legacy"]
     endpoint = before.endpoints[0]
     connector = endpoint.connector
     assert await running.reload(("model: prices\n", "model: double\n")) == ("listener 'http': model changed",)
-    assert running.gateway.backends["legacy"].endpoints[0] is endpoint
+    assert running.gateway.state.assembly.backends["legacy"].endpoints[0] is endpoint
     assert endpoint.connector is connector
-    assert running.gateway.backends["legacy"].protocol is before.protocol
+    assert running.gateway.state.assembly.backends["legacy"].protocol is before.protocol
 
 
 async def test_answers_that_a_cache_has_kept_are_not_those_of_a_changed_form(running: Running, legacy: Legacy) -> None:
@@ -236,10 +236,10 @@ async def test_answers_that_a_cache_has_kept_are_not_those_of_a_changed_form(run
 
 
 async def test_a_reload_that_changes_how_replies_are_streamed_reads_them_so(running: Running) -> None:
-    [endpoint] = running.gateway.backends["legacy"].endpoints
+    [endpoint] = running.gateway.state.assembly.backends["legacy"].endpoints
     connector = endpoint.connector
     await running.reload(("path: /predict", "path: /predict\n      stream: jsonl"))
-    assert list(running.gateway.backends["legacy"].endpoints) == [endpoint]
+    assert list(running.gateway.state.assembly.backends["legacy"].endpoints) == [endpoint]
     assert endpoint.connector is not connector
 
 
@@ -380,7 +380,7 @@ def test_a_form_that_is_proposed_from_an_example_is_served(legacy: Legacy, tmp_p
 
     async def ask() -> Any:
         async with running_gateway(text) as gateway, httpx.AsyncClient(timeout=GENEROUS) as client:
-            url = f"http://{gateway.listeners['v2-rest'].address}/v2/models/legacy/infer"
+            url = f"http://{gateway.state.listeners['v2-rest'].address}/v2/models/legacy/infer"
             body = {"inputs": [{**V2["inputs"][0], "name": "features"}]}  # type: ignore[dict-item]
             return (await client.post(url, json=body)).json()
 

@@ -111,7 +111,7 @@ async def running(text: str = CONFIG) -> AsyncIterator[Gateway]:
 
 def client(gateway: Gateway, protocol: str, listener: str = "") -> AsyncClient:
     name = listener or ("grpc" if protocol == "v2-grpc" else "http")
-    return AsyncClient(gateway.listeners[name].address, protocol=protocol)
+    return AsyncClient(gateway.state.listeners[name].address, protocol=protocol)
 
 
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "umbridge"])
@@ -146,7 +146,7 @@ async def test_the_graph_is_a_model_for_every_protocol() -> None:
     async with running(CONFIG.replace("\nreference:", EVERY)) as gateway:
         asked_in = {
             protocol: each.name
-            for each in gateway.config.listeners
+            for each in gateway.state.config.listeners
             if each.name in ("forms", "calls", "frames", "points")
             for protocol in each.protocols
         }
@@ -168,7 +168,7 @@ async def test_values_and_gradients_at_one_point_share_evaluations() -> None:
             await asked.infer("posterior", THETA[:1])
             await asked.gradient("posterior", THETA[:1], sens=np.ones((1, 1)))
         async with httpx.AsyncClient() as scraping:
-            page = (await scraping.get(f"http://{gateway.ports['health'].address}/metrics")).text
+            page = (await scraping.get(f"http://{gateway.ports.all['health'].address}/metrics")).text
     # heat is evaluated for the value and the likelihood's gradient, and has a gradient of its own
     assert 'gateway_cache_calls_total{outcome="miss",owner="backends.um"} 2.0' in page
     assert 'gateway_cache_calls_total{outcome="hit",owner="backends.um"} 4.0' in page
@@ -181,7 +181,7 @@ async def test_a_hessian_by_a_difference_of_gradients(protocol: str) -> None:
     async with running() as gateway, client(gateway, protocol) as asked:
         found = await asked.apply_hessian("bent", THETA, sens=sens, vec=vec)
         np.testing.assert_allclose(found, 12 * sens * THETA * vec, rtol=1e-9)
-        counts = gateway.graph_steps["bent", "c"]
+        counts = gateway.state.graph_steps["bent", "c"]
         assert counts["calls"] == (1 if protocol != "umbridge" else 3), "the gradients of a row are one call"
         pushed = await asked.apply_jacobian("bent", THETA, vec=vec)
         np.testing.assert_allclose(pushed, (6 * THETA**2 * vec).sum(1, keepdims=True), rtol=1e-7, atol=1e-9)
@@ -200,7 +200,7 @@ async def test_derivatives_of_a_graph_that_are_not_asked_for_are_not_offered() -
 
 async def test_the_model_is_described_listed_and_ready() -> None:
     async with running() as gateway, httpx.AsyncClient() as asked:
-        url = f"http://{gateway.listeners['http'].address}"
+        url = f"http://{gateway.state.listeners['http'].address}"
         reply = (await asked.get(f"{url}/v2/models/posterior")).json()
         assert reply == {
             "name": "posterior",
@@ -235,12 +235,12 @@ async def test_the_last_step_streams(protocol: str) -> None:
     async with running() as gateway, client(gateway, protocol) as asked:
         found = [each["token"].tolist() async for each in asked.stream("counted", np.array([[2.0, 4.0]]))]
         assert found == [[-10.0], [-9.0], [-8.0]]
-        assert gateway.graph_steps["counted", "parts"]["calls"] == 1
+        assert gateway.state.graph_steps["counted", "parts"]["calls"] == 1
 
 
 async def test_an_error_names_step_model_and_endpoint_as_far_as_the_client_may_know() -> None:
     async with running() as gateway:
-        address = next(iter(gateway.backends["rest"].endpoints)).address
+        address = next(iter(gateway.state.assembly.backends["rest"].endpoints)).address
         told = {}
         for listener in ("http", "brief"):
             async with client(gateway, "v2-rest", listener) as asked:
@@ -275,7 +275,7 @@ async def test_a_server_that_dies_is_named() -> None:
 
 async def _stop(gateway: Gateway, protocol: str) -> None:
     """Stop the reference server of one protocol."""
-    at = next(at for at, each in enumerate(gateway.config.reference) if each.protocol == protocol)
+    at = next(at for at, each in enumerate(gateway.state.config.reference) if each.protocol == protocol)
     await gateway.references[at].drain(0)
 
 
@@ -288,7 +288,7 @@ async def test_a_client_that_leaves_ends_the_steps_at_their_servers() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await call
         await Gate.left.wait()
-        counts = gateway.graph_steps["slow", "wait"]
+        counts = gateway.state.graph_steps["slow", "wait"]
         assert (counts["calls"], counts["errors"], counts["cancelled"]) == (1, 0, 1)
 
 
@@ -299,7 +299,7 @@ async def test_the_deadline_of_the_client_is_that_of_all_steps() -> None:
             await asked.infer("slow", np.ones((1, 2)), timeout=0.5)
         assert failed.value.status.name == "DEADLINE_EXCEEDED"
         await Gate.left.wait()
-        counts = gateway.graph_steps["slow", "wait"]
+        counts = gateway.state.graph_steps["slow", "wait"]
         assert counts["calls"] == counts["errors"] + counts["cancelled"] == 1
 
 
@@ -342,9 +342,9 @@ async def test_metrics_name_graph_and_step() -> None:
         await asked.infer("posterior", THETA)
         async with httpx.AsyncClient() as scraping:
             body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [0, 0]}]}
-            url = f"http://{gateway.listeners['http'].address}/v2/models/gone/infer"
+            url = f"http://{gateway.state.listeners['http'].address}/v2/models/gone/infer"
             assert (await scraping.post(url, json=body)).status_code == 404
-            page = (await scraping.get(f"http://{gateway.ports['health'].address}/metrics")).text
+            page = (await scraping.get(f"http://{gateway.ports.all['health'].address}/metrics")).text
     for step in ("forward", "prior", "likelihood"):
         assert f'gateway_graph_step_calls_total{{graph="posterior",step="{step}"}} 1.0' in page
         assert f'gateway_graph_step_errors_total{{graph="posterior",step="{step}"}} 0.0' in page
@@ -356,9 +356,9 @@ async def test_metrics_name_graph_and_step() -> None:
 async def test_counts_of_steps_outlive_a_reload() -> None:
     async with running() as gateway, client(gateway, "v2-rest") as asked:
         await asked.infer("posterior", THETA)
-        await gateway.reload(gateway.config.model_copy(update={"ready": "none"}))
+        await gateway.reload(gateway.state.config.model_copy(update={"ready": "none"}))
         await asked.infer("posterior", THETA)
-        assert gateway.graph_steps["posterior", "forward"]["calls"] == 2
+        assert gateway.state.graph_steps["posterior", "forward"]["calls"] == 2
 
 
 async def test_the_access_log_says_that_it_was_a_graph(tmp_path: Path) -> None:
@@ -390,10 +390,10 @@ async def test_traces_have_a_span_for_each_step() -> None:
 async def test_the_calls_of_graphs_within_graphs_are_bounded_together(most: int, status: int) -> None:
     async with running(f"{CONFIG}{NESTED}limits: {{calls_per_request: {most}}}\n") as gateway:
         body = {"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 2], "data": [1, 2]}]}
-        async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+        async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
             for _ in range(2):  # each request has as many
                 reply = await client.post("/v2/models/sixteen/infer", json=body)
                 assert reply.status_code == status
                 assert ("more than 19 calls of models (limits.calls_per_request)" in reply.text) is (most == 19)
-        made = [each["calls"] for (graph, _), each in gateway.graph_steps.items() if graph == "four"]
+        made = [each["calls"] for (graph, _), each in gateway.state.graph_steps.items() if graph == "four"]
         assert sum(made) <= 2 * 16

@@ -62,7 +62,7 @@ async def running(address: str, protocol: str = "v2-grpc") -> AsyncIterator[Gate
 
 async def failure(gateway: Gateway, *metadata: tuple[str, str]) -> Any:
     """The error that grpcio gets."""
-    async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(asked("v2-grpc"), metadata=metadata)
     return caught.value
@@ -71,7 +71,7 @@ async def failure(gateway: Gateway, *metadata: tuple[str, str]) -> Any:
 async def over_http(gateway: Gateway) -> tuple[bytes, str]:
     """The head and the error's text that a client over HTTP gets."""
     request = INFER.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
-    told, _, body = (await ask(port_of(gateway.listeners["http"].address), request)).partition(b"\r\n\r\n")
+    told, _, body = (await ask(port_of(gateway.state.listeners["http"].address), request)).partition(b"\r\n\r\n")
     return told.lower(), json.loads(body)["error"]
 
 

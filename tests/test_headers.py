@@ -77,7 +77,7 @@ async def call(gateway: Gateway, *metadata: tuple[str, str | bytes]) -> None:
     """One inference of the model `m` over gRPC."""
     request = Request(Operation.INFER, "m", inputs=(tensor("x", np.ones(1, np.int32)),))
     body = b"".join(protocols()["v2-grpc"].encode_request(request, Target()).parts)
-    async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
         await channel.unary_unary(METHOD)(body, metadata=metadata)
 
 
@@ -85,7 +85,7 @@ async def infer(gateway: Gateway, model: bytes, *lines: bytes) -> bytes:
     request = INFER.replace(b"models/m", b"models/" + model).replace(
         b"\r\n", b"\r\nConnection: close\r\n" + b"".join(lines), 1
     )
-    return await ask(port_of(gateway.listeners["http"].address), request)
+    return await ask(port_of(gateway.state.listeners["http"].address), request)
 
 
 @pytest.mark.parametrize("key", [b"\0\xff", b"\r\nX-Evil: 1\r\n\r\n", b"plain", b""])

@@ -72,7 +72,7 @@ async def running(addresses: dict[str, list[str]], seconds: float = SECONDS) -> 
 async def infer(gateway: Gateway, model: str) -> int:
     """The status of one call."""
     body = b'{"inputs":[{"name":"theta","datatype":"FP64","shape":[1,2],"data":[1.0,2.0]}]}'
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
     writer.write(http(f"POST /v2/models/{model}/infer HTTP/1.1\r\nConnection: close".encode(), body))
     reply = await reader.read()
     writer.close()
@@ -80,7 +80,7 @@ async def infer(gateway: Gateway, model: str) -> int:
 
 
 def states(gateway: Gateway, backend: str) -> list[str]:
-    return [each.state for each in gateway.status().backends[backend].endpoints]
+    return [each.state for each in gateway.state.status().backends[backend].endpoints]
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ async def calls(gateway: Gateway, model: str, count: int) -> list[int]:
 
 async def back(gateway: Gateway, model: str) -> None:
     """Until the endpoint is up again; the trial may be any of the calls."""
-    while states(gateway, model) != ["up", "up"] or gateway.status().backends[model].endpoints[0].in_flight:
+    while states(gateway, model) != ["up", "up"] or gateway.state.status().backends[model].endpoints[0].in_flight:
         assert await infer(gateway, model) == 200
 
 
@@ -149,7 +149,7 @@ async def test_a_call_that_finds_no_connection_goes_to_another_endpoint_and_hold
         async with running(addresses, seconds=2) as gateway:
             for protocol in PROTOCOLS:
                 first = asyncio.ensure_future(infer(gateway, protocol))
-                while not gateway.status().backends[protocol].endpoints[0].in_flight:  # noqa: ASYNC110
+                while not gateway.state.status().backends[protocol].endpoints[0].in_flight:  # noqa: ASYNC110
                     await asyncio.sleep(0)
                 others = [await infer(gateway, protocol) for _ in range(5)]
                 assert not first.done()  # it is still connecting

@@ -61,7 +61,7 @@ class Two:
 
     async def status(self, token: str) -> int:
         """401: not accepted; 403: accepted, but may do nothing; 503: the issuer's keys are not known; 200: accepted."""
-        url = f"http://{self.gateway.listeners['http'].address}/v2/models/m"
+        url = f"http://{self.gateway.state.listeners['http'].address}/v2/models/m"
         reply = await self._client.get(url, headers={"authorization": f"Bearer {token}"})
         # there is no server behind the backend
         is_accepted = reply.status_code == 503 and "issuer" not in reply.text

@@ -87,9 +87,9 @@ async def running(backend: str = NOTHING, route: str = NOTHING, text: str = CONF
         await gateway.start()
         stack.push_async_callback(gateway.drain, 0)
         stack.callback(server.release.set)
-        base = f"http://{gateway.listeners['http'].address}"
+        base = f"http://{gateway.state.listeners['http'].address}"
         http = await stack.enter_async_context(httpx.AsyncClient(base_url=base, timeout=GENEROUS, trust_env=False))
-        channel = await stack.enter_async_context(grpc.aio.insecure_channel(gateway.listeners["grpc"].address))
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address))
         yield Clients(gateway, http, channel, server)
 
 
@@ -106,7 +106,7 @@ async def test_a_model_that_fails_gets_no_calls_while_another_of_its_backend_goe
         assert "model 'fail' failed too often" in str(refused.details())
         assert [(await clients.rest("double", 1)).status_code for _ in range(3)] == [200] * 3
         assert await clients.rpc("double", 1) is None
-        [policy] = clients.gateway.status().policies
+        [policy] = clients.gateway.state.status().policies
         assert (policy.place, policy.policy) == ("backends.lab", "circuit_breaker")
         [model] = policy.state["models"]
         assert (model["model"], model["state"]) == ("'fail'", "open")
@@ -278,7 +278,7 @@ async def test_the_state_of_policies_is_in_the_status() -> None:
     async with running(route=f"{LIMITED}}}, {{concurrency_limit: {{adaptive: gradient}}") as clients:
         for _ in range(3):
             await clients.rest("double", 1)
-        found = json.loads(clients.gateway.status().model_dump_json())["policies"]
+        found = json.loads(clients.gateway.state.status().model_dump_json())["policies"]
         assert found[2:] == [
             {"place": "*", "policy": "rate_limit", "state": {"clients": 1, "refused": 2}},
             {

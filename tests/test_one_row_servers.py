@@ -132,7 +132,7 @@ class Running:
     def __init__(self, gateway: Gateway, legacy: Program) -> None:
         self.gateway = gateway
         self.program = legacy
-        self.address = gateway.listeners["http"].address
+        self.address = gateway.state.listeners["http"].address
 
     async def post(self, path: str, body: Any) -> Any:
         async with httpx.AsyncClient(base_url=f"http://{self.address}", timeout=GENEROUS) as client:
@@ -283,7 +283,7 @@ async def test_each_row_is_a_call_of_the_backend_in_metrics() -> None:
     async with running() as here:
         await here.species([1, 2, 3])
         async with httpx.AsyncClient(timeout=GENEROUS) as client:
-            page = (await client.get(f"http://{here.gateway.ports['health'].address}/metrics")).text
+            page = (await client.get(f"http://{here.gateway.ports.all['health'].address}/metrics")).text
         told = {
             name: value for name, _, value in (line.rpartition(" ") for line in page.splitlines()) if "iris" in name
         }

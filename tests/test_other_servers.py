@@ -95,7 +95,7 @@ def plain() -> ModelServer:
 
 async def call(gateway: Gateway, path: str = "/v2/models/m/infer", body: bytes = QUESTION) -> tuple[int, object]:
     """The status of the reply and what its JSON says."""
-    address = gateway.listeners["in"].address
+    address = gateway.state.listeners["in"].address
     reader, writer = await asyncio.open_connection("127.0.0.1", port_of(address))
     writer.write(http(f"POST {path} HTTP/1.1\r\nConnection: close".encode(), body))
     try:

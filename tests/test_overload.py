@@ -36,8 +36,8 @@ MIP_PING = bytes.fromhex("0001000000000000")
 
 def overload(gateway: Gateway, level: Level) -> Shedding:
     """Only the measurements are made up."""
-    shedding = gateway.shedding
-    assert shedding is not None
+    shedding = gateway.state.shedding
+    assert isinstance(shedding, Shedding)
     shedding.stop()
     for _ in range(level * UP_LOOKS):
         shedding.look(lag=1, memory=0)
@@ -49,7 +49,7 @@ def overload(gateway: Gateway, level: Level) -> Shedding:
 async def running() -> AsyncIterator[tuple[Gateway, dict[str, tuple[str, int]]]]:
     gateway = Gateway(loads(CONFIG, "test.yaml", catalog(), {}))
     await gateway.start()
-    listeners = {**gateway.listeners, **gateway.ports}
+    listeners = {**gateway.state.listeners, **gateway.ports.all}
     try:
         async with asyncio.timeout(GENEROUS):
             yield gateway, {name: ("127.0.0.1", port_of(each.address)) for name, each in listeners.items()}
@@ -70,7 +70,7 @@ async def test_new_connections_are_refused_first() -> None:
             assert new.startswith(b"HTTP/1.1 503 ")
             assert OVERLOADED in new
             assert b" 400 " in await called(known, SMALL)
-        assert gateway.status().listeners["http"].refused_connections == 1
+        assert gateway.state.status().listeners["http"].refused_connections == 1
 
 
 async def test_then_large_requests_before_their_bodies_are_sent() -> None:
@@ -112,7 +112,7 @@ async def test_then_all_requests_but_those_without_a_body() -> None:
             assert b"[E2004]" + OVERLOADED in await called(brpc, message("grps-brpc", "m", tensor(b"1")))
             shedding.stop()
             assert b" 400 " in await called(http, SMALL)
-        status = gateway.status().shedding
+        status = gateway.state.status().shedding
         assert status is not None
         assert status.refused == 5
         assert status.since is not None
@@ -128,5 +128,5 @@ async def test_the_health_port_is_served_all_the_same() -> None:
 async def test_without_the_key_there_is_no_shedding() -> None:
     gateway = Gateway(loads(CONFIG.replace("limits: {shed: {lag: 0.1}}", ""), "test.yaml", catalog(), {}))
     await gateway.start()
-    assert gateway.status().shedding is None
+    assert gateway.state.status().shedding is None
     await gateway.drain(0)

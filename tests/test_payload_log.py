@@ -64,7 +64,7 @@ async def running(text: str) -> AsyncIterator[tuple[Gateway, str]]:
     gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
     await gateway.start()
     try:
-        yield gateway, gateway.listeners["in"].address
+        yield gateway, gateway.state.listeners["in"].address
     finally:
         await gateway.drain(5)
 
@@ -165,7 +165,7 @@ async def test_a_client_that_leaves_has_an_error_in_place_of_the_reply(tmp_path:
             writer.write(INFER)
             await server.arrived.wait()
             writer.transport.abort()
-            listener = gateway.listeners["in"]
+            listener = gateway.state.listeners["in"]
             while listener.unanswered_requests:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
     request, reply = lines(path)
@@ -227,7 +227,7 @@ async def test_a_large_message_is_told_of_without_its_values(tmp_path: Path) -> 
             "parameters": {"log.left_out": "too large (4194304 bytes)"},
         }  # fmt: skip
     assert not request["complete"]
-    assert gateway.payload_log.sent == 2
+    assert gateway.observing.payload_logs.counts.sent == 2
 
 
 async def test_a_share_of_the_calls_is_logged_in_pairs(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ async def test_events_reach_a_receiver() -> None:
             await caller.infer("identity", x=X)
             await receiver.arrived.wait()
     assert [each.headers["ce-source"] for each in receiver.requests] == ["lab", "lab"]
-    assert gateway.payload_log.sent == 2
+    assert gateway.observing.payload_logs.counts.sent == 2
 
 
 async def test_a_receiver_is_trusted_by_the_ca_that_is_named(tmp_path: Path) -> None:
@@ -287,7 +287,10 @@ async def test_a_receiver_is_trusted_by_the_ca_that_is_named(tmp_path: Path) -> 
             text = configuration(receiver.url, settings=tls)
             async with running(text) as (gateway, address), client("v2-grpc", address) as caller:
                 await caller.infer("identity", x=X)
-            assert (gateway.payload_log.sent, gateway.payload_log.dropped) == (sent, 2 - sent)
+            assert (gateway.observing.payload_logs.counts.sent, gateway.observing.payload_logs.counts.dropped) == (
+                sent,
+                2 - sent,
+            )
     assert len(receiver.requests) == 2
 
 
@@ -298,7 +301,7 @@ async def test_clients_do_not_notice_a_receiver_that_fails(answer: int | None) -
         async with running(text) as (gateway, address), client("v2-grpc", address) as caller:
             for _ in range(20):
                 assert (await caller.infer("identity", x=X))["x"].tolist() == [[1.5, 2]]
-    counts = gateway.payload_log
+    counts = gateway.observing.payload_logs.counts
     assert (counts.sent, counts.dropped) == (0, 40)
 
 
@@ -338,7 +341,7 @@ async def test_a_reload_changes_the_log_and_reopening_follows_a_renamed_file(tmp
         without = text.replace(re.search("log: .*\n", text)[0], "")  # type: ignore[index]
         await gateway.reload(loads(without, "test.yaml", catalog(), {}))
         await caller.infer("identity", x=X)
-        while gateway.payload_log.sent < 6:  # noqa: ASYNC110 - nobody tells
+        while gateway.observing.payload_logs.counts.sent < 6:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
     written = [(tmp_path / name).read_bytes().count(b"\n") for name in ("log", "other", "renamed")]
     assert sum(written) == 6

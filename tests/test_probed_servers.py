@@ -105,7 +105,7 @@ backends:
 
 def states(gateway: Gateway) -> dict[str, str]:
     """Of the first endpoint of each backend."""
-    return {name: each.endpoints[0].state for name, each in gateway.status().backends.items()}
+    return {name: each.endpoints[0].state for name, each in gateway.state.status().backends.items()}
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -122,13 +122,13 @@ async def test_a_server_that_hangs_is_down_and_up_again_without_any_call(servers
         await until_all_are(gateway, "up")
         with servers.paused():
             await until_all_are(gateway, "down")
-            for backend in gateway.status().backends.values():
+            for backend in gateway.state.status().backends.values():
                 (endpoint,) = backend.endpoints
                 assert endpoint.last_error
                 assert endpoint.last_error.text == "probe: no answer within 0.5 s"
                 assert endpoint.ejected_until is None
         await until_all_are(gateway, "up")
-        assert {each.health.answers for each in gateway._assembly.endpoints.values()} == {0}  # there was no call
+        assert {each.health.answers for each in gateway.state.assembly.endpoints.values()} == {0}  # there was no call
 
 
 async def test_no_call_goes_to_a_server_that_probes_found_while_another_one_works(servers: Servers) -> None:
@@ -146,17 +146,17 @@ async def test_no_call_goes_to_a_server_that_probes_found_while_another_one_work
             await until_all_are(gateway, "down")
             for name in PROTOCOLS:
                 assert [await infer(gateway, name) for _ in range(10)] == [200] * 10, name
-                paused, works = gateway._assembly.backends[name].endpoints
+                paused, works = gateway.state.assembly.backends[name].endpoints
                 assert (paused.health.answers, works.health.state.value) == (0, "up")
         await until_all_are(gateway, "up")
 
 
 async def ready(gateway: Gateway) -> tuple[bool, bool, bool]:
     """As told by V2's readiness, by `/readyz` and by gRPC's health service."""
-    http, health = gateway.listeners["http"].address, gateway.ports["health"].address
+    http, health = gateway.state.listeners["http"].address, gateway.ports.all["health"].address
     told = [await ask(port_of(http), get("/v2/health/ready")), await ask(port_of(health), get("/readyz"))]
     v2, readyz = (reply.startswith(b"HTTP/1.1 200 ") for reply in told)
-    return v2, readyz, await grpc_health(gateway.listeners["grpc"].address) == b"\x08\x01"
+    return v2, readyz, await grpc_health(gateway.state.listeners["grpc"].address) == b"\x08\x01"
 
 
 async def test_a_server_that_was_killed_is_used_again_once_it_is_back(
@@ -193,7 +193,7 @@ async def test_a_server_that_is_busy_with_a_call_is_late_and_not_down(servers: S
         await until_all_are(gateway, "up")
         with servers.paused():
             calls = [asyncio.ensure_future(infer(gateway, name)) for name in busy]
-            await until(lambda: all(gateway.status().backends[name].endpoints[0].in_flight for name in busy))
+            await until(lambda: all(gateway.state.status().backends[name].endpoints[0].in_flight for name in busy))
             await until(lambda: states(gateway)["v2-rest"] == "down")
             told = states(gateway)
         assert await asyncio.gather(*calls) == [200, 200]

@@ -120,7 +120,7 @@ class Reply:
 
 async def ask(gateway: Gateway, host: str, request: bytes = EVALUATE) -> Reply:
     """One call of a client at this address of the loopback network."""
-    port = port_of(gateway.listeners["http"].address)
+    port = port_of(gateway.state.listeners["http"].address)
     reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
     try:
         writer.write(request)
@@ -134,7 +134,7 @@ async def ask(gateway: Gateway, host: str, request: bytes = EVALUATE) -> Reply:
 async def waiting(gateway: Gateway, count: int, in_flight: int = 1) -> None:
     """Until one call is at the server and so many wait for it."""
     while True:
-        lab = gateway.status().backends["lab"]
+        lab = gateway.state.status().backends["lab"]
         if (lab.endpoints[0].in_flight, lab.waiting) == (in_flight, count):
             return
         await asyncio.sleep(0.001)
@@ -147,7 +147,7 @@ def asked(gateway: Gateway, host: str, request: bytes = EVALUATE) -> "asyncio.Ta
 @asynccontextmanager
 async def grpc_call(gateway: Gateway) -> AsyncIterator[grpc.aio.UnaryUnaryCall]:
     body = b"".join(protocols()["v2-grpc"].encode_request(QUESTION, Target()).parts)
-    async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+    async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
         yield channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(body)
 
 
@@ -159,14 +159,14 @@ async def test_each_client_is_told_its_place_and_how_long_it_waited() -> None:
         for count, host in enumerate(("127.0.0.2", "127.0.0.2", "127.0.0.3"), 1):
             others.append(asked(gateway, host))
             await waiting(gateway, count)
-        queue = gateway.status().backends["lab"].queue
+        queue = gateway.state.status().backends["lab"].queue
         assert queue is not None
         assert [(each.client, each.waiting) for each in queue.clients] == [("127.0.0.2", 2), ("127.0.0.3", 1)]
         assert queue.estimated_wait is None  # no call has ended yet
         Gate.opened.set()
         at_once = await first
         waited = await asyncio.gather(*others)
-        queue = gateway.status().backends["lab"].queue
+        queue = gateway.state.status().backends["lab"].queue
         assert queue is not None
         assert queue.estimated_wait == 0.0
     assert [each.status for each in (at_once, *waited)] == [200] * 4
@@ -320,7 +320,7 @@ async def test_map_sends_again_what_waited_in_vain(protocol: str) -> None:
     async with running(policies="[{timeout: {seconds: 0.4}}]") as gateway:
         held = asked(gateway, "127.0.0.2", HELD)
         await waiting(gateway, 0)
-        listener = gateway.listeners["grpc" if protocol == "v2-grpc" else "http"]
+        listener = gateway.state.listeners["grpc" if protocol == "v2-grpc" else "http"]
         async with AsyncClient(listener.address, protocol=protocol) as client:
             points = np.arange(8.0).reshape(4, 2)
             mapping = asyncio.ensure_future(client.map("gated", points))
@@ -338,7 +338,7 @@ async def test_the_clients_own_timeout_says_how_long_the_call_waited(protocol: s
     async with running() as gateway:
         held = asked(gateway, "127.0.0.2", HELD)
         await waiting(gateway, 0)
-        listener = gateway.listeners["grpc" if protocol == "v2-grpc" else "http"]
+        listener = gateway.state.listeners["grpc" if protocol == "v2-grpc" else "http"]
         async with AsyncClient(listener.address, protocol=protocol, timeout=0.4) as client:
             with pytest.raises(Timeout, match=r"`timeout` sets, of which 0\.\d\d s waiting for a free slot") as caught:
                 await client.infer("gated", np.ones(2))
@@ -355,7 +355,7 @@ async def test_the_place_of_a_client_that_leaves_goes_to_others() -> None:
     async with running("{length: 1}") as gateway:
         first = asked(gateway, "127.0.0.2")
         await waiting(gateway, 0)
-        _, gone = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+        _, gone = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
         gone.write(EVALUATE)
         await waiting(gateway, 1)
         assert (await ask(gateway, "127.0.0.3")).status == 503

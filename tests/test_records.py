@@ -63,7 +63,7 @@ class Observed:
 
     @property
     def client(self) -> str:
-        return self.gateway.listeners["clients"].address
+        return self.gateway.state.listeners["clients"].address
 
     async def count(self, records: int) -> None:
         """Wait for so many records."""
@@ -355,7 +355,7 @@ async def test_the_wait_in_a_queue_is_told() -> None:
         calls = [
             asyncio.ensure_future(ask(request_of(V2_REST), V2_REST, each, Target("gateway"))) for each in connectors
         ]
-        while not running.gateway.status().backends["server"].waiting:  # noqa: ASYNC110 - on the same loop
+        while not running.gateway.state.status().backends["server"].waiting:  # noqa: ASYNC110 - on the same loop
             await asyncio.sleep(0)
         release.set()
         await asyncio.gather(*calls)
@@ -368,7 +368,7 @@ async def test_the_wait_in_a_queue_is_told() -> None:
 async def test_without_observers_nothing_is_noted() -> None:
     async with observed(V2_REST) as running:
         running.gateway.observing.observers.clear()
-        await running.gateway.reload(running.gateway.config.model_copy(update={"ready": "none"}))
+        await running.gateway.reload(running.gateway.state.config.model_copy(update={"ready": "none"}))
         reply = await running.send(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     assert b"x-request-id" not in reply
     assert not running.records
@@ -461,9 +461,9 @@ async def test_an_unexpected_error_names_the_request_to_client_and_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with observed(V2_REST) as running:
-        router = running.gateway._assembly.router
+        router = running.gateway.state.assembly.router
         monkeypatch.setattr(type(router), "select", lambda self, request: 1 / 0)
-        await running.gateway.reload(running.gateway.config.model_copy(update={"ready": "none"}))
+        await running.gateway.reload(running.gateway.state.config.model_copy(update={"ready": "none"}))
         reply = await running.send(
             b"GET /v2/models/m HTTP/1.1\r\nHost: x\r\nConnection: close\r\nx-request-id: lost-1\r\n\r\n"
         )

@@ -76,7 +76,7 @@ async def gateway(front: str, back: str, model: str) -> AsyncIterator[str]:
     listener = f", model: {model}" if registry.protocols()[front].transport == "tcp" else ""
     text = text.replace("PROTOCOL", front).replace("FRONT", "127.0.0.1:0").replace(", LISTENER", listener)
     async with running_gateway(text) as here:
-        yield here.listeners["front"].address
+        yield here.state.listeners["front"].address
         await reference.drain(0)
 
 

@@ -72,7 +72,7 @@ async def calling(
     text = CONFIG.format(protocol=protocol, flavor=flavor, endpoints=json.dumps(endpoints), load=load)
     async with (
         running_gateway(text.replace(' flavor: "",', "")) as gateway,
-        grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel,
+        grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel,
     ):
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
         body = b"".join(CLIENT.encode_request(QUESTION, Target()).parts)

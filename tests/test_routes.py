@@ -114,7 +114,7 @@ class Running:
 
     def _client(self, protocol: str) -> Backend:
         assert self.gateway is not None
-        key = protocol, address = protocol, self.gateway.listeners[protocol].address
+        key = protocol, address = protocol, self.gateway.state.listeners[protocol].address
         if key not in self._clients:
             spoken = protocols()[protocol]
             connector = connect(address, spoken, DEFAULT_LIMITS)

@@ -121,7 +121,9 @@ async def taken(config: Config) -> list[str]:
     gateway = Gateway(config)
     await gateway.start()
     try:
-        replies = [await ask(port_of(gateway.listeners[each.listener].address), each.message) for each in REQUESTS]
+        replies = [
+            await ask(port_of(gateway.state.listeners[each.listener].address), each.message) for each in REQUESTS
+        ]
     finally:
         await gateway.drain(0)
     texts = [each.partition(b"\r\n\r\n")[2].decode() for each in replies]

@@ -105,14 +105,14 @@ async def infer(gateway: Gateway, model: bytes, lines: bytes = b"") -> bytes:
     request = INFER.replace(b"models/m", b"models/" + model).replace(
         b"\r\n", b"\r\nConnection: close\r\n" + lines, 1
     )  # fmt: skip
-    return await ask(port_of(gateway.listeners["http"].address), request)
+    return await ask(port_of(gateway.state.listeners["http"].address), request)
 
 
 async def test_every_request_to_a_server_has_them() -> None:
     own = [b"Host: one.example.com:8080", b"x-tenant: planted-one", b"authorization: planted-key"]
     async with running() as (gateway, servers, _):
         assert (await infer(gateway, b"one", b"X-Tenant: the client's\r\n")).startswith(b"HTTP/1.1 200 ")
-        await ask(port_of(gateway.listeners["http"].address), get("/v2/models/one"))
+        await ask(port_of(gateway.state.listeners["http"].address), get("/v2/models/one"))
         await servers.probed.wait()
         for path in (b"/v2/models/one/infer", b"/v2/models/one", b"/v2/health/live"):
             lines = servers.lines(path)
@@ -131,7 +131,7 @@ async def test_backends_at_one_address_have_their_own() -> None:
 
 async def test_messages_that_pass_unchanged_have_them() -> None:
     async with running() as (gateway, servers, _):
-        await ask(port_of(gateway.listeners["http"].address), get("/own"))
+        await ask(port_of(gateway.state.listeners["http"].address), get("/own"))
         assert b"x-tenant: planted-own" in servers.lines(b"/own")
 
 
@@ -143,7 +143,7 @@ async def test_over_grpc_they_are_metadata() -> None:
 
 async def test_check_live_asks_servers_with_them() -> None:
     async with running() as (gateway, servers, _):
-        backend = gateway.config.backends["one"]
+        backend = gateway.state.config.backends["one"]
         access = ServerAccess({"x-tenant": "the client's", "x-other": "a"}, key="the client's").of_backend(backend)
         async with client("v2-rest", backend.endpoints[0].address, access, 5, ServerKind("plain")) as asked:
             assert await asked.ready()
@@ -168,6 +168,7 @@ async def test_their_values_are_shown_nowhere(caplog: pytest.LogCaptureFixture) 
         config = loads(text, "test.yaml", catalog(), ENVIRON)
         arrival = arrive(INFER.replace(b"models/m", b"models/one"), config, protocols(), "", "", "")
         shown = "\n".join(explanation_lines(await explain(arrival, config, protocols(), send=False)))
-        for each in (json.dumps(effective(gateway.config)), repr(gateway.config), shown, caplog.text, str(reply)):
+        used = gateway.state.config
+        for each in (json.dumps(effective(used)), repr(used), shown, caplog.text, str(reply)):
             assert "planted" not in each
         assert "  host: ***\n  x-tenant: ***\n  authorization: ***\n" in shown

@@ -45,7 +45,7 @@ async def running() -> AsyncIterator[tuple[str, Echo]]:
         host, port = server.sockets[0].getsockname()[:2]
         text = CONFIG.format(address=f"{host}:{port}", limit=LIMIT)
         async with running_gateway(text) as gateway:
-            yield f"http://{gateway.listeners['in'].address}/v2/models/m/infer", echo
+            yield f"http://{gateway.state.listeners['in'].address}/v2/models/m/infer", echo
 
 
 SIZES = [1, 2**14 - 1, 2**14, 2**16, 2**18, LIMIT]

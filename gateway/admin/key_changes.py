@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.admin.console.keys import ListedKey, listed_key
-from gateway.assembly.listener_authentication import Access
+from gateway.admin.state import GatewayState
 from gateway.auth.key_changes import UnknownKeyIdError, add_key, revoke_key
 from gateway.auth.keys import KeyEntry, KeyFileError
-from gateway.config.keys import Config
+from state.config.keys import Config
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -59,38 +59,28 @@ class KeyToRevoke(BaseModel):
     """Its id, same as in `/api/keys`."""
 
 
-class KeyHolder(typing.Protocol):
-    """The parts of a running gateway that keys belong to."""
-
-    config: Config
-
-    @property
-    def access(self) -> Access:
-        """The permissions, and the keys."""
-
-
-def why_fixed(gateway: KeyHolder) -> str:
-    """Return why the keys of a gateway cannot be changed over the status API; empty if they can."""
-    if gateway.access.file is None:
+def why_fixed(state: GatewayState) -> str:
+    """Return why the keys of the gateway cannot be changed over the status API; empty if they can."""
+    if state.assembly.authentication.access.file is None:
         return "the configuration names no key file; set `auth: {keys: {file: PATH}}`"
-    if gateway.config.admin is None or gateway.config.admin.auth is None:
+    if state.config.admin is None or state.config.admin.auth is None:
         return "the admin port requires no key, so every program on this machine could create one; set `admin.auth`"
     return ""
 
 
-def add_key_changes(app: "FastAPI", gateway: KeyHolder) -> None:
+def add_key_changes(app: "FastAPI", state: GatewayState) -> None:
     """Add `POST /keys` and `POST /keys/revoke` to the admin port's application."""
     from fastapi import HTTPException, Response
 
     one_at_a_time = asyncio.Lock()
-    refused = {409: {"description": "The keys cannot be changed; the text has the reason."}}
+    refused: _Described = {409: {"description": "The keys cannot be changed; the text has the reason."}}
 
     def file() -> "WatchedKeys":
         why = why_fixed(gateway)
         if why:
             raise HTTPException(409, why)
-        assert gateway.access.file is not None
-        return gateway.access.file
+        assert state.assembly.authentication.access.file is not None
+        return state.assembly.authentication.access.file
 
     async def changed(change: "typing.Callable[[WatchedKeys], _Result]") -> "_Result":
         found = file()
@@ -98,7 +88,7 @@ def add_key_changes(app: "FastAPI", gateway: KeyHolder) -> None:
             async with one_at_a_time:
                 made = await asyncio.to_thread(change, found)
         except UnknownKeyIdError as error:
-            raise HTTPException(404, str(error)) from None
+            raise HTTPException(404, f"no key has the id {error.id!r}; `/api/keys` lists the ids") from None
         except (KeyFileError, OSError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             log.warning("the key file %s is not changed: %s", found.path, why)
@@ -107,7 +97,7 @@ def add_key_changes(app: "FastAPI", gateway: KeyHolder) -> None:
         return made
 
     def shown(entry: KeyEntry) -> ListedKey:
-        return listed_key(entry, gateway.access.credentials.uses.get(entry.id), datetime.now(UTC))
+        return listed_key(entry, state.assembly.authentication.access.credentials.uses.get(entry.id), datetime.now(UTC))
 
     @app.post("/keys", summary="Create an API key", status_code=201, responses=refused)
     async def create_key(asked: KeyToCreate, response: Response) -> CreatedKey:
@@ -135,4 +125,5 @@ def add_key_changes(app: "FastAPI", gateway: KeyHolder) -> None:
 
 
 _Result = typing.TypeVar("_Result")
-_UNKNOWN = {404: {"description": "No key has this id."}}
+_Described: typing.TypeAlias = dict[int | str, dict[str, typing.Any]]
+_UNKNOWN: _Described = {404: {"description": "No key has this id."}}

@@ -7,10 +7,8 @@ interpreter makes in one step; it does not wait for the event loop.
 
 import platform
 import re
-import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -18,22 +16,21 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.admin.loop_lag import LoopLag
+from gateway.admin.state import GatewayState
 from gateway.assembly import registry
-from gateway.assembly.part import WHOLE, GatewayPart, ProcessLoad
+from gateway.assembly.part import ProcessLoad, Workers
+from gateway.assembly.server_info import INFO
 from gateway.bridge.graphs.calls import CALLS_COUNTED, CANCELLED, ERRORS, FALLBACKS, SECONDS
 from gateway.config.keys import Config
 from gateway.config.route_names import OF_GRAPHS
 from gateway.core.globs import wildcards
-from gateway.core.transport import Listener
+from gateway.core.transport import ListenerCounts
 from gateway.core.types import Headers, Message
 from gateway.observing import request_metrics
 from gateway.observing.families import Family
 from gateway.observing.finished import Reader
 from gateway.observing.model_labels import ModelLabels
-from gateway.observing.payload_log.queue import PayloadLogCounts
 from gateway.observing.request_metrics import RequestMetrics
-from gateway.observing.tracing import TraceCounts
-from gateway.policies.places import Numbers
 from gateway.routing.backend import Backend
 from gateway.routing.draining import DrainState
 from gateway.routing.health import State
@@ -42,7 +39,6 @@ from gateway.routing.placement.slots import PlacedSlots, placed
 from gateway.routing.placement.table import ReplicaState
 from gateway.transports.listener_connections import PROCESS_CONNECTIONS
 from gateway.transports.memory import PROCESS_MEMORY
-from gateway.transports.shedding import Shedding
 
 BUILD = Family("gateway_build_info", "gauge", ("version", "python"), "Always 1; the versions are in the labels.")
 READY = Family("gateway_ready", "gauge", (), "1 while the gateway accepts requests, 0 while it starts or stops.")
@@ -239,55 +235,12 @@ FAMILIES = (
 """All metrics of the gateway itself, in the order of the documentation."""
 
 
-class Running(typing.Protocol):
-    """The parts of a running gateway that the page reads, from another thread."""
-
-    ready: bool
-    listeners: dict[str, Listener]
-    reloads: int
-    loaded_at: datetime
-
-    @property
-    def version(self) -> str:
-        """The gateway's version."""
-
-    @property
-    def backends(self) -> Mapping[str, Backend]:
-        """The backends of the configuration in use."""
-
-    @property
-    def policy_numbers(self) -> Numbers:
-        """The numbers of the policies' metrics."""
-
-    @property
-    def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
-        """The counts of each step of a graph, by the names of both."""
-
-    @property
-    def shedding(self) -> Shedding | None:
-        """The load shedding, if it is configured."""
-
-    @property
-    def traces(self) -> TraceCounts:
-        """Counts of sampled requests, by the outcome of their spans."""
-
-    @property
-    def payload_log(self) -> PayloadLogCounts:
-        """Counts of requests and responses in the payload log."""
-
-    @property
-    def has_reload_failed(self) -> bool:
-        """True if the last attempt to read the configuration again failed."""
-
-
 class StateMetrics(Collector):
-    """The state of a gateway, read at collection. `load`: the memory and event loop delay of its processes. `workers`:
-    the number of running workers, and of restarts; None for a gateway with one process."""
+    """The state of a gateway, read at collection, in another thread. `load`: the memory and event loop delay of its
+    processes. `workers`: None for a gateway with one process."""
 
-    def __init__(
-        self, running: Running, load: Callable[[], ProcessLoad], workers: Callable[[], tuple[int, int]] | None = None
-    ) -> None:
-        self._running = running
+    def __init__(self, state: GatewayState, load: Callable[[], ProcessLoad], workers: Workers | None = None) -> None:
+        self._state = state
         self._load = load
         self._workers = workers
 
@@ -297,11 +250,11 @@ class StateMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics with their current values."""
-        yield from _listeners(list(self._running.listeners.items()))
-        yield from _backends(list(self._running.backends.items()))
-        of_policies = self._running.policy_numbers
+        yield from _listeners(list(self._state.listeners.items()))
+        yield from _backends(list(self._state.assembly.backends.items()))
+        of_policies = self._state.policy_numbers
         yield from (_values(each, of_policies[each.name].items()) for each in OF_POLICIES)
-        steps = self._running.graph_steps
+        steps = self._state.graph_steps
         for what, family in OF_STEPS.items():
             yield _values(family, [(key, counts[what]) for key, counts in steps.items()])
         yield from self._process()
@@ -312,27 +265,27 @@ class StateMetrics(Collector):
         yield _value(MEMORY, load.memory)
         yield _value(MEMORY_LIMIT, PROCESS_MEMORY.limit)
         yield _value(LAG, load.lag)
-        shedding = self._running.shedding
+        shedding = self._state.shedding
         yield _value(SHEDDING, 0 if shedding is None else shedding.level)
         yield _value(SHED, 0 if shedding is None else shedding.refused)
-        yield _value(TRACES_SENT, self._running.traces.sent)
-        yield _value(TRACES_DROPPED, self._running.traces.dropped)
-        yield _value(PAYLOADS_SENT, self._running.payload_log.sent)
-        yield _value(PAYLOADS_DROPPED, self._running.payload_log.dropped)
-        running, restarts = (1, 0) if self._workers is None else self._workers()
+        yield _value(TRACES_SENT, self._state.observing.traces.sent)
+        yield _value(TRACES_DROPPED, self._state.observing.traces.dropped)
+        yield _value(PAYLOADS_SENT, self._state.observing.payload_logs.counts.sent)
+        yield _value(PAYLOADS_DROPPED, self._state.observing.payload_logs.counts.dropped)
+        running, restarts = (1, 0) if self._workers is None else self._workers.numbers()
         yield _value(WORKERS, running)
         yield _value(WORKER_RESTARTS, restarts)
 
     def _configuration(self) -> Iterator[Metric]:
-        running = self._running
-        yield _value(READY, int(running.ready))
-        yield _values(BUILD, [((running.version, platform.python_version()), 1)])
-        yield _value(RELOADS, running.reloads)
-        yield _value(RELOAD_SUCCESSFUL, int(not running.has_reload_failed))
-        yield _value(LOADED, running.loaded_at.timestamp())
+        state = self._state
+        yield _value(READY, int(state.ready))
+        yield _values(BUILD, [((INFO.version, platform.python_version()), 1)])
+        yield _value(RELOADS, state.reloads)
+        yield _value(RELOAD_SUCCESSFUL, int(state.last_reload_error is None))
+        yield _value(LOADED, state.loaded_at.timestamp())
 
 
-def _listeners(listeners: list[tuple[str, Listener]]) -> Iterator[Metric]:
+def _listeners(listeners: list[tuple[str, ListenerCounts]]) -> Iterator[Metric]:
     yield _values(IN_FLIGHT, [((name,), each.unanswered_requests) for name, each in listeners])
     yield _values(CONNECTIONS, [((name,), each.open_connections) for name, each in listeners])
     yield _value(CONNECTIONS_LIMIT, PROCESS_CONNECTIONS.limit)
@@ -438,11 +391,12 @@ class Metrics:
     """The metrics of a gateway over all its configurations. `renew` applies a configuration; `stop` ends the
     measurements."""
 
-    def __init__(self, running: Running, part: GatewayPart = WHOLE) -> None:
+    def __init__(self, state: GatewayState, workers: Workers | None = None) -> None:
         self.lag = LoopLag()
         self.requests = RequestMetrics(ModelLabels(0), (1.0,))
-        state = StateMetrics(running, part.load or self._load, part.workers)
-        self._page = MetricsPage(self.requests, state, process=part.process)
+        load = self._load if workers is None else workers.totals.load
+        process = None if workers is None else workers.process
+        self._page = MetricsPage(self.requests, StateMetrics(state, load, workers), process=process)
 
     def _load(self) -> ProcessLoad:
         return ProcessLoad(PROCESS_MEMORY.used, self.lag.longest)

@@ -1,8 +1,8 @@
 """`POST /placement` of the status API: loads or unloads one model on one server that belongs to a backend with
 `placement`."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -36,16 +36,8 @@ class ModelPlaced(BaseModel):
     state: Literal["held", "gone"]
 
 
-class PlacingGateway(Protocol):
-    """The backends in use."""
-
-    @property
-    def backends(self) -> Mapping[str, Backend]:
-        """The backends by name."""
-
-
-def add_placing(app: "FastAPI", gateway: PlacingGateway) -> None:
-    """Add `POST /placement` to the admin port's application."""
+def add_placing(app: "FastAPI", backends: Callable[[], Mapping[str, Backend]]) -> None:
+    """Add `POST /placement` to the admin port's application. `backends` returns the backends in use, by name."""
     from fastapi import HTTPException
 
     @app.get("/placement", include_in_schema=False)
@@ -65,7 +57,7 @@ def add_placing(app: "FastAPI", gateway: PlacingGateway) -> None:
     async def place_model(asked: ModelToPlace) -> ModelPlaced:
         """Load a model on one server, or unload it there, and wait until that is done. If `most` or `memory` require
         it, the server first unloads the least recently used models without calls."""
-        backend = gateway.backends.get(asked.backend)
+        backend = backends().get(asked.backend)
         if backend is None:
             raise HTTPException(404, f"there is no backend {asked.backend!r}")
         slots = backend.slots

@@ -1,7 +1,9 @@
 """The part of a gateway that a process runs. With one worker, the process is the complete gateway. With several, one
 process owns the backends' state and serves the ports that are not listeners, and each worker serves the listeners."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import typing
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gateway.core.frozen import frozen
@@ -9,6 +11,10 @@ from gateway.core.protocol import Protocol
 from gateway.policies.places import Numbers
 from gateway.routing.endpoint import Endpoint
 from gateway.routing.slots import LocalSlots, Slots
+from gateway.transports.shedding import SheddingState
+
+if typing.TYPE_CHECKING:
+    from prometheus_client.registry import Collector
 
 
 @frozen
@@ -19,8 +25,59 @@ class ProcessLoad:
     lag: float
 
 
-def _always() -> bool:
-    return True
+class WorkerTotals(typing.Protocol):
+    """The sums of the reports of all workers."""
+
+    @property
+    def graph_steps(self) -> Mapping[tuple[str, str], Counter[str]]:
+        """The counts of each step of a graph, by the names of both."""
+
+    def load(self) -> ProcessLoad:
+        """The load of all workers together."""
+
+    def shedding(self) -> SheddingState | None:
+        """The load shedding of all workers together; None without load shedding."""
+
+    def policies(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, name and state of the policies of all workers."""
+
+    def policy_numbers(self) -> Numbers:
+        """The numbers of the policies' metrics, with the counts of workers that have ended."""
+
+
+class Workers(typing.Protocol):
+    """The workers of a supervisor. The supervisor's own part of the gateway reports about them, and passes on to them
+    what operators do."""
+
+    @property
+    def totals(self) -> WorkerTotals:
+        """The sums of their reports."""
+
+    @property
+    def process(self) -> "Collector":
+        """The statistics of their processes and of the supervisor's, for Prometheus."""
+
+    def is_one_ready(self) -> bool:
+        """Return True if a worker is ready."""
+
+    def numbers(self) -> tuple[int, int]:
+        """The number of running workers, and the number of restarts."""
+
+    def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, policy, and the state of one principal, of the policies whose state all workers share."""
+
+    async def gather(self) -> None:
+        """Fetch the counts of the workers before they are reported."""
+
+    async def clear_caches(self, place: str) -> None:
+        """Clear the caches of the workers: the caches at this place, or all if it is empty."""
+
+    async def tell_drained(self) -> None:
+        """Make the workers send no more calls to the endpoints that are drained now, and send calls again to other
+        endpoints."""
+
+    async def has_calls(self, protocol: str, address: str) -> bool:
+        """Return True if a worker has calls in flight to the endpoint with this protocol and address."""
 
 
 @frozen
@@ -42,31 +99,8 @@ class GatewayPart:
     """Makes the endpoints, with the arguments of the class."""
     prepare: Callable[[Any], None] | None = None
     """Called with each new Assembly."""
-    is_ready: Callable[[], bool] = _always
-    """Returns True if the other parts are ready."""
-    gather: Callable[[], Awaitable[None]] | None = None
-    """Fetches the counts of the other parts before they are reported."""
-    load: Callable[[], ProcessLoad] | None = None
-    """The load of all processes together; None: of this one."""
-    workers: Callable[[], tuple[int, int]] | None = None
-    """The number of running workers, and the number of restarts."""
-    process: Any = None
-    """A Prometheus Collector instead of the one for this process."""
-    policies: Callable[[], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
-    """Place, name and state of the policies of the other parts."""
-    principal_states: Callable[[str], Sequence[tuple[str, str, Mapping[str, object]]]] | None = None
-    """Place, policy, and the state of one principal, of the policies whose state all parts share."""
-    policy_numbers: Callable[[], Numbers] | None = None
-    """The numbers of the policies' metrics, with the counts of processes that have ended."""
-    clear_caches: Callable[[str], Awaitable[None]] | None = None
-    """Clears the caches of the other parts: the caches at this place, or all if it is empty."""
-    tell_drained: Callable[[], Awaitable[None]] | None = None
-    """Makes the other parts send no more calls to the endpoints that this part has drained, and send calls again to
-    other endpoints."""
-    has_calls: Callable[[str, str], Awaitable[bool]] | None = None
-    """Returns True if one of the other parts has calls in flight to the endpoint with this protocol and address."""
-    shedding: Callable[[], Any] | None = None
-    """Refuses work for the other parts, like a Shedding; None: this process does."""
+    workers: Workers | None = None
+    """The workers that this part starts; None: it reports and acts for its own process only."""
 
 
 WHOLE = GatewayPart()

@@ -84,10 +84,10 @@ class Policing:
         for place, _, state in self.states:
             for place_before, _, before in previous.states:
                 if place_before == place and type(before) is type(state):
-                    is_unchanged = self._place_config(place) == previous._place_config(place)
+                    is_unchanged = self.place_config(place) == previous.place_config(place)
                     state.take_over(before, is_unchanged=is_unchanged)
 
-    def _place_config(self, place: str) -> object:
+    def place_config(self, place: str) -> object:
         """Return the configuration that the responses at the place of a list of policies depend on: the configuration
         of the backend, or of the route and its backends; with the forms that the backends use."""
         route = self._routes.get(place)

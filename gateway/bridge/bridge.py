@@ -13,7 +13,7 @@ import re
 from asyncio import to_thread
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import TypeAlias
+from typing import ClassVar
 
 from gateway.bridge import derivatives, json_members, model_config, names, streams
 from gateway.bridge.backend import BackendSide
@@ -106,7 +106,7 @@ class Bridge:
             if not self._takes(request.flaw):
                 return self._refuse(request)
             request = replace_struct(request, flaw="")
-        handle = _OPERATIONS.get(request.operation)
+        handle = self._OPERATIONS.get(request.operation)
         if handle is None:
             raise unsupported(f"{request.operation.value} is not supported by backend {self._backend.name!r}")
         return handle(self, self._config_tensor.to_parameter(request) if self._has_config_tensors else request)
@@ -420,24 +420,22 @@ class Bridge:
             return signature  # the derivative model exists without its base model
         return signature if is_unknown(base) else derivatives.sized(signature, base, request.operation, positions)
 
+    _OPERATIONS: ClassVar[Mapping[Operation, "Callable[[Bridge, Request], Awaitable[Answer]]"]] = {
+        Operation.INFER: _unary,
+        Operation.EXPLAIN: _explain,
+        **dict.fromkeys(DERIVATIVES, lambda self, request: self._derivative(request)),
+        Operation.METADATA: lambda self, request: self._metadata.signature(request),
+        Operation.MODEL_READY: lambda self, request: self._metadata.ready(request),
+        Operation.CONFIG: _config,
+        Operation.MODEL_STATISTICS: lambda self, request: self._extensions.statistics(request),
+        **dict.fromkeys(CONTROL_OPERATIONS, lambda self, request: self._extensions.control(request)),
+    }
+    """One table for all bridges: with 1,000 separate tables, each request would use a table that is not in any
+    processor cache."""
+
 
 def _with_hint(error: GatewayError) -> GatewayError:
     return GatewayError(error.status, error.reason, f"{error.message}; {_HINT}", error.retry_after)
-
-
-_Handle: TypeAlias = Callable[[Bridge, Request], Awaitable[Answer]]
-_OPERATIONS: Mapping[Operation, _Handle] = {
-    Operation.INFER: Bridge._unary,
-    Operation.EXPLAIN: Bridge._explain,
-    **dict.fromkeys(DERIVATIVES, lambda bridge, request: bridge._derivative(request)),
-    Operation.METADATA: lambda bridge, request: bridge._metadata.signature(request),
-    Operation.MODEL_READY: lambda bridge, request: bridge._metadata.ready(request),
-    Operation.CONFIG: Bridge._config,
-    Operation.MODEL_STATISTICS: lambda bridge, request: bridge._extensions.statistics(request),
-    **dict.fromkeys(CONTROL_OPERATIONS, lambda bridge, request: bridge._extensions.control(request)),
-}
-"""One table for all bridges: with 1,000 separate tables, each request would use a table that is not in any processor
-cache."""
 
 
 def _have_same_tensors(client: Traits, backend: Traits) -> bool:

@@ -15,11 +15,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from math import inf
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from gateway.bridge import shapes
 from gateway.core.errors import GatewayError, Status
-from gateway.core.frozen import replace
+from gateway.core.frozen import frozen, replace
 from gateway.core.operations import Operation
 from gateway.core.protocol import Traits, merge
 from gateway.core.tasks import outlived_by, spawn
@@ -48,7 +48,8 @@ def _uncounted(change: int) -> None:
     """Ignore the change."""
 
 
-class _Kept(NamedTuple):
+@frozen
+class _Kept:
     """A signature, its expiry time, and the time of the last query. `knows_optional`: the cache has queried the model's
     configuration."""
 
@@ -113,7 +114,7 @@ class SignatureCache:
         if entry is not None and key not in self._fetching:
             if self._is_confirmed(entry):
                 return entry.until > self._clock()
-            self._kept[compact] = entry._replace(asked=self._clock())
+            self._kept[compact] = replace(entry, asked=self._clock())
         try:
             async with asyncio.timeout(SECONDS_CONFIRMED):  # the client already has an error to report
                 await self._fetched_by(key)
@@ -144,7 +145,7 @@ class SignatureCache:
 
     def _expire(self, keys: Iterable[Key]) -> None:
         for key in list(keys):
-            self._kept[key] = self._kept[key]._replace(until=-inf)
+            self._kept[key] = replace(self._kept[key], until=-inf)
 
     async def _fetched_by(self, key: Key) -> Signature:
         """Return the signature that the backend reports now. Concurrent callers share one query."""
@@ -188,7 +189,7 @@ class SignatureCache:
             signature = replace(signature, operations=_with_streams(signature.operations, config))
             entry = self._kept.get(_compact(key))
             if entry is not None:
-                self._kept[_compact(key)] = entry._replace(signature=signature)
+                self._kept[_compact(key)] = replace(entry, signature=signature)
         return Operation.INFER not in signature.operations
 
     async def ask_optional(self, key: Key) -> None:
@@ -215,8 +216,8 @@ class SignatureCache:
         entry = self._kept.get(_compact(key), entry)
         inputs = _with_optional(entry.signature.inputs, config)
         if inputs != entry.signature.inputs:
-            entry = entry._replace(signature=replace(entry.signature, inputs=inputs))
-        self._kept[_compact(key)] = entry._replace(knows_optional=True)
+            entry = replace(entry, signature=replace(entry.signature, inputs=inputs))
+        self._kept[_compact(key)] = replace(entry, knows_optional=True)
 
     def drop(self, model: str) -> None:
         """Forget a model, in all versions."""
@@ -248,7 +249,7 @@ class SignatureCache:
         compact, now, signature = _compact(key), self._clock(), fetch.result()
         before = self._kept.get(compact)
         if before is not None and before.until > now and are_same(before.signature, signature):
-            self._kept[compact] = before._replace(asked=now)
+            self._kept[compact] = replace(before, asked=now)
             return
         self._kept[compact] = _Kept(now + SECONDS_KEPT, now, signature)
         self._kept.move_to_end(compact)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
+from gateway.admin.state import GatewayState
 from gateway.admin.status import ConfigurationError, LoadError, NotReloaded, Reloaded
 from gateway.assembly.certificates import certificate_files
 from gateway.assembly.listening import BindError
@@ -32,11 +33,9 @@ log = logging.getLogger(__name__)
 class Reloadable(typing.Protocol):
     """A gateway: of one process, or the Supervisor of several."""
 
-    last_reload_error: LoadError | None
-
     @property
-    def config(self) -> Config:
-        """The configuration in use."""
+    def state(self) -> GatewayState:
+        """The configuration in use, and the error of the last reload."""
 
     def reopen_logs(self) -> None:
         """Same as `Gateway.reopen_logs`."""
@@ -69,9 +68,9 @@ class Reloader:
     async def watch(self) -> NoReturn:
         """Reload whenever the files have changed, while `reload.watch` is set."""
         while True:
-            await asyncio.sleep(self.gateway.config.reload.interval)
+            await asyncio.sleep(self.gateway.state.config.reload.interval)
             with log_and_continue("watching the files of the configuration"):
-                if self.gateway.config.reload.watch and await self._has_changed():
+                if self.gateway.state.config.reload.watch and await self._has_changed():
                     await self._reload("a file has changed")
 
     async def _has_changed(self) -> bool:
@@ -94,7 +93,7 @@ class Reloader:
                 log.exception("unexpected error while the configuration was reloaded")
                 text = "the gateway failed to change to this configuration; its log says why"
                 return self._failed([ConfigurationError(text=text)], [text])
-        self.gateway.last_reload_error = None
+        self.gateway.state.last_reload_error = None
         log_to_stderr(config.log)
         for warning in warnings:
             log.warning("%s", warning)
@@ -129,7 +128,9 @@ class Reloader:
         for line in lines:
             log.error("%s", line)
         log.error("configuration not reloaded, the one before is kept; errors: %d", len(errors))
-        self.gateway.last_reload_error = LoadError(text="\n".join(map(str, lines)), at=datetime.now(UTC), errors=errors)
+        self.gateway.state.last_reload_error = LoadError(
+            text="\n".join(map(str, lines)), at=datetime.now(UTC), errors=errors
+        )
         return NotReloaded(errors=errors)
 
 

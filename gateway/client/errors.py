@@ -1,14 +1,24 @@
 """The client's errors: one class tree below ClientError, made from the gateway's Status and Reason."""
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, Status, TransportError, invalid_input
 
-if TYPE_CHECKING:
-    from gateway.client.results import Results
-
 SERVER = "server"
 """The name for the server in errors of gateway modules."""
+
+
+class PartialResults(Protocol):
+    """The `Results` of a map that ended early."""
+
+    done: dict[int, Any]
+    errors: dict[int, "ClientError"]
+
+    @property
+    def missing(self) -> list[int]: ...
+    def array(self, output: str = "", *, fill: float | None = None) -> Any: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class ClientError(Exception):
@@ -30,7 +40,7 @@ class ClientError(Exception):
         self.reason = reason
         self.address = address
         self.retry_after = retry_after
-        self.results: Results | None = None
+        self.results: PartialResults | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return the pickled form, for processes of a pool and for results saved in a file."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from gateway.client.settings import UNSET, Seconds
 from gateway.client.tracebacks import brief_coroutine
 from gateway.core.errors import Reason
 from gateway.core.tasks import spawn
-
-if TYPE_CHECKING:
-    from gateway.client.asynchronous import AsyncClient
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,17 @@ class FunctionArguments:
         }  # fmt: skip
 
 
+class ModelCalls(Protocol):
+    """The calls of an AsyncClient that a function makes; `given` are the FunctionArguments of every call."""
+
+    address: str
+
+    async def infer(self, model: str, /, *arrays: object, inputs: Mapping[str, object], **given: Any) -> Outputs: ...
+    async def gradient(self, model: str, /, *arrays: object, sens: object, **given: Any) -> Array: ...
+    async def apply_jacobian(self, model: str, /, *arrays: object, vec: object, **given: Any) -> Array: ...
+    async def apply_hessian(self, model: str, /, *arrays: object, sens: object, vec: object, **given: Any) -> Array: ...
+
+
 class AsyncModelFunction:
     """A client's model as a function from arrays to an array.
 
@@ -48,7 +56,7 @@ class AsyncModelFunction:
     of the signature. If the model has several inputs, `in_wrt` is the position of the input for the derivative.
     """
 
-    def __init__(self, client: "AsyncClient", arguments: FunctionArguments) -> None:
+    def __init__(self, client: ModelCalls, arguments: FunctionArguments) -> None:
         self._client = client
         self.arguments = arguments
         self.name = arguments.name

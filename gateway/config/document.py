@@ -91,7 +91,7 @@ class Node:
         """Return the node at `location`, or its closest existing ancestor."""
         node = self
         for step in location:
-            child = node._child(step)
+            child = node.child(step)
             if child is None:
                 break
             node = child
@@ -115,7 +115,8 @@ class Node:
                 return (step, *further)
         return ()
 
-    def _child(self, step: str | int) -> "Node | None":
+    def child(self, step: str | int) -> "Node | None":
+        """Return the node at a key or an index; None if there is none."""
         match self.value, step:
             case dict(items), str():
                 return items.get(step)

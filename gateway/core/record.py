@@ -98,12 +98,14 @@ class RecordDisclosure:
 class ListenerRecords:
     """The data that the Records of one listener's requests share: the observers that receive them when the requests
     end, and the recipients of their data. `forwards`: requests to backends can have headers because of the records.
-    `step_observers`: the observers of the Records of graph steps."""
+    `step_observers`: the observers of the Records of graph steps. `trace`: the observer of a sampled trace, which also
+    receives the records of calls that continue after the request itself; None without tracing."""
 
     observers: tuple[Observer, ...] = ()
     telling: RecordDisclosure = RecordDisclosure()
     forwards: bool = False
     step_observers: tuple[Observer, ...] = ()
+    trace: "Observer | None" = None
 
 
 _NO_LISTENER = ListenerRecords()
@@ -214,6 +216,11 @@ class Record(Struct, gc=False, eq=False):
     def observe_also(self, observer: Observer) -> None:
         """Add an observer to call when the request has ended."""
         self.of_listener = replace(self.of_listener, observers=(*self.of_listener.observers, observer))
+
+    def trace_with(self, observer: Observer) -> None:
+        """Add the observer of a sampled trace, to call when the request has ended."""
+        self.observe_also(observer)
+        self.of_listener = replace(self.of_listener, trace=observer)
 
     @property
     def seconds(self) -> float:

@@ -7,17 +7,13 @@ needs them. Otherwise no code of this module runs.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from itertools import count
 from random import getrandbits, random
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from gateway.core.errors import GatewayError, Reason, Status
 from gateway.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from gateway.core.record import Record
 
 TRACE_PARENT, TRACE_STATE = b"traceparent", b"tracestate"
 TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
@@ -75,7 +71,13 @@ class Span:
             self.failure = error.status, error.reason
 
 
-def begin(record: "Record", name: str, parent: Span | None = None) -> Span:
+class Spanned(Protocol):
+    """A Record, which keeps the spans of its request; `events` is None if nothing needs them."""
+
+    events: list[Span] | None
+
+
+def begin(record: Spanned, name: str, parent: Span | None = None) -> Span:
     """Return a new span that starts now, and add it to the record, unless the record already has MOST_SPANS."""
     span = Span(name, parent, monotonic())
     if record.events is not None and len(record.events) < MOST_SPANS:
@@ -83,7 +85,7 @@ def begin(record: "Record", name: str, parent: Span | None = None) -> Span:
     return span
 
 
-def note(record: "Record", name: str, seconds: float, parent: Span | None = None) -> Span:
+def note(record: Spanned, name: str, seconds: float, parent: Span | None = None) -> Span:
     """Record a span that ends now and took `seconds`."""
     span = begin(record, name, parent)
     span.ended, span.began = span.began, span.began - seconds
@@ -95,7 +97,7 @@ class Repeated:
     first time to the end of the last. Its facts are `times`, and `busy_seconds`, the total duration of the work. Each
     time is a `with`."""
 
-    def __init__(self, record: "Record", name: str, parent: Span | None = None) -> None:
+    def __init__(self, record: Spanned, name: str, parent: Span | None = None) -> None:
         self._record, self._name, self._parent = record, name, parent
         self._span: Span | None = None
         self._times, self._busy, self._began = 0, 0.0, 0.0
@@ -119,15 +121,13 @@ class Repeated:
 class TraceContext:
     """The position of a request in its trace. A trace has the spans of one request in all services on its path.
     `parent` is 0 at the root; `id` is the span of the request itself. `state` is the value of `tracestate`, which is
-    forwarded unchanged. If the trace is sampled, `observe` receives its records when they have ended, including records
-    of calls that continue after the request itself."""
+    forwarded unchanged."""
 
     trace: int
     parent: int
     id: int
     is_sampled: bool
     state: bytes = b""
-    observe: "Callable[[Record], None] | None" = field(default=None, repr=False, compare=False)
 
     def fields(self, span: Span | None = None) -> list[tuple[bytes, bytes]]:
         """Return the headers for a backend call in `span`, or in the request's own span."""

@@ -145,8 +145,8 @@ class Connector(typing.Protocol):
         """Close every connection."""
 
 
-class Listener(typing.Protocol):
-    """Accepts clients at one address: the server side of a transport."""
+class ListenerCounts(typing.Protocol):
+    """The address and the counts of a Listener, for those that report about it."""
 
     address: str
     """The bound address; for port 0 with the port that the system chose."""
@@ -167,6 +167,10 @@ class Listener(typing.Protocol):
     def unanswered_requests(self) -> int:
         """The number of requests that have begun to arrive and do not have a reply yet. Safe to read from any
         thread."""
+
+
+class Listener(ListenerCounts, typing.Protocol):
+    """Accepts clients at one address: the server side of a transport."""
 
     async def start(self, address: Address) -> None:
         """Bind, and accept connections.

@@ -6,7 +6,7 @@ module, after the backend's name and address.
 
 import html
 import re
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from gateway.core.errors import readable
 from gateway.core.types import Message
@@ -76,7 +76,7 @@ def _redirect(reply: Message, asked: str) -> str:
     except ValueError:
         return f"{REDIRECTS}{location!r}"
     host = parts.netloc.rpartition("@")[2]
-    shown = f"{REDIRECTS}{parts._replace(netloc=host).geturl()!r}, which is not followed"
+    shown = f"{REDIRECTS}{urlunsplit((parts.scheme, host, *parts[2:]))!r}, which is not followed"
     if parts.path != asked:
         return f"{shown}; write the path {parts.path} where the configuration has {asked}, in the form or the address"
     return f"{shown}; write the address {parts.scheme}://{host} in the backend's endpoints" if host else shown

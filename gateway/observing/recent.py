@@ -63,10 +63,12 @@ class RecentRequests:
     """The last MOST_RECENT requests, and the last MOST_RECENT failed requests, which many successful requests do not
     push out. Successful probes are left out. The last MOST_RECENT calls of graph steps are stored apart."""
 
-    def __init__(self) -> None:
-        self._all = _Batches()
-        self._failed = _Batches()
-        self._steps = _Batches()
+    def __init__(
+        self, every: "_Batches | None" = None, failed: "_Batches | None" = None, steps: "_Batches | None" = None
+    ) -> None:
+        self._all = every or _Batches()
+        self._failed = failed or _Batches()
+        self._steps = steps or _Batches()
 
     def keep(self, batch: Batch) -> None:
         """Store completed requests."""
@@ -88,10 +90,8 @@ class RecentRequests:
 
     def take(self) -> "RecentRequests":
         """Return the stored requests, for `add` of another process, and start empty."""
-        taken = RecentRequests()
-        taken._all, self._all = self._all, taken._all
-        taken._failed, self._failed = self._failed, taken._failed
-        taken._steps, self._steps = self._steps, taken._steps
+        taken = RecentRequests(self._all, self._failed, self._steps)
+        self._all, self._failed, self._steps = _Batches(), _Batches(), _Batches()
         return taken
 
     def add(self, other: "RecentRequests") -> None:

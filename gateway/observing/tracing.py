@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from gateway.core.frozen import replace
 from gateway.core.log_limit import LogLimit
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
@@ -74,8 +73,7 @@ class Tracing:
         """Find the request's place in its trace. If it is sampled, record spans from now on."""
         context = record.context = read_context(record.traceparent, message.headers.raw, 1)
         if isinstance(context, TraceContext) and context.is_sampled:
-            record.context = replace(context, observe=self.observe)
-            record.observe_also(self.observe)
+            record.trace_with(self.observe)
             root = Span("request", None, record.received)
             root.id = context.id
             root.facts = {

@@ -162,14 +162,15 @@ def mirror_record(client: Record, backend: str = "", operation: str = "", model:
     if client.telling.forwards:
         record.id, record.traceparent = client.id, client.traceparent
     context = record.context = client.context
-    if isinstance(context, TraceContext) and context.observe is not None:
+    observe = client.of_listener.trace
+    if isinstance(context, TraceContext) and observe is not None:
         root = Span(MIRROR_SPAN, None, monotonic())
         root.facts = record.told
         record.told |= {"backend": backend, "outcome": DROPPED}
         record.backend = backend
         record.operation, record.model = operation, model[:LONGEST_MODEL]
         record.events, record.is_timed = [root], True
-        record.observe_also(context.observe)
+        record.trace_with(observe)
         record.context = replace(context, parent=context.id, id=root.id)
     return record
 

@@ -176,11 +176,15 @@ class Backend:
         self.slots.replace(previous.slots)
         if previous.local.calls.patience is not None and previous.protocol is self.protocol:
             # Nothing else adds endpoints to it from now on.
-            before, previous._replaced = previous._replaced, []
-            self._replaced = [each for each in (previous, *before) if each.queue]
+            self._replaced = [each for each in (previous, *previous.hand_over_replaced()) if each.queue]
             for each in self._replaced:
                 for endpoint in self.endpoints:
                     each.add(endpoint)
+
+    def hand_over_replaced(self) -> list["Backend"]:
+        """Return the backends that it has replaced, which another one takes care of from now on."""
+        before, self._replaced = self._replaced, []
+        return before
 
     def close(self) -> None:
         """Detach from the endpoints, which other backends might share. No request can be in flight."""

@@ -142,7 +142,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         """Close the connection, because the client has closed it, or will send no more."""
-        self._close()
+        self.close()
 
     def _hand_over(self, at: int, received: memoryview | bytes) -> None:
         """Let the connection of a transport take over, with the bytes that have arrived."""
@@ -168,21 +168,21 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
         mistake = self._tls_mistake(self._early)
         if not mistake:
             connections.log_unrecognised(self._peer, why)
-        self._reject(refusal(Reason.INVALID_INPUT, f"this port speaks {self._context.names}"))
+        self.reject(refusal(Reason.INVALID_INPUT, f"this port speaks {self._context.names}"))
 
-    def _reject_connection(self, error: GatewayError) -> None:
+    def reject_connection(self, error: GatewayError) -> None:
         """Shorten the time limits of the connection. The protocol for the error is still unknown, and the gateway does
         not wait long for a silent client."""
         self._idle_seconds = self._head_seconds = self._context.timeouts.grace
         self._alarm.set(self._idle_seconds)
 
-    def _reject(self, error: GatewayError) -> None:
+    def reject(self, error: GatewayError) -> None:
         """Send the error to a client that sends text, which might be HTTP; close the connection of any other client."""
         if self._early[:1].isalpha():
             self._transport.write(_http_reply(error))
-        self._linger()
+        self.linger()
 
-    def _proceed(self) -> None:
+    def proceed(self) -> None:
         """Do nothing: nothing waits for the client to read."""
 
 

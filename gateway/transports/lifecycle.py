@@ -74,7 +74,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     replies, and closing.
 
     A subclass receives messages and sends replies. It sets `_phase`, and sets `_alarm` to the time limit of the new
-    phase.
+    phase. It implements `reject` and `proceed`, and can add to the other public methods: they are called when their
+    docstrings say, by this class, the listener and the event loop.
     """
 
     HEAD_NAME = "the message's head"
@@ -96,7 +97,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._alarm = Alarm(self._loop, self._expire)
+        self._alarm = Alarm(self._loop, self.expire)
         self._phase = Phase.IDLE
         self._idle_seconds = context.timeouts.idle
         """How long the connection can stay IDLE, in seconds."""
@@ -113,6 +114,8 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """The number of bytes in unread replies that `memory` counts."""
         self._is_yielding = False
         """Whether other connections have their turn before this one receives more."""
+        self._has_peer_ended = False
+        """Whether the client has closed its side, and only reads."""
 
     @property
     def awaits_client(self) -> bool:
@@ -128,21 +131,21 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         system."""
 
     @abstractmethod
-    def _reject(self, error: GatewayError) -> None:
+    def reject(self, error: GatewayError) -> None:
         """Refuse the message that is arriving, because its end is unknown or not worth waiting for: write an error
         reply, then linger."""
 
     @abstractmethod
-    def _proceed(self) -> None:
+    def proceed(self) -> None:
         """Continue after the client has read most of its replies."""
 
-    def _take_turn(self) -> None:
+    def take_turn(self) -> None:
         """Continue to receive after `_yield`."""
         self._is_yielding = False
 
-    def _reject_connection(self, error: GatewayError) -> None:
+    def reject_connection(self, error: GatewayError) -> None:
         """Refuse the connection, because it exceeds the limit: write an error reply, then linger."""
-        self._reject(error)
+        self.reject(error)
 
     # Called by the listener.
 
@@ -173,7 +176,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         connections = self._context.connections
         match connections.admit(self, self._peer):
             case Admission.REFUSED:
-                self._reject_connection(connections.why_refused(self))
+                self.reject_connection(connections.why_refused(self))
             case Admission.DROPPED:
                 transport.abort()  # type: ignore[attr-defined]
             case _:
@@ -200,7 +203,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._count_unread()
         if self._read is not None and not self._read.done():
             self._read.set_result(None)
-        self._proceed()
+        self.proceed()
 
     def _tls_mistake(self, received: Buffer) -> str:
         """Return the error for a client that began a TLS handshake on a listener without TLS; empty for any other
@@ -215,7 +218,7 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         if not self._is_yielding:
             self._is_yielding = True
             self._transport.pause_reading()
-            self._loop.call_soon(self._take_turn)
+            self._loop.call_soon(self.take_turn)
 
     # Time limits.
 
@@ -260,15 +263,15 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         unread, timeouts = self._transport.get_write_buffer_size(), self._context.timeouts
         return not self._progress.is_too_slow(unread, self._loop.time(), timeouts)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         """Handle the end of the phase's time limit."""
         match self._phase:
             case Phase.IDLE:
-                self._close_idle()
+                self.close_idle()
             case Phase.HEAD:
-                self._reject(_too_slow(f"{self.HEAD_NAME} did not arrive within {self._context.timeouts.head:g} s"))
+                self.reject(_too_slow(f"{self.HEAD_NAME} did not arrive within {self._context.timeouts.head:g} s"))
             case Phase.BODY:
-                self._reject(self._too_slow_body())
+                self.reject(self._too_slow_body())
             case Phase.FLUSHING | Phase.ANSWERING if self._is_read_in_time():
                 self._count_unread()
                 self._alarm.set(self._context.timeouts.write / 2)
@@ -278,13 +281,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
     # Memory.
 
     @property
-    def _unread_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """The number of bytes of replies that wait because the client reads too slowly. While it keeps up, there are
         few, and they count as 0."""
         return 0 if self._writable else self._transport.get_write_buffer_size()
 
     def _count_unread(self) -> None:
-        self._count(self._unread_bytes)
+        self._count(self.unread_bytes)
 
     def _count(self, size: int) -> None:
         before, self._counted = self._counted, size
@@ -301,11 +304,14 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._phase = Phase.CLOSED
         self._context.connections.hand_over(self, after)
 
-    def _linger(self) -> None:
+    def linger(self) -> None:
         """Half-close, and drop the data that the client still sends until it closes, too, for at most
         `Timeouts.linger`. If the gateway closed the connection immediately, the system would send a reset, and a client
         that is still sending would lose the reply (RFC 9112, section 9.6). TLS connections cannot be half-closed:
-        there, the loop drops the remaining data."""
+        there, the loop drops the remaining data. If the client has closed its side, close."""
+        if self._has_peer_ended:
+            self.close()
+            return
         self._phase = Phase.LINGERING
         self._droppable_bytes = self._context.limits.message
         self._alarm.set(self._context.timeouts.linger)
@@ -322,17 +328,17 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         """Handle `size` bytes that arrived while lingering."""
         self._droppable_bytes -= size
         if self._droppable_bytes < 0:
-            self._close()
+            self.close()
 
-    def _close_idle(self) -> None:
+    def close_idle(self) -> None:
         """Close, unless the next message has arrived and is still unread: a busy loop runs its timers before
         it reads."""
         if has_unread(self._transport.get_extra_info("socket")):
             self._alarm.set(self._idle_seconds)
         else:
-            self._close()
+            self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         self._phase = Phase.CLOSED
         self._alarm.set(self._context.timeouts.write)
         self._transport.close()

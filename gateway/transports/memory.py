@@ -126,7 +126,7 @@ class Memory:
         if size >= MIN_COUNTED:
             with self._lock:
                 if self._settle() + size > self.limit:
-                    raise self._refusal(size)
+                    raise self.refusal(size)
 
     def add(self, size: int) -> None:
         """Count `size` more bytes.
@@ -137,7 +137,7 @@ class Memory:
         with self._lock:
             used = self._settle() + size
             if used > self.limit:
-                raise self._refusal(size)
+                raise self.refusal(size)
             self._set_used(used)
 
     def count(self, size: int) -> None:
@@ -167,7 +167,7 @@ class Memory:
         if used > self.peak:
             self.peak = used
 
-    def _refusal(self, size: int) -> GatewayError:
+    def refusal(self, size: int) -> GatewayError:
         self.warn(
             "memory",
             "a message is refused because memory is short: messages hold %d bytes, limits.memory is %d",
@@ -219,7 +219,7 @@ class ClientMemory(Memory):
         super().free(size)
         self._whole.free(size)
 
-    def _refusal(self, size: int) -> GatewayError:
+    def refusal(self, size: int) -> GatewayError:
         self._whole.warn(
             "client",
             "a message of client %s is refused: its messages hold %d bytes, limits.memory_per_client is %d",

@@ -11,6 +11,7 @@ loop sheds nothing. Requests without a body (health, readiness, metadata over HT
 
 import asyncio
 import logging
+import typing
 from datetime import UTC, datetime
 from enum import IntEnum
 from time import monotonic
@@ -48,6 +49,16 @@ _REFUSED = {
     Level.LARGE: "new connections and large requests",
     Level.ALL: "new connections and requests",
 }
+
+
+class SheddingState(typing.Protocol):
+    """The state of load shedding: of one process, or of all workers together."""
+
+    level: Level
+    since: datetime | None
+    """When it began; None while nothing is refused."""
+    refused: int
+    """The number of refused connections and requests since the start."""
 
 
 class Shedding:

@@ -10,7 +10,8 @@ import pytest
 from gateway.admin import register
 from gateway.admin.access import AccessCheck
 from gateway.admin.caches import add_clearing
-from gateway.admin.playground.api import PlaygroundGateway, add_playground
+from gateway.admin.playground.api import add_playground
+from gateway.admin.state import GatewayState
 from gateway.admin.status import application
 from gateway.auth.authenticator import Authenticator, Credentials
 from gateway.auth.keys import key_file, new_key
@@ -78,7 +79,7 @@ async def test_a_request_that_breaks_off_is_no_error_of_the_gateway(
 ) -> None:
     app = application(lambda: STATUS)
     register.add_routes(app, {"backend": Registrations("token", Leases(60, parse_address))})
-    add_playground(app, cast(PlaygroundGateway, None))
+    add_playground(app, cast(GatewayState, None))
     method = "PUT" if path.endswith("lease") else "POST"
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\nContent-Length: 99\r\n"
     async with served(app) as server:

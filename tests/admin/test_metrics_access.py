@@ -64,7 +64,7 @@ CREDENTIALS: dict[str, Callable[[str], dict[str, str]]] = {
 @pytest.mark.parametrize("way", CREDENTIALS)
 async def test_only_who_has_the_permission_gets_the_page(way: str, text: str, caplog: pytest.LogCaptureFixture) -> None:
     async with running(text) as gateway, client() as http:
-        url = f"http://{gateway.ports['health'].address}"
+        url = f"http://{gateway.ports.all['health'].address}"
         page = await http.get(f"{url}/metrics", headers=CREDENTIALS[way](SCRAPER))
         assert page.status_code == 200
         assert list(text_string_to_metric_families(page.text))
@@ -80,13 +80,13 @@ async def test_only_who_has_the_permission_gets_the_page(way: str, text: str, ca
 async def test_probes_need_no_key(text: str) -> None:
     async with running(text) as gateway, client() as http:
         for path in ("/healthz", "/readyz"):
-            assert (await http.get(f"http://{gateway.ports['health'].address}{path}")).status_code == 200
+            assert (await http.get(f"http://{gateway.ports.all['health'].address}{path}")).status_code == 200
 
 
 async def test_a_reload_asks_for_keys_and_stops_asking(text: str) -> None:
     keyless = text.replace(", auth: {}}", "}")
     async with running(keyless) as gateway, client() as http:
-        url = f"http://{gateway.ports['health'].address}/metrics"
+        url = f"http://{gateway.ports.all['health'].address}/metrics"
         assert (await http.get(url)).status_code == 200
         await gateway.reload(config(text))
         assert (await http.get(url)).status_code == 401
@@ -104,7 +104,7 @@ async def test_a_token_whose_key_is_new_waits_for_the_keys_of_its_issuer(
         issuer.rotate("ES256")
         jwt = f"  jwt: {{issuer: '{issuer.url}', audience: [models]}}\n"
         async with running(text.replace("  certificates:", f"{jwt}  certificates:")) as gateway:
-            url = f"http://{gateway.ports['health'].address}/metrics"
+            url = f"http://{gateway.ports.all['health'].address}/metrics"
             for _ in range(2):
                 sent = {"authorization": f"Bearer {issuer.token('prometheus')}"}
                 assert (await http.get(url, headers=sent)).status_code == 200
@@ -118,7 +118,7 @@ async def test_over_tls_a_certificate_is_enough(text: str, files: Files, authori
     scraper = authority.issue(tmp_path, "scraper.lab", stem="scraper")
     other = authority.issue(tmp_path, "other.lab", stem="other")
     async with running(secure) as gateway:
-        url = f"https://{gateway.ports['health'].address}/metrics"
+        url = f"https://{gateway.ports.all['health'].address}/metrics"
         for own, status in ((scraper, 200), (other, 403), (None, 401)):
             async with client(files.trusting(own)) as http:
                 assert (await http.get(url)).status_code == status

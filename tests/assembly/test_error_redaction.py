@@ -46,7 +46,7 @@ async def test_what_clients_are_told_when_a_backend_is_down(
     gateway = Gateway(config(path, protocol, detail))
     await gateway.start()
     try:
-        address = gateway.listeners["round"].address
+        address = gateway.state.listeners["round"].address
         async with AsyncClient(address, protocol=protocol) as client:
             with pytest.raises(ClientError) as failed:
                 await client.ask(INFER)
@@ -110,7 +110,7 @@ async def test_other_members_of_a_servers_error_pass_only_in_full(tmp_path: Path
         await gateway.start()
         try:
             call = http(b"POST /v2/models/m/infer HTTP/1.1\r\nConnection: close", QUESTION)
-            reply = await ask(port_of(gateway.listeners["round"].address), call)
+            reply = await ask(port_of(gateway.state.listeners["round"].address), call)
         finally:
             await gateway.drain(0)
     assert reply.startswith(b"HTTP/1.1 422 " if is_told else b"HTTP/1.1 400 ")
@@ -122,7 +122,7 @@ async def test_readiness_names_no_backend(path: str) -> None:
     gateway = Gateway(config(path))
     await gateway.start()
     try:
-        reply = await ask(port_of(gateway.listeners["round"].address), get("/v2/health/ready"))
+        reply = await ask(port_of(gateway.state.listeners["round"].address), get("/v2/health/ready"))
     finally:
         await gateway.drain(0)
     assert reply.startswith(b"HTTP/1.1 400 ")

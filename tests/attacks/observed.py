@@ -62,8 +62,8 @@ async def observe(path: Path) -> None:
         print(json.dumps(seen), flush=True)
         ticker.restart()
 
-    addresses = {name: listener.address for name, listener in gateway.listeners.items()}
-    addresses |= {name: port.address for name, port in gateway.ports.items()}
+    addresses = {name: listener.address for name, listener in gateway.state.listeners.items()}
+    addresses |= {name: port.address for name, port in gateway.ports.all.items()}
     loop.add_reader(sys.stdin.fileno(), look)
     print(json.dumps(addresses), flush=True)
     await ended.wait()

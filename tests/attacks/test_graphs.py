@@ -102,7 +102,7 @@ async def attacked() -> AsyncIterator[tuple[Gateway, Hostile]]:
 
 async def post(gateway: Gateway, model: str, body: object = BODY, **more: Any) -> httpx.Response:
     async with httpx.AsyncClient(timeout=GENEROUS) as client:
-        url = f"http://{gateway.listeners['http'].address}/v2/models/{model}/infer"
+        url = f"http://{gateway.state.listeners['http'].address}/v2/models/{model}/infer"
         return await client.post(url, json=body, **more)
 
 
@@ -141,7 +141,7 @@ async def test_a_member_that_hangs_keeps_nobody_else_waiting() -> None:
 async def test_the_client_of_a_member_that_hangs_is_answered_at_its_deadline() -> None:
     async with attacked() as (gateway, hostile):
         hostile.outputs = {"first": FITS}
-        async with AsyncClient(gateway.listeners["http"].address, protocol="v2-rest") as client:
+        async with AsyncClient(gateway.state.listeners["http"].address, protocol="v2-rest") as client:
             with pytest.raises(ClientError, match="within"):
                 await client.infer("chain", np.ones((1, 2)), timeout=1.0)
 

@@ -123,7 +123,7 @@ async def test_nothing_that_comes_out_has_a_secret(
     await running.start()
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=GENEROUS) as client:
-            base = f"http://{running.listeners['http'].address}"
+            base = f"http://{running.state.listeners['http'].address}"
             for headers in credentials(folder):
                 sent = {**headers, "x-secret": f"not-{MARK}", "cookie": MARK, "gateway-explain": "1"}
                 for method, path, body in (
@@ -138,22 +138,22 @@ async def test_nothing_that_comes_out_has_a_secret(
                 ):
                     reply = await client.request(method, base + path, content=body, headers=sent)
                     told.append(f"{reply.headers} {reply.text}")
-                admin = f"http://{running.ports['admin'].address}"
+                admin = f"http://{running.ports.all['admin'].address}"
                 for path in ("/status", "/docs", "/openapi.json", "/config"):
                     reply = await client.get(admin + path, headers=sent)
                     operators.append(f"{reply.headers} {reply.text}")
                 reply = await client.post(f"{admin}/register", headers=sent, json={"backend": "dead", "address": "h:1"})
                 operators.append(f"{reply.headers} {reply.text}")
                 for path in ("/readyz", "/metrics"):
-                    health = await client.get(f"http://{running.ports['health'].address}{path}", headers=sent)
+                    health = await client.get(f"http://{running.ports.all['health'].address}{path}", headers=sent)
                     operators.append(health.text)
-                async with grpc.aio.insecure_channel(running.listeners["grpc"].address) as channel:
+                async with grpc.aio.insecure_channel(running.state.listeners["grpc"].address) as channel:
                     infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
                     try:
                         await infer(message("v2-grpc", "dead", tensor(b"1")), metadata=tuple(sent.items()))
                     except grpc.aio.AioRpcError as error:
                         told.append(repr((error.details(), error.trailing_metadata(), error.initial_metadata())))
-        operators.append(str(running.status().model_dump_json()))
+        operators.append(str(running.state.status().model_dump_json()))
     finally:
         await running.drain(0)
     operators.append((folder / "access.log").read_text())

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from gateway.admin.status import LoadError
+from gateway.admin.state import GatewayState
 from gateway.cli.options import catalog
 from gateway.cli.reloading import Reloader
 from gateway.config import Config, loads
@@ -221,10 +223,8 @@ def test_the_time_to_stop_is_that_of_the_current_configuration(tmp_path: Path) -
 class Unwilling:
     """A gateway that takes no configuration: the log of this process stays as it is."""
 
-    last_reload_error: LoadError | None = None
-
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.state = cast(GatewayState, SimpleNamespace(config=config, last_reload_error=None))
         self.asked = 0
 
     def reopen_logs(self) -> None:

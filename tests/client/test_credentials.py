@@ -58,7 +58,7 @@ def guarded(folder: Path, tls: str = "") -> Iterator[Callable[[str], str]]:
     with elsewhere(context) as (_, gateway):
 
         def address(protocol: str) -> str:
-            port = gateway.listeners[LISTENERS[protocol]].address.rpartition(":")[2]
+            port = gateway.state.listeners[LISTENERS[protocol]].address.rpartition(":")[2]
             return f"{protocol}{'+tls' if tls else ''}://localhost:{port}"
 
         yield address

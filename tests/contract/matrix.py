@@ -105,7 +105,7 @@ async def running(dialects: Dialects = DIALECTS) -> AsyncIterator[Matrix]:
         clients = {}
         for each in config.listeners:
             protocol = protocols[each.protocols[0]]
-            address = gateway.listeners[each.name].address
+            address = gateway.state.listeners[each.name].address
             clients[each.name] = await stack.enter_async_context(connected(protocol, address))
         yield Matrix(clients)
 

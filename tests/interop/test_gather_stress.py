@@ -95,7 +95,7 @@ async def test_each_client_gets_its_own_answer_while_rows_fail_clients_leave_and
         gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
         await gateway.start()
         try:
-            http, grpc = (port_of(gateway.listeners[each].address) for each in ("http", "grpc"))
+            http, grpc = (port_of(gateway.state.listeners[each].address) for each in ("http", "grpc"))
             urls = [f"umbridge://127.0.0.1:{http}", f"v2-rest://127.0.0.1:{http}", f"v2-grpc://127.0.0.1:{grpc}"]
             ended: Counter[str] = Counter()
             until = asyncio.get_running_loop().time() + SECONDS
@@ -103,12 +103,12 @@ async def test_each_client_gets_its_own_answer_while_rows_fail_clients_leave_and
                 for number in range(CLIENTS):
                     clients.create_task(client(urls[number % 3], number, until, ended))
             assert all(ended[each] for each in ("answered", "failed", "left", "late")), ended
-            [(_, _, counts)] = gateway.policy_states
+            [(_, _, counts)] = gateway.state.policy_states
             assert int(str(counts["joined"])) > ended["answered"] / 4
             assert counts["unsplittable"] == 0
             async with AsyncClient(urls[1]) as last, asyncio.timeout(GENEROUS):
                 assert (await last.infer("double", [[1.0, 2.0]]))["y"].tolist() == [[2.0, 4.0]]
-                while gateway.status().backends["lab"].endpoints[0].in_flight:  # noqa: ASYNC110 - nobody tells
+                while gateway.state.status().backends["lab"].endpoints[0].in_flight:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.01)
         finally:
             await gateway.drain(0)

@@ -36,7 +36,7 @@ async def log_calls(place: str, settings: str, rows: np.ndarray[Any, Any]) -> No
     gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
     await gateway.start()
     try:
-        addresses = {name: each.address.rpartition("//")[2] for name, each in gateway.listeners.items()}
+        addresses = {name: each.address.rpartition("//")[2] for name, each in gateway.state.listeners.items()}
         async with (
             AsyncClient(f"v2-grpc://{addresses['grpc']}") as grpc,
             AsyncClient(f"umbridge://{addresses['umbridge']}") as umbridge,

@@ -72,7 +72,7 @@ async def busy(gateway: Gateway, protocol: str) -> Any:
 
 async def _post(gateway: Gateway, path: str, document: dict[str, Any]) -> dict[str, Any]:
     head = f"POST {path} HTTP/1.1\r\nConnection: close".encode()
-    reply = await ask(port_of(gateway.listeners["http"].address), http(head, json.dumps(document).encode()))
+    reply = await ask(port_of(gateway.state.listeners["http"].address), http(head, json.dumps(document).encode()))
     found: dict[str, Any] = json.loads(reply.partition(b"\r\n\r\n")[2])
     return found
 
@@ -82,14 +82,14 @@ async def test_a_server_of_one_call_is_probed_between_its_calls_and_never_taken_
 ) -> None:
     gateway = Gateway(loads(config, "test.yaml", catalog(), {}))
     await gateway.start()
-    (endpoint,) = gateway._assembly.endpoints.values()
+    (endpoint,) = gateway.state.assembly.endpoints.values()
     try:
         async with asyncio.timeout(60):
             while endpoint.health.state.value != "up":  # noqa: ASYNC110 - probes find it so
                 await asyncio.sleep(0)
             found = await asyncio.gather(*(evaluated(gateway, number) for number in range(CALLS)))
             assert found == [[[2 * number]] for number in range(CALLS)]
-            protocol = gateway.config.backends["lab"].protocol
+            protocol = gateway.state.config.backends["lab"].protocol
             reply = await busy(gateway, protocol)
             assert reply["output"] == [[2]] if protocol == "umbridge" else reply["outputs"][0]["data"] == [2]
     finally:

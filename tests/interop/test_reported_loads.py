@@ -53,13 +53,13 @@ async def told(config: str, calls: int) -> list[float | None]:
     gateway = Gateway(loads(config, "test.yaml", catalog(), {}))
     await gateway.start()
     try:
-        async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+        async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
             call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
             for _ in range(calls):
                 await call(BODY)
 
             def found() -> list[float | None]:
-                return [each.load for each in gateway.status().backends["lab"].endpoints]
+                return [each.load for each in gateway.state.status().backends["lab"].endpoints]
 
             with suppress(TimeoutError):
                 async with asyncio.timeout(GENEROUS if "orca" not in config else 0):

@@ -71,11 +71,11 @@ async def running(text: str = CONFIG, **ports: int) -> AsyncIterator[Gateway]:
 
 
 def url(gateway: Gateway, listener: str = "http") -> str:
-    return f"http://{gateway.listeners[listener].address}"
+    return f"http://{gateway.state.listeners[listener].address}"
 
 
 def page_url(gateway: Gateway) -> str:
-    return f"http://{gateway.ports['health'].address}/metrics"
+    return f"http://{gateway.ports.all['health'].address}/metrics"
 
 
 class Page:

@@ -64,7 +64,7 @@ async def call(gateway: Gateway, listener: str, connect: type[Connection], reque
     """One call over a byte stream."""
 
     def blocking() -> None:
-        with connect(("127.0.0.1", port_of(gateway.listeners[listener].address))) as connection:
+        with connect(("127.0.0.1", port_of(gateway.state.listeners[listener].address))) as connection:
             connection.call(request)
 
     await asyncio.to_thread(blocking)
@@ -78,7 +78,7 @@ async def test_every_request_of_every_protocol_is_counted_once(monkeypatch: pyte
         for _ in range(3):
             assert (await evaluate(client, gateway)).status_code == 200
         for _ in range(2):
-            await infer_by_grpc(gateway.listeners["grpc"].address)
+            await infer_by_grpc(gateway.state.listeners["grpc"].address)
         rows = np.array([[1.5, 2.5]])
         await call(gateway, "brpc", Brpc, message("grps-brpc", "double", tensor("x", rows)))
         await call(gateway, "mip", Mip, message("mip", "", replace(tensor("x", rows), content_type="npy")))
@@ -206,7 +206,11 @@ async def test_openmetrics_has_exemplars_with_the_request_id() -> None:
         (exemplar,) = [sample.exemplar for sample in family.samples if sample.exemplar]
         assert exemplar.labels == {"request_id": "the-one"}
         assert exemplar.timestamp is not None
-        assert gateway.loaded_at.timestamp() - 1 < float(exemplar.timestamp) < gateway.loaded_at.timestamp() + 60
+        assert (
+            gateway.state.loaded_at.timestamp() - 1
+            < float(exemplar.timestamp)
+            < gateway.state.loaded_at.timestamp() + 60
+        )
         plain = await client.get(page_url(gateway), headers={"accept": "text/plain"})
         assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
         assert "the-one" not in plain.text
@@ -214,7 +218,7 @@ async def test_openmetrics_has_exemplars_with_the_request_id() -> None:
 
 async def test_the_page_is_compressed_for_those_who_accept_it() -> None:
     async with running() as gateway:
-        port = port_of(gateway.ports["health"].address)
+        port = port_of(gateway.ports.all["health"].address)
         packed = await ask(port, get("/metrics").replace(b"\r\n\r\n", b"\r\nAccept-Encoding: gzip\r\n\r\n"))
         head, _, body = packed.partition(b"\r\n\r\n")
         assert b"Content-Encoding: gzip" in head
@@ -238,7 +242,7 @@ backends: {lab: {protocol: v2-rest, flavor: plain, endpoints: ["127.0.0.1:HELD"]
 routes: [{match: {model: m}, backend: lab}]
 """
     async with held() as server, running(LISTENERS + busy, HELD=server.port) as gateway:
-        clients = [await sent(port_of(gateway.listeners["http"].address), INFER) for _ in range(3)]
+        clients = [await sent(port_of(gateway.state.listeners["http"].address), INFER) for _ in range(3)]
         await server.arrived.wait()
         page = await scrape(gateway)
         while page.value("gateway_queue_length") < 2:  # the gateway may not have read all of them yet
@@ -258,7 +262,7 @@ routes: [{match: {model: m}, backend: lab}]
 async def test_without_a_page_nothing_is_counted_and_a_reload_turns_it_on_and_off() -> None:
     off = LISTENERS + "metrics: {enabled: false}\n"
     async with running(off) as gateway, httpx.AsyncClient() as client:
-        assert gateway.observing.recording(gateway.config.listeners[0], gateway.config) is None
+        assert gateway.observing.recording(gateway.state.config.listeners[0], gateway.state.config) is None
         reply = await client.get(page_url(gateway))
         assert (reply.status_code, reply.text) == (404, "metrics are off (metrics.enabled in the configuration)")
         await gateway.reload(config(LISTENERS))
@@ -268,7 +272,7 @@ async def test_without_a_page_nothing_is_counted_and_a_reload_turns_it_on_and_of
         assert page.value("gateway_configuration_reloads_total") == 1
         await gateway.reload(config(off))
         assert (await client.get(page_url(gateway))).status_code == 404
-        assert gateway.observing.recording(gateway.config.listeners[0], gateway.config) is None
+        assert gateway.observing.recording(gateway.state.config.listeners[0], gateway.state.config) is None
 
 
 async def test_a_reload_keeps_the_counts_unless_the_buckets_change() -> None:
@@ -290,7 +294,7 @@ async def test_what_a_reload_removes_is_on_the_page_no_more() -> None:
         await client.get(f"{url(gateway)}/v2/health/live")
         first = await scrape(gateway)
         assert first.value("gateway_errors_total") == first.value("gateway_lossy_conversions_total") == 1
-        before = gateway.config
+        before = gateway.state.config
         listeners = tuple(each for each in before.listeners if each.name in ("http", "grpc"))
         await gateway.reload(before.model_copy(update={"routes": before.routes[1:], "listeners": listeners}))
         page = await scrape(gateway)
@@ -306,7 +310,7 @@ async def test_a_route_keeps_its_series_when_another_one_is_added_above_it() -> 
     async with running() as gateway, httpx.AsyncClient() as client:
         await infer(client, gateway)
         assert (await scrape(gateway)).by("gateway_requests_total", "route") == {"double": 1}
-        before = gateway.config
+        before = gateway.state.config
         above = before.routes[0].model_copy(
             update={"name": "above", "match": before.routes[0].match.model_copy(update={"model": "new"})}
         )
@@ -323,7 +327,7 @@ async def test_a_failed_reload_shows() -> None:
     async with running(LISTENERS) as gateway:
         name = "gateway_configuration_last_reload_successful"
         assert (await scrape(gateway)).value(name) == 1
-        gateway.last_reload_error = LoadError(text="wrong", at=gateway.loaded_at)
+        gateway.state.last_reload_error = LoadError(text="wrong", at=gateway.state.loaded_at)
         assert (await scrape(gateway)).value(name) == 0
 
 
@@ -336,7 +340,7 @@ def scrape_blocking(address: str) -> str:
 async def test_the_page_needs_nothing_of_the_event_loop() -> None:
     """The loop is blocked during the scrape, and the page says so."""
     async with running() as gateway:
-        address = gateway.ports["health"].address
+        address = gateway.ports.all["health"].address
         page = Page(scrape_blocking(address))
         while page.value("gateway_event_loop_lag_seconds") < 0.2:
             page = Page(scrape_blocking(address))

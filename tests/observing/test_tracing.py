@@ -88,7 +88,7 @@ async def running(text: str, collector: Collector, sample: float = 1, **values: 
 
 
 def port(gateway: Gateway, listener: str) -> int:
-    return int(gateway.listeners[listener].address.rpartition(":")[2])
+    return int(gateway.state.listeners[listener].address.rpartition(":")[2])
 
 
 async def post(at: int, path: str, body: bytes, *headers: str) -> tuple[str, bytes]:
@@ -338,9 +338,9 @@ async def test_a_collector_that_fails_costs_one_line_of_the_log_and_no_time(
                     assert not sending.done() or number
                 await sending
             collector.answers.set()
-            counts = front.traces
+            counts = front.observing.traces
             assert (counts.sent, counts.dropped) == (0, 3 if answers else 5)
-            page = front.metrics.page(front.config)
+            page = front.metrics.page(front.state.config)
             assert page is not None
             assert b"gateway_traces_dropped_total %d.0" % counts.dropped in b"".join(page.reply(Message()).parts)
     lines = [each.getMessage() for each in caplog.records if "spans of" in each.getMessage()]

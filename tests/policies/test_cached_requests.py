@@ -54,7 +54,7 @@ async def umbridge() -> AsyncIterator[Counted]:
 async def posted(gateway: Gateway, path: str, body: object, *headers: str) -> tuple[int, str, bytes]:
     """The status, the header `gateway-cache` without the age, and the body of the reply."""
     start = "\r\n".join((f"POST {path} HTTP/1.1", "Connection: close", *headers)).encode()
-    reply = await ask(port_of(gateway.listeners["http"].address), http(start, json.dumps(body).encode()))
+    reply = await ask(port_of(gateway.state.listeners["http"].address), http(start, json.dumps(body).encode()))
     head, _, rest = reply.partition(b"\r\n\r\n")
     lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
     return int(head.split()[1]), lines.get("gateway-cache", "").partition(";")[0], rest
@@ -91,7 +91,7 @@ principals: {{alice: {{permissions: [all models]}}, bob: {{permissions: [others]
             assert (status, told) == (403, "")
             assert b"-5.0" not in reply
             assert (await posted(gateway, path, body))[0] == 401
-            async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+            async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
                 call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
                 asked = message("v2-grpc", "posterior", tensor("input0", np.array([[1.0, 2.0]])))
                 assert await call(asked, metadata=(("x-api-key", alice),))
@@ -105,7 +105,7 @@ async def test_over_grpc_metadata_tell_what_the_cache_did() -> None:
     async with umbridge() as server:
         written = text(f"http://127.0.0.1:{server.port}", f"protocol: umbridge, {CACHED}")
         async with running_gateway(written) as gateway:
-            async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+            async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
                 infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
                 told = []
                 for _ in range(2):
@@ -126,7 +126,7 @@ async def test_a_route_keeps_its_answers_through_a_reload_that_does_not_concern_
         async with running_gateway(written) as gateway:
             assert (await posted(gateway, path, body))[1] == "miss"
             await gateway.reload(loads(written + "drain: {timeout: 1}\n", "test.yaml", catalog(), {}))
-            assert gateway.reloads == 1
+            assert gateway.state.reloads == 1
             assert (await posted(gateway, path, body))[1] == "hit"
             above = written.replace("routes: [", "routes: [{match: {model: above}, backend: lab}, ")
             await gateway.reload(loads(above, "test.yaml", catalog(), {}))
@@ -186,7 +186,7 @@ async def test_before_a_server_that_hangs_equal_calls_fail_together_and_leave_no
             assert again[1] == "miss"
             [cache] = caches(gateway)
             assert not cache._flights
-            assert gateway.status().backends["lab"].endpoints[0].in_flight == 0
+            assert gateway.state.status().backends["lab"].endpoints[0].in_flight == 0
     finally:
         process.signal(signal.SIGCONT)
         process.stop()
@@ -200,7 +200,7 @@ async def test_who_waits_with_a_client_whose_deadline_passes_gets_an_answer_all_
             assert (await posted(gateway, *evaluate(7.0)))[0] == 200
             server.holding.clear()
             server.arrived.clear()
-            async with grpc.aio.insecure_channel(gateway.listeners["grpc"].address) as channel:
+            async with grpc.aio.insecure_channel(gateway.state.listeners["grpc"].address) as channel:
                 infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
                 first = infer(message("v2-grpc", "posterior", tensor("input0", np.array([[1.0, 2.0]]))), timeout=2)
                 await server.arrived.wait()
@@ -217,4 +217,4 @@ async def test_who_waits_with_a_client_whose_deadline_passes_gets_an_answer_all_
             assert (status, json.loads(reply)) == (200, {"output": [[-5.0]]})
             assert server.most == 1
             assert (await posted(gateway, *evaluate(1.0)))[1] == "hit"
-            assert gateway.status().backends["lab"].endpoints[0].in_flight == 0
+            assert gateway.state.status().backends["lab"].endpoints[0].in_flight == 0

@@ -49,17 +49,17 @@ async def running(port: int) -> AsyncIterator[Gateway]:
 
 
 def counts(gateway: Gateway) -> tuple[object, object]:
-    [(_, _, state)] = gateway.policy_states
+    [(_, _, state)] = gateway.state.policy_states
     return state["misses"], state["hits"]
 
 
 def at(gateway: Gateway, listener: str) -> str:
-    return f"127.0.0.1:{port_of(gateway.listeners[listener].address)}"
+    return f"127.0.0.1:{port_of(gateway.state.listeners[listener].address)}"
 
 
 async def posted(gateway: Gateway, path: str, body: object) -> tuple[str, bytes]:
     """The header `gateway-cache` and the body of the reply."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
     text = json.dumps(body).encode()
     writer.write(
         b"POST %b HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(text))
@@ -125,7 +125,7 @@ async def test_the_metrics_count_calls_and_bytes() -> None:
     async with running(free_port()) as gateway:
         for _ in range(3):
             await posted(gateway, INFER, v2([1.0, 2.0]))
-        page = gateway.metrics.page(gateway.config)
+        page = gateway.metrics.page(gateway.state.config)
         assert page is not None
         lines = b"".join(page.reply(Message()).parts).decode().splitlines()
         assert 'gateway_cache_calls_total{outcome="hit",owner="backends.science"} 2.0' in lines
@@ -143,7 +143,9 @@ async def test_a_reload_keeps_answers_where_nothing_has_changed() -> None:
         assert (await posted(gateway, INFER, v2([1.0, 2.0])))[0].startswith("hit")
         await gateway.reload(config(port, age=60))
         assert (await posted(gateway, INFER, v2([1.0, 2.0])))[0] == "miss"
-        gateway._assembly.backends["science"].endpoints[0].changed()  # as when an endpoint that was down answers again
+        gateway.state.assembly.backends["science"].endpoints[
+            0
+        ].changed()  # as when an endpoint that was down answers again
         assert (await posted(gateway, INFER, v2([1.0, 2.0])))[0] == "miss"
 
 

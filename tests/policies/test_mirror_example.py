@@ -42,7 +42,7 @@ async def running(text: str = EXAMPLE) -> AsyncIterator[tuple[Gateway, httpx.Asy
         gateway = Gateway(config(text, old.url))
         await gateway.start()
         try:
-            async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+            async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
                 yield gateway, client
         finally:
             await gateway.drain(0)
@@ -58,7 +58,7 @@ async def found(gateway: Gateway) -> Any:
     [mirror] = mirrors(gateway)
     await mirror.ended()
     async with httpx.AsyncClient() as client:
-        status = (await client.get(f"http://{gateway.ports['admin'].address}/status")).json()
+        status = (await client.get(f"http://{gateway.ports.all['admin'].address}/status")).json()
     [policy] = status["policies"]
     return policy["state"]
 
@@ -158,7 +158,7 @@ async def test_derivatives_of_umbridge_are_compared_with_those_of_companion_mode
     gateway = derivatives(DERIVATIVES)
     await gateway.start()
     try:
-        async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+        async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
             asked = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}, "outWrt": 0, "inWrt": 0, "sens": [1.0]}
             reply = await client.post("/Gradient", json=asked)
             assert reply.status_code == 200, reply.text
@@ -177,7 +177,7 @@ async def test_companion_models_are_compared_with_derivatives_of_umbridge() -> N
     gateway = derivatives(text)
     await gateway.start()
     try:
-        async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+        async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
             reply = await gradient(client, "theta")
             assert reply.status_code == 200, reply.text
             state = await found(gateway)

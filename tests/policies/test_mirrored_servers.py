@@ -126,7 +126,7 @@ class Client:
 
 @asynccontextmanager
 async def client(gateway: Gateway) -> AsyncIterator[Client]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.listeners["http"].address))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port_of(gateway.state.listeners["http"].address))
     try:
         yield Client(reader, writer)
     finally:
@@ -136,7 +136,7 @@ async def client(gateway: Gateway) -> AsyncIterator[Client]:
 
 def found(gateway: Gateway) -> dict[str, Any]:
     """What /status shows of the mirror."""
-    [policy] = gateway.status().policies
+    [policy] = gateway.state.status().policies
     assert (policy.place, policy.policy) == ("m", "mirror")
     return policy.state
 

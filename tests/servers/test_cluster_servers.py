@@ -167,7 +167,7 @@ async def job_of(gateway: Gateway) -> str:
     """The engine's id of the only job. A job may begin before the gateway has the answer that names it."""
 
     def ids() -> list[str]:
-        return [each.id for each in gateway.status().backends["lab"].servers or () if each.id]
+        return [each.id for each in gateway.state.status().backends["lab"].servers or () if each.id]
 
     await until(lambda: bool(ids()))
     (found,) = ids()

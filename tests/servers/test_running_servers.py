@@ -104,7 +104,7 @@ def processes(folder: Path) -> list[int]:
 
 @asynccontextmanager
 async def client(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    address = next(iter(gateway.listeners.values())).address
+    address = next(iter(gateway.state.listeners.values())).address
     limits = httpx.Limits(max_connections=200)
     async with httpx.AsyncClient(base_url=f"http://{address}", timeout=GENEROUS, limits=limits) as found:
         yield found
@@ -142,7 +142,7 @@ async def test_a_burst_is_answered_by_no_more_servers_than_allowed(tmp_path: Pat
         replies = await asyncio.gather(*(http.post("/Evaluate", json=EVALUATE) for _ in range(64)))
         assert [each.status_code for each in replies] == [200] * 64
         assert len({each.json()["output"][0][0] for each in replies}) == 4
-        status = gateway.status().backends["lab"].servers
+        status = gateway.state.status().backends["lab"].servers
         assert status is not None
         assert len(status) == 4
         assert sum(each.calls for each in status) == 64
@@ -157,7 +157,7 @@ async def test_a_server_without_calls_is_ended_and_another_started_for_the_next_
             first = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
             await lines.until("has ended: no call for 0.2 s")
             assert not processes(tmp_path)
-            assert not gateway.status().backends["lab"].endpoints
+            assert not gateway.state.status().backends["lab"].endpoints
             second = (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0]
             assert second != first
 
@@ -187,7 +187,7 @@ async def test_a_backend_whose_server_does_not_start_keeps_no_model_of_others_fr
     text = text.replace('{model: "*"}, backend: lab}', '{model: "s*"}, backend: stuck}, {match: {}, backend: lab}')
     async with running(text) as gateway, client(gateway) as http:
         assert (await http.get("/Info")).json()["models"] == ["posterior"]
-        assert [each.state for each in gateway.status().backends["stuck"].servers or ()] == ["starting"]
+        assert [each.state for each in gateway.state.status().backends["stuck"].servers or ()] == ["starting"]
     assert not processes(tmp_path)
 
 
@@ -468,7 +468,7 @@ async def test_clients_that_leave_while_they_wait_leave_nothing_behind(tmp_path:
             for each in calls:
                 each.cancel()
             await asyncio.wait(calls)
-    assert gateway.backends["lab"].waiting == 0
+    assert gateway.state.assembly.backends["lab"].waiting == 0
     assert not processes(tmp_path)
     assert not list((tmp_path / "state/jobs").iterdir())
 

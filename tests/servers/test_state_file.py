@@ -177,7 +177,7 @@ async def test_a_job_that_the_file_does_not_tell_enough_of_is_ended(
     async with running(config(tmp_path, KEPT)) as gateway, client(gateway) as http:
         assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != server
         assert server not in processes(tmp_path)
-        await gateway.reload(gateway.config.model_copy(update={"backends": {}, "routes": ()}))
+        await gateway.reload(gateway.state.config.model_copy(update={"backends": {}, "routes": ()}))
         await gone(tmp_path)
 
 
@@ -258,7 +258,7 @@ async def test_a_full_disk_before_a_job_is_submitted(tmp_path: Path, small_disk:
         assert not list((small_disk / "state").glob("processes/*"))
         (small_disk / "full").unlink()
         await until_served(http)
-        await gateway.reload(gateway.config.model_copy(update={"backends": {}, "routes": ()}))
+        await gateway.reload(gateway.state.config.model_copy(update={"backends": {}, "routes": ()}))
         await gone(small_disk)
 
 

@@ -43,7 +43,7 @@ async def reference(protocol: str, *models: str) -> AsyncIterator[str]:
 
 
 def at(gateway: Gateway, listener: str) -> int:
-    return port_of(gateway.listeners[listener].address)
+    return port_of(gateway.state.listeners[listener].address)
 
 
 def infer(model: str) -> bytes:

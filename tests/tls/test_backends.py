@@ -175,5 +175,5 @@ async def test_probes_use_tls(files: Files, caplog: pytest.LogCaptureFixture) ->
     async with uvicorn_server(files) as port:
         good = text("v2-rest", f"localhost:{port}", f"{{ca: {files.ca}}}\n    health: {{interval: 0.05}}")
         async with running(good) as gateway, asyncio.timeout(GENEROUS):
-            while gateway.status().backends["lab"].endpoints[0].state != "up":  # noqa: ASYNC110
+            while gateway.state.status().backends["lab"].endpoints[0].state != "up":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

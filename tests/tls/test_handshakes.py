@@ -265,7 +265,7 @@ health: {{bind: "127.0.0.1:0", tls: {files.server}}}
 admin: {{bind: "127.0.0.1:0", tls: {files.asking("required")}}}
 """
     async with running(text) as gateway:
-        health, admin = (port_of(gateway.ports[name].address) for name in ("health", "admin"))
+        health, admin = (port_of(gateway.ports.all[name].address) for name in ("health", "admin"))
         request = partial(b"GET %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n".__mod__)
         assert (await ask(health, files.trusting(), request((b"/readyz", health))))[0] == 200
         status, body = await ask(admin, files.trusting(files), request((b"/status", admin)))

@@ -99,7 +99,7 @@ reference: [{{protocol: {protocol}, bind: "127.0.0.1:0", models: [posterior], tl
     )
     async with running(server) as far:
         port = port_of(far.references[0].address)
-        (found,) = far.status().certificates
+        (found,) = far.state.status().certificates
         assert found.used_by == [f"reference {protocol!r}"]
         tls = f"{{ca: {files.ca}, certificate: {own.certificate}, key: {own.key}}}"
         near = f"""

@@ -132,14 +132,14 @@ async def test_a_list_that_breaks_is_logged_and_the_one_before_is_kept(
             new.write_bytes(content)
             new.replace(crl)
             await until(lambda: caplog.text.count("those before are kept") == 2)
-            (error,) = {each.error for each in gateway.status().certificates}
+            (error,) = {each.error for each in gateway.state.status().certificates}
             assert error is not None
             assert why in error
             assert [each.levelno for each in caplog.records if "those before" in each.message] == [logging.ERROR] * 2
             assert await is_let_in(port, files.trusting(good))
             assert not await is_let_in(port, files.trusting(bad))
         authority.revoke(crl, good)
-        await until(lambda: not any(each.error for each in gateway.status().certificates))
+        await until(lambda: not any(each.error for each in gateway.state.status().certificates))
         assert await is_let_in(port, files.trusting(bad))
         assert not await is_let_in(port, files.trusting(good))
 

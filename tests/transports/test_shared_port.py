@@ -18,7 +18,7 @@ from gateway.assembly.reference import reference_router
 from gateway.assembly.registry import protocols
 from gateway.core.address import Address
 from gateway.core.protocol import Limits, ListenerSettings
-from gateway.core.transport import Listener
+from gateway.core.transport import ListenerCounts
 from gateway.reference.loading import find
 from gateway.runtime.app.replacing import ReloadError
 from gateway.transports.grpc import Listener as GrpcListener
@@ -124,7 +124,7 @@ async def answered(port: int, data: bytes) -> str:
         return await first(reader)
 
 
-async def until_open(listener: Listener, count: int) -> None:
+async def until_open(listener: ListenerCounts, count: int) -> None:
     """Wait until so many connections are open: the gateway notices that a client has gone a little later."""
     while listener.open_connections != count:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -144,7 +144,9 @@ async def test_every_wire_form_is_served_at_one_port() -> None:
                 status, body = await ask_http(at(near, "near"), None, infer(name))
                 assert status == 200, (name, body)
                 assert abs(json.loads(body)["outputs"][0]["data"][0] + 1.2625) < 1e-6, (name, body)
-        assert far.listeners["all"].refused_connections == far.listeners["all"].unrecognised_connections == 0
+        assert (
+            far.state.listeners["all"].refused_connections == far.state.listeners["all"].unrecognised_connections == 0
+        )
 
 
 async def test_every_wire_form_over_tls_with_certificates_of_clients(authority: Authority, files: Files) -> None:
@@ -218,8 +220,8 @@ async def test_what_is_no_protocol_is_refused_counted_and_logged(caplog: pytest.
         assert await ask(port, http2.PREFACE[:20] + b"XXXX") != b""
         assert await ask(port, b"\x05\x01\x00") == b""
         assert await ask(port, b"\x16\x03\x01\x02\x00\x01\x00") == b""
-        assert gateway.listeners["all"].unrecognised_connections == 4
-        await until_open(gateway.listeners["all"], 0)
+        assert gateway.state.listeners["all"].unrecognised_connections == 4
+        await until_open(gateway.state.listeners["all"], 0)
         assert await answered(port, MIP) == "mip"
     lines = [each.getMessage() for each in caplog.records if each.name.endswith("listener_connections")]
     assert [line.partition("127.0.0.1:")[0] for line in lines] == [
@@ -249,8 +251,8 @@ async def test_one_too_many_is_told_so_by_what_it_speaks() -> None:
             assert (await ask(port, GET)).startswith(b"HTTP/1.1 503 ")
             assert b"too many connections open" in await ask(port, MIP)
             assert b"too many connections open" in await ask(port, HELLO)
-            assert gateway.listeners["all"].refused_connections == 3
-            assert gateway.listeners["all"].open_connections == 1
+            assert gateway.state.listeners["all"].refused_connections == 3
+            assert gateway.state.listeners["all"].open_connections == 1
             assert held.at_eof() is False
 
 
@@ -279,14 +281,14 @@ async def test_a_reload_changes_the_protocols_of_each_transport_on_open_connecti
     before = shared_text(names="v2-rest, v2-grpc, mip")
     async with running(before) as gateway:
         port = at(gateway, "all")
-        listener = gateway.listeners["all"]
+        listener = gateway.state.listeners["all"]
         async with connected(port) as (silent, writer), connected(port) as (http, asking):
             asking.write(GET.replace(b"Connection: close\r\n", b""))
             assert (await reply(http))[0] == 200
             asking.write(b"GET /v1/models/m HTTP/1.1\r\nHost: a\r\n\r\n")
             assert (await reply(http))[0] == 404
             await gateway.reload(config(before.replace("[v2-rest,", "[v2-rest, v1-rest,")))
-            assert gateway.listeners["all"] is listener
+            assert gateway.state.listeners["all"] is listener
             asking.write(b"GET /v1/models/m HTTP/1.1\r\nHost: a\r\n\r\n")
             assert (await reply(http))[0] != 404
             writer.write(MIP)
@@ -313,7 +315,7 @@ async def test_a_port_of_one_transport_looks_at_no_first_bytes() -> None:
         ("mip", TcpListener),
     ):
         async with running(shared_text(names=names)) as gateway:
-            assert type(gateway.listeners["all"]) is kind
+            assert type(gateway.state.listeners["all"]) is kind
 
 
 async def test_health_and_reflection_of_grpc() -> None:

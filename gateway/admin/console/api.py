@@ -3,8 +3,7 @@
 port."""
 
 import asyncio
-import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
@@ -28,18 +27,13 @@ from gateway.admin.console.summary import RequestSummary, SummarisedPart, summar
 from gateway.admin.console.topology import Topology, topology
 from gateway.admin.key_changes import why_fixed
 from gateway.admin.playground.api import add_playground
-from gateway.admin.status import CertificateStatus, GatewayStatus, LoadError
-from gateway.assembly.listener_authentication import Access, ListenerAuthentication
-from gateway.bridge.backend import BackendSide
-from gateway.bridge.graphs.model import GraphModel
+from gateway.admin.state import GatewayState
+from gateway.admin.status import CertificateStatus
+from gateway.assembly.server_info import INFO
 from gateway.config.keys import Config
 from gateway.core.errors import GatewayError, Status
-from gateway.core.transport import Listener
-from gateway.observing.counters import Counters, RequestError
-from gateway.observing.history import History
-from gateway.observing.recent import MOST_RECENT, RecentRequests
-from gateway.routing.backend import Backend
-from gateway.transports.shedding import Shedding
+from gateway.observing.counters import RequestError
+from gateway.observing.recent import MOST_RECENT
 
 Source = TypeVar("Source")
 Made = TypeVar("Made")
@@ -63,71 +57,6 @@ class ListedCertificates(BaseModel):
     certificates: list[CertificateStatus]
 
 
-class ShownGateway(typing.Protocol):
-    """The parts of a running gateway that the console shows."""
-
-    config: Config
-    ready: bool
-    listeners: dict[str, Listener]
-    loaded_at: datetime
-    reloads: int
-    last_reload_error: LoadError | None
-
-    @property
-    def version(self) -> str:
-        """The gateway's version."""
-
-    @property
-    def counters(self) -> Counters:
-        """The counters of requests, including all completed requests."""
-
-    @property
-    def history(self) -> History:
-        """The last hour of the gateway and its parts."""
-
-    @property
-    def recent_requests(self) -> RecentRequests:
-        """The last requests, including all completed requests."""
-
-    @property
-    def backends(self) -> Mapping[str, Backend]:
-        """The backends of the configuration in use."""
-
-    @property
-    def backend_sides(self) -> Mapping[str, BackendSide]:
-        """The same backends from the bridges' side."""
-
-    @property
-    def graphs(self) -> Mapping[str, GraphModel]:
-        """The model graphs, by name."""
-
-    @property
-    def graph_steps(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """The counts of each step of a graph, by the names of both."""
-
-    @property
-    def guards(self) -> Mapping[str, ListenerAuthentication]:
-        """The authentication of the listeners that require credentials, by name."""
-
-    @property
-    def policy_states(self) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Place, name and state of each policy with a state."""
-
-    def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
-        """Return place, policy, and the policy's state of one principal."""
-
-    @property
-    def access(self) -> Access:
-        """The permissions, and the keys."""
-
-    @property
-    def shedding(self) -> Shedding | None:
-        """The load shedding, if it is configured."""
-
-    def status(self) -> GatewayStatus:
-        """Return the current state, same as in `/status`."""
-
-
 class _MadeOf(Generic[Source, Made]):
     """Keeps the last object made from a source, such as the configuration in use."""
 
@@ -141,28 +70,28 @@ class _MadeOf(Generic[Source, Made]):
         return self._kept[1]
 
 
-def add_api(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings, clock: Callable[[], float]) -> None:
+def add_api(app: FastAPI, state: GatewayState, find_warnings: FindWarnings, clock: Callable[[], float]) -> None:
     """Add the paths below `/api`."""
-    add_playground(app, gateway)
-    _add_overview(app, gateway)
-    _add_history(app, gateway)
-    _add_requests(app, gateway)
-    _add_configuration(app, gateway, find_warnings)
-    _add_policies(app, gateway)
-    _add_access(app, gateway)
-    _add_models(app, gateway, ModelLists(clock))
-    _add_graphs(app, gateway)
-    _add_placement(app, gateway, clock)
+    add_playground(app, state)
+    _add_overview(app, state)
+    _add_history(app, state)
+    _add_requests(app, state)
+    _add_configuration(app, state, find_warnings)
+    _add_policies(app, state)
+    _add_access(app, state)
+    _add_models(app, state, ModelLists(clock))
+    _add_graphs(app, state)
+    _add_placement(app, state, clock)
 
 
-def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
+def _add_overview(app: FastAPI, state: GatewayState) -> None:
     drawn = _MadeOf[datetime, dict[str, Any]]()
 
     @app.get("/api/topology", summary="Listeners, routes and backends, and their connections", response_model=Topology)
     async def read_topology(request: Request) -> Response:
         """Listeners, routes and backends, and their connections."""
-        at = gateway.loaded_at
-        found = partial(topology, gateway.config, dict(gateway.listeners), gateway.version, at, gateway.reloads)
+        at = state.loaded_at
+        found = partial(topology, state.config, dict(state.listeners), INFO.version, at, state.reloads)
         return _reply(request, await drawn.get(at, lambda: found().model_dump(mode="json")))
 
     @app.get("/api/traffic", summary="Counts of requests, and calls in flight", response_model=traffic.Traffic)
@@ -173,16 +102,16 @@ def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
         ] = 0.0,
     ) -> Response:
         """Counts that only grow, and the current numbers of calls in flight and waiting."""
-        counters, shedding = gateway.counters, gateway.shedding
+        counters, shedding = state.counters, state.shedding
         now = monotonic()  # after the counters, which then include everything that ended before
         found = {
             "started": counters.started,
-            "topology": _topology_tag(gateway),
-            "ready": gateway.ready,
+            "topology": _topology_tag(state),
+            "ready": state.ready,
             "errors": counters.errors,
             "shedding": 0 if shedding is None else shedding.level,
-            "listeners": traffic.listeners(gateway.listeners),
-            "backends": traffic.backends(gateway.backends),
+            "listeners": traffic.listeners(state.listeners),
+            "backends": traffic.backends(state.assembly.backends),
             "paths": list(traffic.paths(counters.paths(since))),
         }
         return _reply(request, found, {"gateway-time": f"{now:.6f}"})
@@ -190,12 +119,12 @@ def _add_overview(app: FastAPI, gateway: ShownGateway) -> None:
     @app.get("/api/errors", summary="The last errors", response_model=Errors)
     async def read_errors(request: Request) -> Response:
         """The last requests that ended with an error, and the meaning of their reasons."""
-        errors = list(gateway.counters.last_errors())
+        errors = list(state.counters.last_errors())
         reasons = explained({each.reason for each in errors})
         return _reply(request, Errors(errors=errors, reasons=reasons).model_dump(mode="json"))
 
 
-def _add_history(app: FastAPI, gateway: ShownGateway) -> None:
+def _add_history(app: FastAPI, state: GatewayState) -> None:
     @app.get("/api/history", summary="The last hour in steps of ten seconds", response_model=DrawnHistory)
     async def read_history(
         request: Request,
@@ -206,10 +135,10 @@ def _add_history(app: FastAPI, gateway: ShownGateway) -> None:
         configuration keep them. A missing part of the data means that there were no requests."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "`kind` and `name` are given together, or neither")
-        return _reply(request, drawn_history(gateway.history, (kind, name)))
+        return _reply(request, drawn_history(state.observing.history, (kind, name)))
 
 
-def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
+def _add_requests(app: FastAPI, state: GatewayState) -> None:
     part_of = partial(Query, max_length=LONGEST_NAME)
 
     @app.get("/api/requests", summary="The last requests", response_model=ListedRequests)
@@ -232,7 +161,7 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
         if status and status not in STATUSES:
             raise HTTPException(422, f"there is no status {status!r}; expected one of {', '.join(STATUSES)}")
         search = Search(id, model, principal, status, listener, route, backend, exactly)
-        return _reply(request, listed(gateway.recent_requests, search, most, time() - monotonic()))
+        return _reply(request, listed(state.recent_requests, search, most, time() - monotonic()))
 
     @app.get("/api/summary", summary="Statistics of the last requests of a part", response_model=RequestSummary)
     async def read_summary(
@@ -244,22 +173,22 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
         stages, and their routes, backends, models and principals."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "`kind` and `name` are given together, or neither")
-        return _reply(request, summary(gateway.recent_requests, kind, name, time() - monotonic()))
+        return _reply(request, summary(state.recent_requests, kind, name, time() - monotonic()))
 
 
-def _add_configuration(app: FastAPI, gateway: ShownGateway, find_warnings: FindWarnings) -> None:
+def _add_configuration(app: FastAPI, state: GatewayState, find_warnings: FindWarnings) -> None:
     checked = _MadeOf[Config, Marked]()
 
     @app.get("/api/configuration", summary="The configuration in use as lines", response_model=Configuration)
     async def read_configuration(request: Request) -> Response:
         """The configuration in use as lines of YAML, with the warnings of `gateway check` and the errors of a reload
         that failed."""
-        config = gateway.config
+        config = state.config
         marked = await checked.get(config, lambda: Marked(config, find_warnings(config)))
-        return _reply(request, marked.shown(gateway.last_reload_error).model_dump(mode="json"))
+        return _reply(request, marked.shown(state.last_reload_error).model_dump(mode="json"))
 
 
-def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
+def _add_policies(app: FastAPI, state: GatewayState) -> None:
     known = _MadeOf[Config, PolicySettings]()
 
     @app.get(
@@ -273,15 +202,15 @@ def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
         place: Annotated[str, Query(max_length=LONGEST_NAME, description="A route's name, or `backends.NAME`.")],
     ) -> Response:
         """The policies of a route or a backend with their settings and their state."""
-        settings = await known.get(gateway.config, partial(PolicySettings, gateway.config))
+        settings = await known.get(state.config, partial(PolicySettings, state.config))
         try:
-            found = settings.at(place, gateway.policy_states)
+            found = settings.at(place, state.policy_states)
         except KeyError:
             raise HTTPException(404, f"there is no route or backend at {place!r}") from None
         return _reply(request, found.model_dump(mode="json"))
 
 
-def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
+def _add_access(app: FastAPI, state: GatewayState) -> None:
     @app.get("/api/keys", summary="The API keys, without secrets", response_model=ListedKeys)
     async def read_keys(
         request: Request,
@@ -290,9 +219,9 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
         ] = "",
     ) -> Response:
         """The API keys by their ids, with their expiry and their last use: all keys, or keys with this text."""
-        file, credentials = gateway.access.file, gateway.access.credentials
+        file, credentials = state.assembly.authentication.access.file, state.assembly.authentication.access.credentials
         path, keys = (None, None) if file is None else (str(file.path), file.keys)
-        fixed = why_fixed(gateway)
+        fixed = why_fixed(state)
         found = await asyncio.to_thread(listed_keys, path, keys, dict(credentials.uses), text, fixed)
         return _reply(request, found.model_dump(mode="json"))
 
@@ -304,22 +233,22 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
     ) -> Response:
         """A principal's permissions by the configuration, its rate limits with the remaining requests, its API keys by
         their ids, and the ways in which clients become this principal."""
-        states = gateway.principal_states(name)
-        found = await asyncio.to_thread(described_principal, name, gateway.config, gateway.access, states)
+        states, access = state.principal_states(name), state.assembly.authentication.access
+        found = await asyncio.to_thread(described_principal, name, state.config, access, states)
         return _reply(request, found.model_dump(mode="json"))
 
     @app.get("/api/certificates", summary="The certificates, with their expiry", response_model=ListedCertificates)
     async def read_certificates(request: Request) -> Response:
         """The TLS files that listeners, ports and backends use, and the expiry of the certificates in use."""
-        found = ListedCertificates(certificates=gateway.status().certificates)
+        found = ListedCertificates(certificates=state.status().certificates)
         return _reply(request, found.model_dump(mode="json"))
 
 
-def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
+def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
     @app.get("/api/models", summary="The models of all backends", response_model=ListedModels)
     async def read_models(request: Request) -> Response:
         """All backend models, from the servers' lists or from the names in routes."""
-        found = await lists.read(gateway.config, gateway.backend_sides)
+        found = await lists.read(state.config, state.assembly.backend_sides)
         return _reply(request, await asyncio.to_thread(found.model_dump, mode="json"))
 
     @app.get(
@@ -338,13 +267,13 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
     ) -> ModelSignature:
         """One model's signature, from the server of a backend and from the routes. `model` is the model's name at the
         server. The signature of a model graph follows from the signatures of its models."""
-        side, graph = gateway.backend_sides.get(backend), gateway.graphs.get(model)
+        side, graph = state.assembly.backend_sides.get(backend), state.assembly.graphs.models.get(model)
         try:
             async with asyncio.timeout(SIGNATURE_SECONDS):
                 if not backend and graph is not None:
                     return await graph_signature(graph)
                 if side is not None:
-                    return await signature(gateway.config, side, model, version)
+                    return await signature(state.config, side, model, version)
         except TimeoutError:
             asked = f"backend {backend!r}" if backend else f"a model of {model!r}"
             raise HTTPException(504, f"{asked} did not answer within {SIGNATURE_SECONDS:g} s") from None
@@ -354,35 +283,35 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
         raise HTTPException(404, f"there is no {wanted}")
 
 
-def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:
+def _add_graphs(app: FastAPI, state: GatewayState) -> None:
     drawn = _MadeOf[Config, dict[str, Any]]()
 
     @app.get("/api/graphs", summary="The pictures of model graphs", response_model=graphs.DrawnGraphs)
     async def read_graphs(request: Request) -> Response:
         """For each model of `models`, the boxes of its steps, and the arrows of the tensors between them."""
-        config = gateway.config
+        config = state.config
         found = await drawn.get(config, lambda: graphs.drawn(config.models).model_dump(mode="json"))
         return _reply(request, found)
 
     @app.get("/api/graphs/traffic", summary="The calls of steps of graphs", response_model=graphs.GraphTraffic)
     async def read_steps(request: Request) -> Response:
         """The calls since the last configuration load, by graph and step."""
-        return _reply(request, graphs.traffic(gateway.graph_steps).model_dump(mode="json"))
+        return _reply(request, graphs.traffic(state.graph_steps).model_dump(mode="json"))
 
 
-def _add_placement(app: FastAPI, gateway: ShownGateway, clock: Callable[[], float]) -> None:
+def _add_placement(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> None:
     @app.get("/api/placement", summary="The models of each server", response_model=placement.PlacementTables)
     async def read_placement(request: Request) -> Response:
         """For each backend with `placement`, its models by servers: the servers that hold a model, load it, or could
         not load it, and the number of its calls. The counts start when the gateway starts."""
-        found = placement.snapshots(gateway.backends, clock())
+        found = placement.snapshots(state.assembly.backends, clock())
         tables = await asyncio.to_thread(lambda: placement.tables(found).model_dump(mode="json"))
         return _reply(request, tables)
 
 
-def _topology_tag(gateway: ShownGateway) -> str:
-    error = gateway.last_reload_error
-    return f"{gateway.loaded_at.timestamp()}-{gateway.reloads}-{0 if error is None else error.at.timestamp()}"
+def _topology_tag(state: GatewayState) -> str:
+    error = state.last_reload_error
+    return f"{state.loaded_at.timestamp()}-{state.reloads}-{0 if error is None else error.at.timestamp()}"
 
 
 def _reply(request: Request, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:

@@ -12,7 +12,7 @@ from gateway.config.effective import effective
 from gateway.config.graph_checks import graph_called, routes_of_step
 from gateway.config.keys import Config
 from gateway.config.routes import RouteConfig
-from gateway.core.transport import Listener
+from gateway.core.transport import ListenerCounts
 from gateway.observing.counters import LATENCY_BOUNDS
 
 
@@ -95,7 +95,7 @@ class Topology(BaseModel):
 
 
 def topology(
-    config: Config, listeners: Mapping[str, Listener], version: str, loaded_at: datetime, reloads: int
+    config: Config, listeners: Mapping[str, ListenerCounts], version: str, loaded_at: datetime, reloads: int
 ) -> Topology:
     """Return the topology of `config`. Secrets in conditions are masked like in `/config`."""
     shown = cast(dict[str, Any], effective(config))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import BaseModel
 
-from gateway.core.transport import Listener
+from gateway.core.transport import ListenerCounts
 from gateway.observing.counters import CountedPath
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
@@ -89,7 +89,7 @@ class Traffic(BaseModel):
     """The paths on which a request has ended since the time in `since`."""
 
 
-def listeners(running: Mapping[str, Listener]) -> Plain:
+def listeners(running: Mapping[str, ListenerCounts]) -> Plain:
     """Return a ListenerTraffic for each listener."""
     return {
         name: {

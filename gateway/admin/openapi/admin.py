@@ -1,7 +1,6 @@
 """Additions to the OpenAPI document of the admin port that FastAPI does not know: the authentication of clients, and
 the errors without their own model."""
 
-import typing
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
@@ -9,25 +8,20 @@ from typing import Any
 from fastapi import FastAPI
 
 from gateway.admin.openapi.document import security_schemes
+from gateway.admin.state import GatewayState
 from gateway.config.keys import Config
 
 REGISTERING = "/register"
 _LEASE_TOKEN = "registration"
 
 
-class ConfiguredGateway(typing.Protocol):
-    """The configuration in use."""
-
-    config: Config
-
-
-def describe_errors(app: FastAPI, gateway: ConfiguredGateway) -> None:
+def describe_errors(app: FastAPI, state: GatewayState) -> None:
     """Add security schemes and errors of the configuration in use to the OpenAPI document of `app`."""
     plain = app.openapi
 
     def openapi() -> dict[str, Any]:
         found = deepcopy(plain())
-        schemes = _schemes(gateway.config)
+        schemes = _schemes(state.config)
         for path, operation in _operations(found):
             registers = path.startswith(REGISTERING)
             operation["responses"] |= {

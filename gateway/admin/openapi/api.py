@@ -1,7 +1,6 @@
 """`/api/openapi`: the OpenAPI documents of the listeners."""
 
 import asyncio
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -12,12 +11,15 @@ from pydantic import BaseModel
 from gateway.admin.openapi.document import describes, document
 from gateway.admin.openapi.models import ModelsOfClients, why_not
 from gateway.admin.openapi.urls import listener_url
-from gateway.config.keys import Config, ListenerConfig
+from gateway.admin.state import GatewayState
+from gateway.assembly.forms import spoken
+from gateway.assembly.server_info import INFO
+from gateway.config import paths
+from gateway.config.keys import ListenerConfig
 from gateway.config.paths import over_http
 from gateway.core.errors import DecodeError, GatewayError, Status
 from gateway.core.json.openapi import DescribedModel
 from gateway.core.protocol import Protocol
-from gateway.core.transport import Listener, Select
 
 LONGEST_NAME = 1024
 MODEL_SECONDS = 10.0
@@ -39,25 +41,7 @@ class Documents(BaseModel):
     documents: list[DocumentOfListener]
 
 
-class DescribedGateway(typing.Protocol):
-    """The parts of a running gateway that the documents describe."""
-
-    config: Config
-    listeners: dict[str, Listener]
-
-    @property
-    def version(self) -> str:
-        """The gateway's version."""
-
-    @property
-    def select(self) -> Select:
-        """The function that finds the Destination of a request by the configuration in use."""
-
-    def rows(self, listener: ListenerConfig) -> Sequence[tuple[Protocol, str]]:
-        """The protocols of a listener with their prefixes."""
-
-
-def add_api(app: FastAPI, gateway: DescribedGateway, clock: Callable[[], float]) -> None:
+def add_api(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> None:
     """Add the paths below `/api/openapi`."""
     models = ModelsOfClients(clock)
 
@@ -69,10 +53,10 @@ def add_api(app: FastAPI, gateway: DescribedGateway, clock: Callable[[], float])
                 DocumentOfListener(
                     listener=each.name,
                     protocols=list(dict.fromkeys(protocol.name for protocol, _ in rows)),
-                    url=_url(gateway, each, request),
+                    url=_url(state, each, request),
                 )
-                for each in gateway.config.listeners
-                if (rows := over_http(gateway.rows(each)))
+                for each in state.config.listeners
+                if (rows := over_http(_rows(state, each)))
             ]
         )
 
@@ -90,17 +74,17 @@ def add_api(app: FastAPI, gateway: DescribedGateway, clock: Callable[[], float])
     ) -> Response:
         """Every HTTP path that the listener serves. With `model`, the schemas have the model's inputs and outputs, with
         examples. The server reports them now, or did so within the last minute."""
-        config = next((each for each in gateway.config.listeners if each.name == listener), None)
-        rows = () if config is None else over_http(gateway.rows(config))
+        config = next((each for each in state.config.listeners if each.name == listener), None)
+        rows = () if config is None else over_http(_rows(state, config))
         if config is None or not rows:
-            known = ", ".join(each.name for each in gateway.config.listeners if over_http(gateway.rows(each)))
+            known = ", ".join(each.name for each in state.config.listeners if over_http(_rows(state, each)))
             raise HTTPException(
                 404, f"there is no listener {listener[:100]!r} over HTTP; HTTP listeners: {known or 'none'}"
             )
-        described = await _described(gateway, models, config, rows, model, version) if model else {}
-        url = _url(gateway, config, request)
-        auth = gateway.config.auth
-        found = await asyncio.to_thread(document, config, rows, url, auth, described, gateway.version)
+        described = await _described(state, models, config, rows, model, version) if model else {}
+        url = _url(state, config, request)
+        auth = state.config.auth
+        found = await asyncio.to_thread(document, config, rows, url, auth, described, INFO.version)
         return Response(orjson.dumps(found), 200, _HEADERS, "application/json")
 
 
@@ -111,13 +95,19 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _url(gateway: DescribedGateway, config: ListenerConfig, request: Request) -> str:
-    running = gateway.listeners.get(config.name)
+def _rows(state: GatewayState, listener: ListenerConfig) -> Sequence[tuple[Protocol, str]]:
+    """Return the protocols of a listener with their prefixes."""
+    config = state.config
+    return paths.rows(listener, config.routes, config.backends, spoken(config))
+
+
+def _url(state: GatewayState, config: ListenerConfig, request: Request) -> str:
+    running = state.listeners.get(config.name)
     return "" if running is None else listener_url(config, running.address, request.url.hostname or "")
 
 
 async def _described(
-    gateway: DescribedGateway,
+    state: GatewayState,
     models: ModelsOfClients,
     listener: ListenerConfig,
     rows: Sequence[tuple[Protocol, str]],
@@ -136,7 +126,7 @@ async def _described(
             for protocol in {each.name: each for each, _ in rows if describes(each)}.values():
                 try:
                     described = await models.get(
-                        gateway.config, gateway.select, listener.name, protocol, model, version
+                        state.config, state.assembly.router.select, listener.name, protocol, model, version
                     )
                     found[protocol.name] = described
                 except (GatewayError, DecodeError) as error:

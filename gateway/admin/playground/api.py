@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 from fastapi import FastAPI, HTTPException, Request, Response
@@ -34,6 +34,7 @@ from gateway.admin.playground.shown import (
 from gateway.admin.playground.snippets import Snippet, snippets
 from gateway.admin.playground.unexplained import why_unexplained
 from gateway.admin.request_body import PLAYGROUND, read_body
+from gateway.admin.state import GatewayState
 from gateway.assembly.explain.explaining import EXPLANATION
 from gateway.assembly.forms import spoken
 from gateway.assembly.listener_authentication import ListenerAuthentication
@@ -41,7 +42,6 @@ from gateway.config.keys import Config
 from gateway.core.datatypes import Datatype
 from gateway.core.operations import CALLS, DERIVATIVES, Operation
 from gateway.core.protocol import Protocol as WireForm
-from gateway.core.transport import Listener
 from gateway.core.types import bytes_of
 
 MOST_VALUES = 5000
@@ -117,18 +117,7 @@ class WrongForm(BaseModel):
     errors: dict[str, str]
 
 
-class PlaygroundGateway(Protocol):
-    """The parts of a running gateway that the playground needs."""
-
-    config: Config
-    listeners: dict[str, Listener]
-
-    @property
-    def guards(self) -> Mapping[str, ListenerAuthentication]:
-        """The authentication of the listeners that require credentials, by name."""
-
-
-def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
+def add_playground(app: FastAPI, state: GatewayState) -> None:
     """Add the paths of the playground."""
     free = asyncio.Semaphore(AT_ONCE)
     described = {
@@ -147,12 +136,12 @@ def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
             yield
 
     def addresses() -> Mapping[str, str]:
-        return {name: each.address for name, each in gateway.listeners.items()}
+        return {name: each.address for name, each in state.listeners.items()}
 
     @app.get(PLAYGROUND)
     async def read_settings() -> PlaygroundSettings:
         """The choices of the playground's form."""
-        return _settings(gateway)
+        return _settings(state)
 
     @app.post(f"{PLAYGROUND}/send", openapi_extra=described, responses=wrong, response_model=Sent)
     async def send(request: Request) -> Response:
@@ -160,12 +149,12 @@ def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
         form = await _read(request)
         async with turn():
             try:
-                prepared = await asyncio.to_thread(prepare, form, gateway.config)
-                played = await _while_asked(request, play(prepared, _address(gateway, form), send=True))
+                prepared = await asyncio.to_thread(prepare, form, state.config)
+                played = await _while_asked(request, play(prepared, _address(state, form), send=True))
             except PlaygroundFormError as error:
                 return _wrong(error)
             return await asyncio.to_thread(
-                lambda: _json(_sent(prepared, played, gateway.guards).model_dump(mode="json"))
+                lambda: _json(_sent(prepared, played, state.assembly.authentication.guards).model_dump(mode="json"))
             )
 
     @app.post(f"{PLAYGROUND}/explain", openapi_extra=described, responses=wrong, response_model=dict[str, Any])
@@ -174,7 +163,7 @@ def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
         form = await _read(request)
         async with turn():
             try:
-                return await _apart(partial(explained, form, gateway.config, _address(gateway, form)))
+                return await _apart(partial(explained, form, state.config, _address(state, form)))
             except PlaygroundFormError as error:
                 return _wrong(error)
 
@@ -184,7 +173,7 @@ def add_playground(app: FastAPI, gateway: PlaygroundGateway) -> None:
         form = await _read(request)
         async with turn():
             try:
-                return await _apart(partial(_snippets, form, gateway.config, addresses(), _host(request)))
+                return await _apart(partial(_snippets, form, state.config, addresses(), _host(request)))
             except PlaygroundFormError as error:
                 return _wrong(error)
 
@@ -220,23 +209,23 @@ async def _while_asked(request: Request, work: Coroutine[Any, Any, PlaygroundRes
         gone.cancel()
 
 
-def _settings(gateway: PlaygroundGateway) -> PlaygroundSettings:
+def _settings(state: GatewayState) -> PlaygroundSettings:
     listeners = [
         PlaygroundListener(
             name=each.name,
-            address=gateway.listeners[each.name].address,
+            address=state.listeners[each.name].address,
             protocols=list(each.protocols),
             model=each.model,
             tls=each.tls is not None,
             auth=each.auth is not None,
             explains=each.allow_explain,
         )
-        for each in gateway.config.listeners
-        if each.name in gateway.listeners
+        for each in state.config.listeners
+        if each.name in state.listeners
     ]
     return PlaygroundSettings(
         listeners=listeners,
-        operations={name: _operations(each) for name, each in spoken(gateway.config).items()},
+        operations={name: _operations(each) for name, each in spoken(state.config).items()},
         derivatives={each.value: list(names) for each, names in DERIVATIVES.items()},
         datatypes=[each.value for each in Datatype],
         seconds=SECONDS,
@@ -252,10 +241,10 @@ def _operations(protocol: WireForm) -> list[str]:
     return [each.value for each in found if each in CALLS]
 
 
-def _address(gateway: PlaygroundGateway, form: PlaygroundForm) -> str:
-    if form.listener not in gateway.listeners:
+def _address(state: GatewayState, form: PlaygroundForm) -> str:
+    if form.listener not in state.listeners:
         raise PlaygroundFormError({"listener": f"there is no listener {form.listener!r}"})
-    return gateway.listeners[form.listener].address
+    return state.listeners[form.listener].address
 
 
 async def _read(request: Request) -> PlaygroundForm:

@@ -314,7 +314,7 @@ class Sum(Transform):
             raise GraphError(f"weights need floats, got {_shown(specs[0])}; `cast` it", "weights")
         return TensorSpec("", datatype, _same_shape(specs))
 
-    def _divisor(self, count: int) -> float:
+    def divisor(self, count: int) -> float:
         """Return the divisor for the sum of `count` tensors."""
         return 1
 
@@ -324,11 +324,11 @@ class Sum(Transform):
         result = first if factors[0] is None else first * factors[0]
         for array, factor in zip(others, factors[1:], strict=True):
             result = _added(result, array if factor is None else array * factor)
-        divisor = self._divisor(len(arrays))
+        divisor = self.divisor(len(arrays))
         return (result if divisor == 1 else result / result.dtype.type(divisor)).astype(arrays[0].dtype, copy=False)
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
-        divisor = self._divisor(len(arrays))
+        divisor = self.divisor(len(arrays))
         return [sens * (each / divisor) for each in self.weights or (1,) * len(arrays)]
 
 
@@ -342,7 +342,7 @@ class Mean(Sum):
             raise GraphError(f"a mean needs floats, got {_shown(specs[0])}; `cast` it")
         return found
 
-    def _divisor(self, count: int) -> float:
+    def divisor(self, count: int) -> float:
         return sum(self.weights) if self.weights else count
 
 
@@ -377,20 +377,20 @@ class SumOver(Transform):
         axis = _axis(self.axis, len(specs[0].shape), specs[0])
         return replace(specs[0], shape=specs[0].shape[:axis] + specs[0].shape[axis + 1 :])
 
-    def _divisor(self, count: int) -> int:
+    def divisor(self, count: int) -> int:
         """Return the divisor for the sum of `count` elements."""
         return 1
 
     def apply(self, arrays: Sequence[Array]) -> Array:
         array = _wide(arrays[0])
         total = array.sum(self.axis, array.dtype) if _is_float(array) else _total(array, self.axis)
-        divisor = self._divisor(array.shape[self.axis])
+        divisor = self.divisor(array.shape[self.axis])
         return np.asarray(total if divisor == 1 else total / array.dtype.type(divisor)).astype(
             arrays[0].dtype, copy=False
         )
 
     def pull(self, arrays: Sequence[Array], sens: Array) -> list[Array]:
-        divisor = self._divisor(arrays[0].shape[self.axis])
+        divisor = self.divisor(arrays[0].shape[self.axis])
         whole = np.expand_dims(sens if divisor == 1 else sens / divisor, self.axis)
         return [np.broadcast_to(whole, arrays[0].shape)]
 
@@ -407,7 +407,7 @@ class MeanOver(SumOver):
             raise GraphError(f"a mean needs floats, got {_shown(specs[0])}; `cast` it")
         return SumOver.spec(self, specs)
 
-    def _divisor(self, count: int) -> int:
+    def divisor(self, count: int) -> int:
         return count
 
 

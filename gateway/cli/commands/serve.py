@@ -76,12 +76,12 @@ async def _serve(path: Path, files: Look, config: Config, recorder: "Recorder | 
             await drain_on_signal(server, signals, 0, config.drain.timeout)
     except (BindError, ValueError) as error:
         fail(error)
-    addresses = {name: listener.address for name, listener in gateway.listeners.items()}
+    addresses = {name: listener.address for name, listener in gateway.state.listeners.items()}
     _print_start(gateway, addresses, [each.address for each in gateway.references])
     watching = spawn(reloader.watch())
     await signals.first.wait()
     watching.cancel()
-    drain = gateway.config.drain
+    drain = gateway.state.config.drain
     await drain_on_signal(server, signals, drain.delay, drain.timeout)
 
 
@@ -111,13 +111,13 @@ async def _supervise(path: Path, files: Look, config: Config, count: int) -> Non
     watching = spawn(reloader.watch())
     await signals.first.wait()
     watching.cancel()
-    drain = supervisor.gateway.config.drain
+    drain = supervisor.gateway.state.config.drain
     await drain_on_signal(supervisor, signals, drain.delay, drain.timeout)
 
 
 def _print_start(gateway: "Gateway", addresses: Mapping[str, str], references: Sequence[str]) -> None:
     """Print the addresses of listeners, sample servers and ports, example commands, and that the gateway is ready."""
-    config = gateway.config
+    config = gateway.state.config
     if not _is_read_as_json(config.log):
         lines = _addresses(gateway, addresses, references)
         say("\n".join([*lines, *examples(config, addresses), "ready"]))
@@ -150,12 +150,12 @@ def _is_read_as_json(config: LogConfig) -> bool:
 
 
 def _addresses(gateway: "Gateway", addresses: Mapping[str, str], references: Sequence[str]) -> list[str]:
-    config = gateway.config
+    config = gateway.state.config
     rows = [(f"listener {each.name}", addresses[each.name], ", ".join(each.protocols)) for each in config.listeners]
     rows += [
         (f"reference {each.protocol}", address, ", ".join(each.models))
         for each, address in zip(config.reference, references, strict=True)
     ]
-    rows += [(name, port.address, PATHS[name]) for name, port in gateway.ports.items()]
+    rows += [(name, port.address, PATHS[name]) for name, port in gateway.ports.all.items()]
     width = max(len(name) for name, _, _ in rows)
     return [f"{name:{width}}  {address:21}  {what}" for name, address, what in rows]

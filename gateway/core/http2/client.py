@@ -168,12 +168,12 @@ class Http2Client(Http2Connection):
             is_exact = code in (ErrorCode.NO_ERROR, ErrorCode.ENHANCE_YOUR_CALM)
             self.queued.append(frames.go_away(code if is_exact else ErrorCode.PROTOCOL_ERROR))
 
-    def _self_ended(self, stream: Stream) -> None:
+    def self_ended(self, stream: Stream) -> None:
         stream.is_sending = False
 
     # Receiving.
 
-    def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
+    def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """Same as in Http2Connection: HEADERS, one DATA frame, and HEADERS that end a stream whose request is
         complete."""
         begin, received = at + HEADER_SIZE, len(data)
@@ -202,58 +202,58 @@ class Http2Client(Http2Connection):
         self._close_stream(stream)
         return end
 
-    def _headed(self, number: int, flags: int, block: bytes) -> None:
+    def headed(self, number: int, flags: int, block: bytes) -> None:
         stream = self.streams.get(number)
         if stream is None:
-            self._dropped(number, "HEADERS")
+            self.dropped(number, "HEADERS")
             return
         ends = flags & END_STREAM > 0
         self.events.append(new_event(HeadersReceived, (stream, block, ends)))
         if ends:
-            self._peer_ended(stream)
+            self.peer_ended(stream)
         else:
             self._spend(1, "heads of one reply")
 
-    def _on_settings(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_settings(self, flags: int, number: int, payload: memoryview) -> None:
         before = self.peer.most_streams
-        super()._on_settings(flags, number, payload)
+        super().on_settings(flags, number, payload)
         if not flags & ACK:
             self.events.append(SettingsReceived(self.peer.most_streams > before))
 
-    def _unexpected(self, kind: int, payload: memoryview) -> str:
+    def unexpected(self, kind: int, payload: memoryview) -> str:
         """Same as in Http2Connection. A server can refuse a connection by GOAWAY alone, like the gateway does."""
         if kind != frames.GOAWAY or self.is_open or len(payload) < _GO_AWAY.size:
-            return super()._unexpected(kind, payload)
+            return super().unexpected(kind, payload)
         _, code = _GO_AWAY.unpack_from(payload)
         told = payload[_GO_AWAY.size :][:_MOST_TOLD].tobytes().decode("utf-8", "replace")
         text = "".join(letter for letter in told if letter.isprintable())
         return f"the server refused it by GOAWAY({frames.error_name(code)}){text and f': {text}'}"
 
-    def _on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
         """RFC 9113 section 6.8: streams above the last stream in the frame "were not or will not be processed"."""
-        super()._on_go_away(flags, number, payload)
+        super().on_go_away(flags, number, payload)
         last, code = _GO_AWAY.unpack_from(payload)
         refused = [stream for stream in self.streams.values() if stream.id > last & LAST_STREAM]
         for stream in refused:
             self._close_stream(stream)
         self.events.append(GoneAway(code, refused))
 
-    def _dropped(self, number: int, what: str, size: int = 0) -> None:
+    def dropped(self, number: int, what: str, size: int = 0) -> None:
         """Same as in Http2Connection. Data of a cancelled request can still arrive, up to the remaining size of its
         window; data beyond that costs credit by its size."""
-        if 0 < size <= self._late_room and self._was_opened(number):
+        if 0 < size <= self._late_room and self.was_opened(number):
             self._late_room -= size
             return
-        super()._dropped(number, what)
+        super().dropped(number, what)
         self._spend(size / _BYTES_PER_CREDIT, "frames of closed streams")
 
-    def _was_opened(self, number: int) -> bool:
+    def was_opened(self, number: int) -> bool:
         return number % 2 == 1 and number < self._next
 
-    def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
+    def break_off(self, stream: Stream, code: ErrorCode, text: str) -> None:
         raise DecodeError(text)
 
-    def _peer_ended(self, stream: Stream) -> None:
+    def peer_ended(self, stream: Stream) -> None:
         if stream.is_sending:  # it does not need the whole request
             self.reset(stream, ErrorCode.NO_ERROR)
         else:

@@ -184,7 +184,11 @@ class Http2Connection:
     """The common part of both sides. `opening`: the first bytes that this side sends. `room`: the initial number of
     bytes that the peer can send on each stream, as `opening` announces. `header_limit`: maximum size of a header
     block's fields, in bytes. `bytes_per_credit`: number of sent bytes that allow the peer one more frame without
-    content."""
+    content.
+
+    A side implements the methods that raise NotImplementedError here. It can add to the handlers of frames (`on_data`
+    and the others), to `dropped`, `unexpected` and `sends`, and then calls the method of this class, too.
+    """
 
     def __init__(self, opening: bytes, room: int, header_limit: int, bytes_per_credit: int, now: float) -> None:
         self.events: deque[Any] = deque()
@@ -226,41 +230,41 @@ class Http2Connection:
         self._owed = 0
         self._credit = Credit(MOST_CREDIT, CREDIT_PER_SECOND, now)
         self._on = {
-            DATA: self._on_data,
-            HEADERS: self._on_headers,
-            frames.PRIORITY: self._on_priority,
-            frames.RST_STREAM: self._on_reset,
-            frames.SETTINGS: self._on_settings,
-            frames.PUSH_PROMISE: self._on_push,
-            frames.PING: self._on_ping,
-            frames.GOAWAY: self._on_go_away,
-            frames.WINDOW_UPDATE: self._on_window_update,
-            frames.CONTINUATION: self._on_continuation,
+            DATA: self.on_data,
+            HEADERS: self.on_headers,
+            frames.PRIORITY: self.on_priority,
+            frames.RST_STREAM: self.on_reset,
+            frames.SETTINGS: self.on_settings,
+            frames.PUSH_PROMISE: self.on_push,
+            frames.PING: self.on_ping,
+            frames.GOAWAY: self.on_go_away,
+            frames.WINDOW_UPDATE: self.on_window_update,
+            frames.CONTINUATION: self.on_continuation,
         }
 
     # Differences between the sides.
 
-    def _receive_preface(self, data: memoryview) -> int:
+    def receive_preface(self, data: memoryview) -> int:
         """Take the connection preface, which comes before the first frame. Return the number of bytes taken."""
         raise NotImplementedError
 
-    def _headed(self, number: int, flags: int, block: bytes) -> None:
+    def headed(self, number: int, flags: int, block: bytes) -> None:
         """Handle a whole header block. Raises DecodeError or ViolationError."""
         raise NotImplementedError
 
-    def _peer_ended(self, stream: Stream) -> None:
+    def peer_ended(self, stream: Stream) -> None:
         """Handle the end of the peer's side of the stream."""
         raise NotImplementedError
 
-    def _self_ended(self, stream: Stream) -> None:
+    def self_ended(self, stream: Stream) -> None:
         """Handle the end of this side of the stream, after writing all of its data."""
         raise NotImplementedError
 
-    def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
+    def break_off(self, stream: Stream, code: ErrorCode, text: str) -> None:
         """Handle the peer's violation of a rule on one stream."""
         raise NotImplementedError
 
-    def _was_opened(self, number: int) -> bool:
+    def was_opened(self, number: int) -> bool:
         """Return whether a stream of this number was ever open; it is not open now."""
         raise NotImplementedError
 
@@ -280,7 +284,7 @@ class Http2Connection:
         try:
             if self._is_begun:
                 return self._receive_frames(data, 0)
-            at = self._receive_preface(data)
+            at = self.receive_preface(data)
             return self._receive_frames(data, at) if self._is_begun else at
         except (ViolationError, FloodError, DecodeError) as error:
             code = ErrorCode.ENHANCE_YOUR_CALM if isinstance(error, FloodError) else ErrorCode.PROTOCOL_ERROR
@@ -304,8 +308,8 @@ class Http2Connection:
             at, kind = following, first & 0xFF
             self._frames_left -= 1
             if self._expected is not None and kind != self._expected:
-                raise DecodeError(self._unexpected(kind, data[start:at]))
-            if kind == HEADERS and flags == END_HEADERS and (taken := self._receive_whole(number, data, start, at)):
+                raise DecodeError(self.unexpected(kind, data[start:at]))
+            if kind == HEADERS and flags == END_HEADERS and (taken := self.receive_whole(number, data, start, at)):
                 at = taken
             elif first == WIDENING:  # clients send several with each call
                 self._widen(number & LAST_STREAM, UNSIGNED.unpack_from(data, start)[0] & MAX_WINDOW)
@@ -315,11 +319,11 @@ class Http2Connection:
                 self._spend(1, "unknown frames")
         return at
 
-    def _unexpected(self, kind: int, payload: memoryview) -> str:
+    def unexpected(self, kind: int, payload: memoryview) -> str:
         """Return the error text for a frame of an unexpected type."""
         return f"a frame of type {kind}, expected type {self._expected}"
 
-    def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
+    def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """Take a whole message in one step, which is possible for most messages: its HEADERS frame, whose header block
         is from `start` to `at`, and the frames directly after it. Return their end. Return 0 if the frames differ from
         this pattern, and need processing one by one."""
@@ -330,32 +334,32 @@ class Http2Connection:
         self.queued.append(frames.window_update(0, MAX_WINDOW - self._room))
         self._room = MAX_WINDOW
 
-    def _on_data(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_data(self, flags: int, number: int, payload: memoryview) -> None:
         size = len(payload)
         self._room -= size
         if self._room < LEAST_ROOM:
             self._widen_room()
         stream = self.streams.get(number)
         if stream is None:
-            self._dropped(number, "DATA", size)
+            self.dropped(number, "DATA", size)
             return
         ends = flags & END_STREAM > 0
         data = frames.unpadded(payload, "DATA", PADDED) if flags & PADDED else payload
         if len(data) < SMALL_DATA and not ends:
             self._spend(1, "DATA frames with next to nothing in them")
         if not stream.is_receiving:
-            self._break(stream, ErrorCode.STREAM_CLOSED, "it sent data after the end of a stream")
+            self.break_off(stream, ErrorCode.STREAM_CLOSED, "it sent data after the end of a stream")
             return
         stream.room -= size
         if stream.room < 0:
-            self._break(stream, ErrorCode.FLOW_CONTROL_ERROR, "it sent more than the window of a stream")
+            self.break_off(stream, ErrorCode.FLOW_CONTROL_ERROR, "it sent more than the window of a stream")
             return
         stream.heard = self._now
         if stream.announced is not None and self._breaks_length(stream, len(data), ends):
             return
         self.events.append(new_event(DataReceived, (stream, data, ends)))
         if ends:
-            self._peer_ended(stream)
+            self.peer_ended(stream)
 
     def _breaks_length(self, stream: Stream, size: int, ends: bool) -> bool:
         """Return whether `size` more bytes of data violate the head's content-length; if they do, break the stream off,
@@ -363,7 +367,8 @@ class Http2Connection:
         assert stream.announced is not None
         stream.announced -= size
         if stream.announced < 0 or (ends and stream.announced):
-            self._break(stream, ErrorCode.PROTOCOL_ERROR, "the size of a stream's data differs from its content-length")
+            text = "the size of a stream's data differs from its content-length"
+            self.break_off(stream, ErrorCode.PROTOCOL_ERROR, text)
             return True
         return False
 
@@ -372,19 +377,19 @@ class Http2Connection:
         because they were useful."""
         self._credit.earn(1)
 
-    def _on_headers(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_headers(self, flags: int, number: int, payload: memoryview) -> None:
         if flags & (PADDED | PRIORITIZED):
             payload = frames.unpadded(payload, "HEADERS", flags)
         if flags & END_HEADERS:
             self._frames_left -= len(payload) // BYTES_PER_FRAME
-            self._headed(number, flags, payload.tobytes())
+            self.headed(number, flags, payload.tobytes())
             return
         self._block = _ContinuedBlock(number, flags, self._header_limit)
         self._block.add(payload)
         self.block_since = self._now
         self._expected = frames.CONTINUATION
 
-    def _on_continuation(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_continuation(self, flags: int, number: int, payload: memoryview) -> None:
         block = self._block
         if block is None or number != block.stream:
             raise DecodeError(f"CONTINUATION of no header block, on stream {number}")
@@ -392,31 +397,31 @@ class Http2Connection:
         if flags & END_HEADERS:
             self._block = self._expected = self.block_since = None
             self._frames_left -= len(block.data) // BYTES_PER_FRAME
-            self._headed(number, block.flags, bytes(block.data))
+            self.headed(number, block.flags, bytes(block.data))
 
-    def _on_priority(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_priority(self, flags: int, number: int, payload: memoryview) -> None:
         if not number:
             raise DecodeError("PRIORITY of stream 0")
         self._spend(1, "PRIORITY frames")
         stream = self.streams.get(number)
         if len(payload) != 5 and stream is not None:  # an error of the stream alone
-            self._break(stream, ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {len(payload)} bytes, it has 5")
+            self.break_off(stream, ErrorCode.FRAME_SIZE_ERROR, f"PRIORITY of {len(payload)} bytes, it has 5")
         elif len(payload) != 5:
             raise frames.FrameSizeError(f"PRIORITY of {len(payload)} bytes, it has 5")
 
-    def _on_reset(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_reset(self, flags: int, number: int, payload: memoryview) -> None:
         code = frames.number(payload, "RST_STREAM")
         stream = self.streams.get(number)
         if stream is None:
-            self._dropped(number, "RST_STREAM")
+            self.dropped(number, "RST_STREAM")
             return
         self._close_stream(stream)
         self.events.append(StreamReset(stream, code))
 
-    def _on_push(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_push(self, flags: int, number: int, payload: memoryview) -> None:
         raise DecodeError("PUSH_PROMISE, which this side does not accept")
 
-    def _on_window_update(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_window_update(self, flags: int, number: int, payload: memoryview) -> None:
         self._widen(number, frames.number(payload, "WINDOW_UPDATE"))
 
     def _widen(self, number: int, increment: int) -> None:
@@ -431,16 +436,16 @@ class Http2Connection:
             return
         stream = self.streams.get(number)
         if stream is None:
-            self._dropped(number, "WINDOW_UPDATE")
+            self.dropped(number, "WINDOW_UPDATE")
         elif not increment:
-            self._break(stream, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
+            self.break_off(stream, ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE by 0")
         elif stream.is_sending:  # data that was sent immediately was not counted
             stream.window += increment
             if stream.window > MAX_WINDOW:
                 text = f"WINDOW_UPDATE by {increment} to {stream.window}"
-                self._break(stream, ErrorCode.FLOW_CONTROL_ERROR, text)
+                self.break_off(stream, ErrorCode.FLOW_CONTROL_ERROR, text)
 
-    def _on_settings(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_settings(self, flags: int, number: int, payload: memoryview) -> None:
         if number:
             raise DecodeError(f"SETTINGS of stream {number}")
         if flags & ACK:
@@ -460,19 +465,19 @@ class Http2Connection:
         self._expected = None
         self.is_open = True
 
-    def _on_ping(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_ping(self, flags: int, number: int, payload: memoryview) -> None:
         frames.check_ping(number, payload)
         self._spend(1, "PING frames")
         if not flags & ACK:
             self._answer(frames.frame(frames.PING, ACK, 0, payload))
 
-    def _on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_go_away(self, flags: int, number: int, payload: memoryview) -> None:
         frames.check_go_away(number, payload)
         self._spend(1, "GOAWAY frames")
 
-    def _dropped(self, number: int, what: str, size: int = 0) -> None:
+    def dropped(self, number: int, what: str, size: int = 0) -> None:
         """Handle a frame for a stream that is closed, or that never existed: section 5.1."""
-        if not self._was_opened(number):
+        if not self.was_opened(number):
             raise DecodeError(f"{what} of stream {number}, which was never opened")
         self._spend(1, "frames of closed streams")
 
@@ -563,7 +568,7 @@ class Http2Connection:
         is_last = not unsent.size
         self.queued.append(header(size, DATA, END_STREAM if is_last and stream.closing == b"" else 0, stream.id))
         self.queued += pieces
-        self._sends(size)
+        self.sends(size)
         if not is_last:
             self.waiting.append(stream)
             return size
@@ -573,10 +578,10 @@ class Http2Connection:
         else:
             if stream.closing:
                 self.queued.append(stream.closing)
-            self._self_ended(stream)
+            self.self_ended(stream)
         return size
 
-    def _sends(self, size: int) -> None:
+    def sends(self, size: int) -> None:
         """Earn credit for sent data or headers."""
         self._credit.earn(EARNED + size / self._bytes_per_credit)
 

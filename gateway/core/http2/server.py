@@ -158,7 +158,7 @@ class Http2Server(Http2Connection, Generic[Head]):
 
     # Receiving.
 
-    def _receive_preface(self, data: memoryview) -> int:
+    def receive_preface(self, data: memoryview) -> int:
         begun = data[: len(PREFACE)].tobytes()
         if not PREFACE.startswith(begun):
             if begun[:1].isalpha():
@@ -169,11 +169,11 @@ class Http2Server(Http2Connection, Generic[Head]):
         self._is_begun = len(begun) == len(PREFACE)
         return len(begun) if self._is_begun else 0
 
-    def _on_continuation(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_continuation(self, flags: int, number: int, payload: memoryview) -> None:
         self._spend(1, "CONTINUATION frames")
-        super()._on_continuation(flags, number, payload)
+        super().on_continuation(flags, number, payload)
 
-    def _receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
+    def receive_whole(self, number: int, data: memoryview, start: int, at: int) -> int:
         """Same as in Http2Connection. The frames are a new stream's HEADERS, and one DATA frame that ends it.
         Alternatively, an empty DATA frame directly after that ends it: HTTP libraries that stream every body write
         this. grpcio widens the stream's window in between, and the connection's window after it. None of this spends or
@@ -221,7 +221,7 @@ class Http2Server(Http2Connection, Generic[Head]):
                 return behind
         return end
 
-    def _headed(self, number: int, flags: int, block: bytes) -> None:
+    def headed(self, number: int, flags: int, block: bytes) -> None:
         if number % 2 == 0:
             raise DecodeError(f"HEADERS of stream {number}; clients open odd ones")
         if number > self._last and not self._is_full:
@@ -238,7 +238,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         except MalformedError as error:
             fault = str(error)
         if stream is None:
-            self._dropped(number, "HEADERS")
+            self.dropped(number, "HEADERS")
         else:
             self._trailed(stream, flags, fault)
 
@@ -274,9 +274,9 @@ class Http2Server(Http2Connection, Generic[Head]):
     def _trailed(self, stream: Stream, flags: int, fault: str) -> None:
         """End a request by its trailers; their contents are ignored. `fault` is the error in them."""
         if not stream.is_receiving:
-            self._break(stream, ErrorCode.STREAM_CLOSED, "")
+            self.break_off(stream, ErrorCode.STREAM_CLOSED, "")
         elif fault or not flags & END_STREAM:
-            self._break(stream, ErrorCode.PROTOCOL_ERROR, fault)
+            self.break_off(stream, ErrorCode.PROTOCOL_ERROR, fault)
         else:
             self._end_without_data(stream)
 
@@ -285,9 +285,9 @@ class Http2Server(Http2Connection, Generic[Head]):
         if stream.announced is not None and self._breaks_length(stream, 0, ends=True):
             return
         self.events.append(DataReceived(stream, _NO_DATA, True))
-        self._peer_ended(stream)
+        self.peer_ended(stream)
 
-    def _dropped(self, number: int, what: str, size: int = 0) -> None:
+    def dropped(self, number: int, what: str, size: int = 0) -> None:
         """Same as in Http2Connection. Ignore HEADERS and DATA only if the client might still consider the stream open.
         Otherwise end the connection, so the client learns of every lost request."""
         if what in ("HEADERS", "DATA") and number & 1 and number <= self._last and number not in self._abandoned:
@@ -296,21 +296,21 @@ class Http2Server(Http2Connection, Generic[Head]):
             raise ViolationError(
                 code, f"{what} of stream {number}, which is closed; the last one opened is {self._last}"
             )
-        super()._dropped(number, what)
+        super().dropped(number, what)
 
-    def _on_reset(self, flags: int, number: int, payload: memoryview) -> None:
+    def on_reset(self, flags: int, number: int, payload: memoryview) -> None:
         is_open = number in self.streams
-        super()._on_reset(flags, number, payload)
+        super().on_reset(flags, number, payload)
         if is_open:
             self._count_reset()
 
-    def _on_settings(self, flags: int, number: int, payload: memoryview) -> None:
-        super()._on_settings(flags, number, payload)
+    def on_settings(self, flags: int, number: int, payload: memoryview) -> None:
+        super().on_settings(flags, number, payload)
         if flags & ACK:
             self._heads.settle()
 
-    def _on_ping(self, flags: int, number: int, payload: memoryview) -> None:
-        super()._on_ping(flags, number, payload)
+    def on_ping(self, flags: int, number: int, payload: memoryview) -> None:
+        super().on_ping(flags, number, payload)
         if flags & ACK:
             if payload == _DRAIN_PING:
                 self.refuse_new_streams()
@@ -327,7 +327,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._ping_strikes = 0
         self._pinged = self._now
 
-    def _was_opened(self, number: int) -> bool:
+    def was_opened(self, number: int) -> bool:
         return number % 2 == 1 and (number <= self._last or self._is_full)
 
     def _count_reset(self) -> None:
@@ -346,12 +346,12 @@ class Http2Server(Http2Connection, Generic[Head]):
         if len(self._abandoned) > _MOST_ABANDONED:
             del self._abandoned[next(iter(self._abandoned))]
 
-    def _break(self, stream: Stream, code: ErrorCode, text: str) -> None:
+    def break_off(self, stream: Stream, code: ErrorCode, text: str) -> None:
         self.reset(stream, code)
         self.events.append(StreamReset(stream, code))
         self._count_reset()
 
-    def _peer_ended(self, stream: Stream) -> None:
+    def peer_ended(self, stream: Stream) -> None:
         stream.is_receiving = False
         if not stream.is_sending:
             self._close_stream(stream)
@@ -384,7 +384,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             else:
                 closing = self._header_frames(stream, trailers, END_STREAM)
                 self.queued += (self._header_frames(stream, head, 0), before, *data, closing)
-            # Inlined `_self_ended` and `_sends`, because most replies take this path.
+            # Inlined `self_ended` and `sends`, because most replies take this path.
             stream.is_sending = False
             if stream.is_receiving:
                 self._ended_early.append(stream)
@@ -401,7 +401,7 @@ class Http2Server(Http2Connection, Generic[Head]):
         """Send the head of a reply whose data and trailers follow separately."""
         if not stream.is_closed:
             self.queued.append(self._header_frames(stream, block, 0))
-            self._sends(0)
+            self.sends(0)
 
     def send_data(self, stream: Stream, data: tuple[Buffer, ...]) -> None:
         """Send a part of this kind of reply. While `stream.unsent` is set, no other part can follow; DataSent reports
@@ -413,7 +413,7 @@ class Http2Server(Http2Connection, Generic[Head]):
             self._window -= size
             stream.window -= size
             self.queued.append(b"".join((header(size, DATA, 0, stream.id), *data)))
-            self._sends(size)
+            self.sends(size)
         else:
             self._wait(stream, data)
 
@@ -426,8 +426,8 @@ class Http2Server(Http2Connection, Generic[Head]):
             stream.closing = closing
             return
         self.queued.append(closing)
-        self._self_ended(stream)
-        self._sends(0)
+        self.self_ended(stream)
+        self.sends(0)
 
     def _header_frames(self, stream: Stream, block: bytes, flags: int) -> bytes:
         """Return the frames of a header block. The connection's first block sets the dynamic table size to 0."""
@@ -435,14 +435,14 @@ class Http2Server(Http2Connection, Generic[Head]):
             block, self._preamble = self._preamble + block, b""
         return frames.header_frames(stream.id, block, flags, self.peer.frame_size)
 
-    def _self_ended(self, stream: Stream) -> None:
+    def self_ended(self, stream: Stream) -> None:
         stream.is_sending = False
         if stream.is_receiving:
             self._ended_early.append(stream)
         else:
             self._close_stream(stream)
 
-    def _sends(self, size: int) -> None:
+    def sends(self, size: int) -> None:
         self._ping_strikes = 0
         self._pinged = -inf
         self._credit.earn(EARNED + size / _BYTES_PER_CREDIT)

@@ -160,7 +160,7 @@ class JsonBody(MessageBody):
     def write(self, said: MessageContents) -> tuple[Buffer, ...]:
         best: UnwrittenError | None = None
         if self.nan:
-            said = self._with_nan(said)
+            said = self.with_nan(said)
         for writer in self._writers:
             fit = Fit.PLACES
             try:
@@ -176,7 +176,8 @@ class JsonBody(MessageBody):
         assert best is not None
         raise best
 
-    def _with_nan(self, said: MessageContents) -> MessageContents:
+    def with_nan(self, said: MessageContents) -> MessageContents:
+        """Return the contents with the setting `nan` that they are written by."""
         return said if said.nan else replace(said, nan=self.nan)
 
 
@@ -227,8 +228,8 @@ class CsvBody(JsonBody):
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
         return (csv.write(b"".join(parts), header=self._has_header),)
 
-    def _with_nan(self, said: MessageContents) -> MessageContents:
-        return replace(said, nan=REFUSED) if said.nan == "error" else super()._with_nan(said)
+    def with_nan(self, said: MessageContents) -> MessageContents:
+        return replace(said, nan=REFUSED) if said.nan == "error" else super().with_nan(said)
 
     def _kind_of(self, column: str) -> Kind | None:
         return self._kinds.get(column, self._kinds.get(""))

@@ -69,10 +69,10 @@ class Loader:
         agreement: LoadCoordinator | None = None,
     ) -> None:
         self._table = table
-        self._settings = settings
-        self._control = ModelControl(protocol, inventory, settings.timeout, clock)
+        self.settings = settings
+        self.control = ModelControl(protocol, inventory, settings.timeout, clock)
         self._clock = clock
-        self._agreement = agreement or LocalCoordinator()
+        self.agreement = agreement or LocalCoordinator()
         self._wanted: dict[str, Placement] = {}
         """The models that calls wait for and that every server lacks, in order of arrival."""
         self._running: set[asyncio.Task[Any]] = set()
@@ -108,12 +108,12 @@ class Loader:
         self.stop()
         for task in list(self._running):
             task.cancel()
-        await self._agreement.close()
+        await self.agreement.close()
 
     def take_over(self, newer: "Loader") -> None:
         """Continue with the settings of `newer`, which was created for a new configuration."""
-        self._settings, self._control = newer._settings, newer._control
-        before, self._agreement = self._agreement, newer._agreement
+        self.settings, self.control = newer.settings, newer.control
+        before, self.agreement = self.agreement, newer.agreement
         spawn(before.close())
         self.takes_models, self.ask_soon = newer.takes_models, newer.ask_soon
 
@@ -123,7 +123,7 @@ class Loader:
         if placement.model not in self._wanted:
             self._wanted[placement.model] = placement
             if client is not None:
-                placement.wanted_by = client if self._settings.share < 1 else ""
+                placement.wanted_by = client if self.settings.share < 1 else ""
             placement.wanted_since = self._clock()
         self.advance_soon()
 
@@ -141,7 +141,7 @@ class Loader:
         if failure is not None and now < failure.until:
             return self._refusal(f"model {model!r} could not be loaded at {failure.endpoint.address}: {failure.why}",
                                  failure.until - now)  # fmt: skip
-        size, memory = self._settings.size(model), self._settings.memory
+        size, memory = self.settings.size(model), self.settings.memory
         if memory is not None and size > memory:
             text = f"model {model!r} has {size} bytes (placement.sizes), more than a server may have ({memory})"
             return refusal(Reason.FAILED_PRECONDITION, f"backend {self._table.backend!r}: {text}")
@@ -184,7 +184,7 @@ class Loader:
 
     def tick(self) -> None:
         """Check everything once: unload idle and surplus models, and load the copies that calls need."""
-        now, settings = self._clock(), self._settings
+        now, settings = self._clock(), self.settings
         for placement in self._table.models.values():
             if placement.places or placement.demand > 0:
                 calls = placement.in_flight + placement.waiting
@@ -207,7 +207,7 @@ class Loader:
         failure = placement.failure
         if not held or self._is_being_loaded(placement) or (failure is not None and now < failure.until):
             return
-        if len(held) < self._settings.copies(placement.demand):
+        if len(held) < self.settings.copies(placement.demand):
             step = rooms.step(placement, now - UNUSED_SECONDS)
             if step is not None:
                 rooms.begun(step)
@@ -240,7 +240,7 @@ class Loader:
         return error or self._refusal(f"model {placement.model!r} could not be loaded", TICK)
 
     def _rooms(self) -> ServerCapacities:
-        return ServerCapacities(self._table, self._settings, self._clock(), self.takes_models)
+        return ServerCapacities(self._table, self.settings, self._clock(), self.takes_models)
 
     def _is_being_loaded(self, placement: Placement) -> bool:
         """Return whether a responding server is loading the model, no matter which gateway requested it."""
@@ -308,9 +308,9 @@ class Loader:
                 return False
             try:
                 await self._make_room(step)
-                await self._control.ask(request, place.endpoint)
+                await self.control.ask(request, place.endpoint)
             finally:
-                await self._agreement.release(placement.model, address)
+                await self.agreement.release(placement.model, address)
         except GatewayError as error:
             self._failed(placement, place, error)
             raise
@@ -332,16 +332,16 @@ class Loader:
         """Claim a model. False: another gateway is loading it, or has loaded it since the servers were last queried."""
         model, address = placement.model, place.endpoint.address
         known = {each.endpoint for each in placement.places.values() if each is not place and _may_be_told(each)}
-        if not await self._agreement.claim(model, address):
+        if not await self.agreement.claim(model, address):
             return False
-        if not self._agreement.is_shared:
+        if not self.agreement.is_shared:
             return True
         asked = [each for each in self._listing(model) if self.takes_models(each) and each not in known]
         if place.failures:  # this server might report the model without having it
             asked = [each for each in asked if each is not place.endpoint]
-        if not await self._control.holders(model, asked):
+        if not await self.control.holders(model, asked):
             return True
-        await self._agreement.release(model, address)
+        await self.agreement.release(model, address)
         return False
 
     def _leave(self, victims: Iterable[tuple[Placement, ModelReplica]]) -> None:
@@ -400,8 +400,8 @@ class Loader:
     async def _unload(self, placement: Placement, place: ModelReplica, request: ControlRequest | None = None) -> None:
         try:
             request = request or ControlRequest(Operation.UNLOAD, placement.model)
-            await self._control.ask(request, place.endpoint)
-            await self._control.until_gone(placement.model, place.endpoint, self.sleep)
+            await self.control.ask(request, place.endpoint)
+            await self.control.until_gone(placement.model, place.endpoint, self.sleep)
         except GatewayError as error:
             self._stays(placement, place, error.message)
             raise
@@ -415,10 +415,10 @@ class Loader:
         """Unload a replica after its calls in flight, for which it waits up to `timeout`: a stream could continue
         forever."""
         try:
-            async with asyncio.timeout(self._settings.timeout):
+            async with asyncio.timeout(self.settings.timeout):
                 await place.until_idle()
         except TimeoutError as error:
-            text = f"it still has calls after {self._settings.timeout:g} s (placement.timeout)"
+            text = f"it still has calls after {self.settings.timeout:g} s (placement.timeout)"
             self._stays(placement, place, text)
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
         await self._unload(placement, place)

@@ -24,7 +24,7 @@ class OperatedLoader(Loader):
         """
         placement = self._table.placement(request.model)
         if held := list(placement.held()):
-            await asyncio.gather(*(self._control.ask(request, each.endpoint) for each in held))
+            await asyncio.gather(*(self.control.ask(request, each.endpoint) for each in held))
             for each in held:
                 self.ask_soon(each.endpoint)
             return

@@ -263,7 +263,7 @@ class Placements:
     def __init__(self, backend: str, new_choice: Callable[[], EndpointChoice], clock: Callable[[], float]) -> None:
         self.backend = backend
         self._clock = clock
-        self._new_choice = new_choice
+        self.new_choice = new_choice
         self._choices: WeakValueDictionary[tuple[Endpoint, ...], EndpointChoice] = WeakValueDictionary()
         self.models: dict[str, Placement] = {}
         """Every model that an endpoint has or lists, by name."""
@@ -279,7 +279,7 @@ class Placements:
 
     def take_over(self, newer: "Placements") -> None:
         """Continue with the endpoints and settings of `newer`, which was created for a new configuration."""
-        self._new_choice = newer._new_choice
+        self.new_choice = newer.new_choice
         self._choices.clear()
         for endpoint in [each for each in self.stocks if each not in newer.stocks]:
             self.leave(endpoint)
@@ -354,7 +354,7 @@ class Placements:
         endpoints = tuple([each.endpoint for each in places])
         choice = self._choices.get(endpoints)
         if choice is None:
-            choice = self._choices[endpoints] = self._new_choice()
+            choice = self._choices[endpoints] = self.new_choice()
             choice.name = self.backend
             choice.among(endpoints)
         return choice

@@ -2,46 +2,45 @@
 take a third of the gateway's startup time."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
 from gateway.admin import register, status
-from gateway.admin.caches import add_clearing
+from gateway.admin.caches import Clear, add_clearing
 from gateway.admin.console.api import add_api
 from gateway.admin.console.configuration import FindWarnings
 from gateway.admin.console.page import add_page
-from gateway.admin.draining import add_draining
+from gateway.admin.draining import Drains, add_draining
 from gateway.admin.key_changes import add_key_changes
 from gateway.admin.openapi.admin import describe_errors
 from gateway.admin.openapi.api import add_api as add_documents
 from gateway.admin.openapi.page import add_page as add_documents_page
 from gateway.admin.placement import add_placing
+from gateway.admin.state import GatewayState
 from gateway.config.effective import effective
 from gateway.servers.discovery.register import Registrations
 
-if TYPE_CHECKING:
-    from gateway.runtime.app.gateway import Gateway
-
 
 def application(
-    gateway: "Gateway",
+    state: GatewayState,
     registrations: Mapping[str, Registrations],
+    clear_caches: Clear,
+    draining: Drains,
     reload_file: status.Reload | None,
     find_warnings: FindWarnings,
     clock: Callable[[], float],
 ) -> FastAPI:
-    """Return the status API, the console and the OpenAPI documents of `gateway`. Servers register at `registrations`,
-    by the backend's name. The other arguments are the same as in Ports."""
-    made = status.application(gateway.status, reload_file, lambda: effective(gateway.config))
+    """Return the status API, the console and the OpenAPI documents of the gateway with this state. Servers register at
+    `registrations`, by the backend's name. The other arguments are the same as in Gateway and Ports."""
+    made = status.application(state.status, reload_file, lambda: effective(state.config))
     register.add_routes(made, registrations)
-    add_clearing(made, gateway.clear_caches)
-    add_draining(made, gateway.draining)
-    add_placing(made, gateway)
-    add_key_changes(made, gateway)
+    add_clearing(made, clear_caches)
+    add_draining(made, draining)
+    add_placing(made, lambda: state.assembly.backends)
+    add_key_changes(made, state)
     add_page(made)
-    add_api(made, gateway, find_warnings, clock)
-    add_documents(made, gateway, clock)
+    add_api(made, state, find_warnings, clock)
+    add_documents(made, state, clock)
     add_documents_page(made)
-    describe_errors(made, gateway)
+    describe_errors(made, state)
     return made

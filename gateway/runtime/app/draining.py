@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from gateway.admin.draining import UndrainableError, UnknownEndpointError
 from gateway.admin.status import EndpointStatus, endpoint_status
-from gateway.assembly.part import GatewayPart
+from gateway.assembly.part import Workers
 from gateway.core.surviving import log_and_continue
 from gateway.core.tasks import spawn
 from gateway.routing.backend import Backend
@@ -26,11 +26,11 @@ INTERVAL = 0.1
 
 
 class Draining:
-    """Drains endpoints of the backends in use, which `backends` returns."""
+    """Drains endpoints of the backends in use, which `backends` returns, and of `workers` if they send the calls."""
 
-    def __init__(self, backends: Callable[[], Mapping[str, Backend]], part: GatewayPart) -> None:
+    def __init__(self, backends: Callable[[], Mapping[str, Backend]], workers: Workers | None = None) -> None:
         self._backends = backends
-        self._part = part
+        self._workers = workers
         self._tasks: dict[Drain, asyncio.Task[None]] = {}
         """The tasks that wait for the end of calls. A task is removed when it is done."""
 
@@ -124,8 +124,8 @@ class Draining:
 
     async def _tell(self) -> None:
         """Make the other processes send no more calls to drained endpoints."""
-        if self._part.tell_drained is not None:
-            await self._part.tell_drained()
+        if self._workers is not None:
+            await self._workers.tell_drained()
 
     async def _until_drained(self, backend: str, endpoint: Endpoint, drain: Drain) -> None:
         with log_and_continue(f"draining {endpoint.address}"):
@@ -152,11 +152,10 @@ class Draining:
         backends = [each for each in self._backends().values() if endpoint in each.endpoints]
         if drain.seconds_left and any(each.local.sequences.count(endpoint) for each in backends):
             return True
-        has_calls: Callable[[str, str], Awaitable[bool]] | None = self._part.has_calls
-        if has_calls is None:
+        if self._workers is None:
             return False
         protocols = {each.protocol.name for each in backends}
-        return any([await has_calls(protocol, endpoint.address) for protocol in protocols])
+        return any([await self._workers.has_calls(protocol, endpoint.address) for protocol in protocols])
 
 
 def _named(names: Mapping[str, object]) -> str:

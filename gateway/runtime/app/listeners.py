@@ -10,11 +10,11 @@ from gateway.assembly.certificates import Certificates, alpn
 from gateway.assembly.error_redaction import ErrorRedaction
 from gateway.assembly.forms import with_forms
 from gateway.assembly.listening import binding, listen
+from gateway.assembly.observing import Observing
 from gateway.config import paths
 from gateway.config.keys import Config, ListenerConfig
 from gateway.core.protocol import ListenerSettings, Protocol
 from gateway.core.transport import Exchanges, Listener, Ready
-from gateway.runtime.app.observing import Observing
 from gateway.runtime.app.serving import Serving, Tap
 
 log = logging.getLogger("gateway.app")

@@ -8,11 +8,11 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
-from gateway.admin import status
 from gateway.admin.access import AccessCheck
-from gateway.admin.console.configuration import FindWarnings
 from gateway.admin.health import HealthServer
+from gateway.admin.metrics import Metrics
 from gateway.admin.scaler.server import ScalerServer
+from gateway.admin.state import GatewayState
 from gateway.assembly.assembly import Assembly
 from gateway.assembly.certificates import Certificates, port_alpn
 from gateway.assembly.listening import binding
@@ -25,36 +25,37 @@ from gateway.runtime.app.replacing import PortServer
 from gateway.servers.discovery.register import Registrations
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from gateway.admin.server import AdminServer
-    from gateway.runtime.app.gateway import Gateway
 
 log = logging.getLogger("gateway.app")
 
 NAMES = ("health", "admin", "scaler")
 """The names of the ports, same as their keys."""
 PortConfig: TypeAlias = HealthConfig | AdminConfig | ScalerConfig | None
+MakeApplication: TypeAlias = "Callable[[Mapping[str, Registrations]], FastAPI]"
+"""Makes the application of the admin port. Servers register at these Registrations, by the name of the backend."""
 
 
 class Ports:
-    """The servers of the ports by name (`all`), which report about `gateway`. `reload_file` is called by `POST
-    /reload`, and `find_warnings` returns the warnings that the console shows."""
+    """The servers of the ports by name (`all`), which report about `state`. `application` makes the application of the
+    admin port."""
 
     def __init__(
         self,
-        gateway: "Gateway",
+        state: GatewayState,
+        metrics: Metrics,
         part: GatewayPart,
         certificates: Certificates,
-        clock: Callable[[], float],
-        reload_file: status.Reload | None,
-        find_warnings: FindWarnings,
+        application: MakeApplication,
     ) -> None:
         self.all: dict[str, PortServer] = {}
-        self._gateway = gateway
+        self._state = state
+        self._metrics = metrics
         self._part = part
         self._certificates = certificates
-        self._clock = clock
-        self._reload_file = reload_file
-        self._find_warnings = find_warnings
+        self._application = application
         self._tls: dict[str, ListenerTlsConfig | None] = {}
         """TLS settings for new connections."""
         self._registrations: dict[str, Registrations] = {}
@@ -86,8 +87,9 @@ class Ports:
     def _made(self, name: str, config: Config, assembly: Assembly) -> PortServer:
         tls = partial(self._context, name)
         if name == "health":
-            count, asked = self._part.gather or self._gateway.observing.flush, assembly.authentication.of_metrics
-            ready, page = self._backends_ready(config), self._gateway.metrics.page(config)
+            workers, asked = self._part.workers, assembly.authentication.of_metrics
+            count = self._state.observing.flush if workers is None else workers.gather
+            ready, page = self._backends_ready(config), self._metrics.page(config)
             return HealthServer(self._is_accepting, ready, metrics=page, count=count, asked=asked, tls=tls)
         if name == "scaler":
             return ScalerServer(assembly.backends, assembly.activities, tls)
@@ -95,11 +97,10 @@ class Ports:
 
     def _admin(self, assembly: Assembly, tls: Callable[[], ssl.SSLContext | None]) -> "AdminServer":
         from gateway.admin.server import AdminServer, gathering
-        from gateway.runtime.app.admin import application
 
-        made = application(self._gateway, self._registrations, self._reload_file, self._find_warnings, self._clock)
-        gather = self._part.gather
-        check = AccessCheck(made if gather is None else gathering(made, gather), assembly.authentication.of_admin)
+        made, workers = self._application(self._registrations), self._part.workers
+        gathered = made if workers is None else gathering(made, workers.gather)
+        check = AccessCheck(gathered, assembly.authentication.of_admin)
         return AdminServer(check, check, tls)
 
     def change(self, config: Config, opened: Mapping[str, PortServer]) -> list[PortServer]:
@@ -119,7 +120,7 @@ class Ports:
         """Report about `config` and `assembly` from now on."""
         health = self.all.get("health")
         if isinstance(health, HealthServer):
-            health.backends_ready, health.metrics = self._backends_ready(config), self._gateway.metrics.page(config)
+            health.backends_ready, health.metrics = self._backends_ready(config), self._metrics.page(config)
             health.asked = assembly.authentication.of_metrics
         admin = self.all.get("admin")
         if admin is not None:
@@ -137,12 +138,13 @@ class Ports:
             await each.stop()
 
     def _is_accepting(self) -> bool:
-        return self._gateway.ready and self._part.is_ready()
+        workers = self._part.workers
+        return self._state.ready and (workers is None or workers.is_one_ready())
 
     def _backends_ready(self, config: Config) -> Ready | None:
         """Return the check of the backends for `/readyz`; None if readiness does not depend on them."""
         rule = "none" if config.health is None else config.health.ready
-        return None if rule == "none" else partial(self._gateway.is_ready, rule)
+        return None if rule == "none" else partial(self._state.is_ready, rule)
 
     def _context(self, name: str) -> ssl.SSLContext | None:
         tls = self._tls[name]

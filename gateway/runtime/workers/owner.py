@@ -138,6 +138,6 @@ def _endpoints(backend: Backend, addresses: Sequence[str]) -> tuple[Endpoint, ..
 
 def endpoint_of(gateway: "Gateway", backend: str, address: str) -> RelayedEndpoint | None:
     """Return the endpoint of a backend with this address; None if it does not exist."""
-    found = gateway.backends.get(backend)
+    found = gateway.state.assembly.backends.get(backend)
     each = None if found is None else next((each for each in found.endpoints if each.address == address), None)
     return each if isinstance(each, RelayedEndpoint) else None

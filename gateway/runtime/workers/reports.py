@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from gateway.assembly import registry
 from gateway.assembly.part import ProcessLoad
 from gateway.auth.authenticator import KeyUse
-from gateway.core.address import Address
 from gateway.core.frozen import frozen
-from gateway.core.protocol import ListenerSettings, Protocol
-from gateway.core.transport import Exchanges
 from gateway.observing.counters import Counters
 from gateway.observing.recent import RecentRequests
 from gateway.observing.request_metrics import Counted
@@ -24,8 +22,6 @@ from gateway.transports.memory import PROCESS_MEMORY
 from gateway.transports.shedding import Level
 
 if TYPE_CHECKING:
-    import asyncio
-
     from gateway.runtime.app import Gateway
 
 
@@ -68,33 +64,35 @@ class Reporter:
 
     def report(self) -> WorkerReport:
         """Return the current report."""
-        gateway = self._gateway
-        counters, listeners, shedding = gateway.counters, list(gateway.listeners.items()), gateway.shedding
+        state, metrics = self._gateway.state, self._gateway.metrics
+        counters, listeners, shedding = state.counters, list(state.listeners.items()), state.shedding
+        traces, payloads = state.observing.traces, state.observing.payload_logs.counts
         now = Counter({("refused", name): each.refused_connections for name, each in listeners})
         now.update({("unrecognised", name): each.unrecognised_connections for name, each in listeners})
-        now.update({("sent", ""): gateway.traces.sent, ("dropped", ""): gateway.traces.dropped})
-        now.update({("logged", ""): gateway.payload_log.sent, ("unlogged", ""): gateway.payload_log.dropped})
+        now.update({("sent", ""): traces.sent, ("dropped", ""): traces.dropped})
+        now.update({("logged", ""): payloads.sent, ("unlogged", ""): payloads.dropped})
         now["shed", ""] = 0 if shedding is None else shedding.refused
-        for (graph, step), counts in gateway.graph_steps.items():
+        for (graph, step), counts in state.graph_steps.items():
             now.update({(f"{_STEP}{what}", f"{graph}\n{step}"): number for what, number in counts.items()})
         grown, self._told = now - self._told, now
-        backends = gateway.backends.items()
+        backends = state.assembly.backends.items()
         return WorkerReport(
             grown,
             counters.take(),
-            gateway.recent_requests.take(),
+            state.recent_requests.take(),
             self._key_uses(),
-            gateway.metrics.requests.take(),
+            metrics.requests.take(),
             {name: each.open_connections for name, each in listeners},
             {name: each.unanswered_requests for name, each in listeners},
             {(str(name), one.address): one.in_flight for name, each in backends for one in each.endpoints},
-            ProcessLoad(PROCESS_MEMORY.used, gateway.metrics.lag.longest),
+            ProcessLoad(PROCESS_MEMORY.used, metrics.lag.longest),
             (0, None) if shedding is None else (int(shedding.level), shedding.since),
-            [(place, name, dict(state)) for place, name, state in gateway.policy_states],
+            [(place, name, dict(state)) for place, name, state in state.policy_states],
         )
 
     def _key_uses(self) -> Mapping[str, tuple[float, int]]:
-        before, uses = self._told_uses, list(self._gateway.access.credentials.uses.items())
+        access = self._gateway.state.assembly.authentication.access
+        before, uses = self._told_uses, list(access.credentials.uses.items())
         self._told_uses = {id: use.number for id, use in uses}
         grown = ((id, use.last, self._told_uses[id] - before.get(id, 0)) for id, use in uses)
         return {id: (last, number) for id, last, number in grown if number}
@@ -107,29 +105,6 @@ class ListenerOfWorkers:
         self.address = address
         self.refused_connections = self.unrecognised_connections = 0
         self.open_connections = self.unanswered_requests = 0
-
-    async def start(self, address: Address) -> None:
-        """Do nothing, same as the following methods, because the workers get the messages instead."""
-
-    def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:
-        """Same as in every Listener."""
-        return ""
-
-    def renew(
-        self, settings: ListenerSettings, protocols: Sequence[tuple[Protocol, str]], exchanges: Exchanges
-    ) -> "list[asyncio.Task[None]]":
-        """Same as in every Listener."""
-        return []
-
-    async def stop_accepting(self) -> None:
-        """Same as in every Listener."""
-
-    def announce_end(self) -> None:
-        """Same as in every Listener."""
-
-    async def drain(self, seconds: float) -> int:
-        """Same as in every Listener."""
-        return 0
 
 
 class SheddingOfAll:
@@ -150,34 +125,37 @@ class Totals:
         self._last: dict[int, WorkerReport] = {}
         """The last report of each running worker, by its number."""
         self._shedding = SheddingOfAll()
+        self.graph_steps: dict[tuple[str, str], Counter[str]] = {}
+        """The counts of each step of a graph, by the names of both."""
         self._ended: Numbers = {}
         """The counts of the policies of ended workers."""
 
     def add(self, worker: int, report: WorkerReport) -> None:
         """Add the report of a worker."""
         gateway = self._gateway()
-        gateway.observing.counters.add(report.counters)
-        gateway.observing.recent.add(report.recent)
-        uses = gateway.access.credentials.uses
+        state, observing = gateway.state, gateway.observing
+        observing.counters.add(report.counters)
+        observing.recent.add(report.recent)
+        uses = state.assembly.authentication.access.credentials.uses
         for id, (last, number) in report.key_uses.items():
             use = uses.setdefault(id, KeyUse())
             use.last, use.number = max(use.last, last), use.number + number
         gateway.metrics.requests.add(report.counted)
         for (what, name), number in report.grown.items():
-            listener = gateway.listeners.get(name)
+            listener = state.listeners.get(name)
             if what == "shed":
                 self._shedding.refused += number
             elif what == "sent":
-                gateway.traces.sent += number
+                observing.traces.sent += number
             elif what == "dropped":
-                gateway.traces.dropped += number
+                observing.traces.dropped += number
             elif what == "logged":
-                gateway.payload_log.sent += number
+                observing.payload_logs.counts.sent += number
             elif what == "unlogged":
-                gateway.payload_log.dropped += number
+                observing.payload_logs.counts.dropped += number
             elif what.startswith(_STEP):
                 graph, _, step = name.partition("\n")
-                counts = gateway.steps_of_workers.setdefault((graph, step), Counter())
+                counts = self.graph_steps.setdefault((graph, step), Counter())
                 counts[what.removeprefix(_STEP)] += number
             elif isinstance(listener, ListenerOfWorkers):
                 counter = f"{what}_connections"
@@ -195,7 +173,7 @@ class Totals:
 
     def shedding(self) -> SheddingOfAll | None:
         """The load shedding of all workers together; None without load shedding."""
-        return None if self._gateway().config.limits.shed is None else self._shedding
+        return None if self._gateway().state.config.limits.shed is None else self._shedding
 
     def load(self) -> ProcessLoad:
         """The load of all workers together."""
@@ -219,12 +197,12 @@ class Totals:
         return found
 
     def _add_up(self) -> None:
-        gateway, reports = self._gateway(), list(self._last.values())
-        for name, listener in gateway.listeners.items():
+        state, reports = self._gateway().state, list(self._last.values())
+        for name, listener in state.listeners.items():
             if isinstance(listener, ListenerOfWorkers):
                 listener.open_connections = sum(each.connections.get(name, 0) for each in reports)
                 listener.unanswered_requests = sum(each.requests.get(name, 0) for each in reports)
-        for name, backend in gateway.backends.items():
+        for name, backend in state.assembly.backends.items():
             if not self._is_limited(name):  # otherwise the supervisor counts them itself
                 for one in backend.endpoints:
                     one.in_flight = sum(each.calls.get((str(name), one.address), 0) for each in reports)
@@ -270,5 +248,5 @@ class Processes(Collector):
                 value = min(values[name])
             else:
                 value = sum(values[name])
-            metric.samples[:] = [sample._replace(value=value)]
+            metric.samples[:] = [Sample(sample.name, sample.labels, value)]
             yield metric

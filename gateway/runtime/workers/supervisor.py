@@ -20,7 +20,6 @@ from gateway.core.errors import GatewayError
 from gateway.core.frozen import replace
 from gateway.core.surviving import all_surviving, log_and_continue, log_survived
 from gateway.core.tasks import spawn
-from gateway.core.transport import Listener
 from gateway.runtime.app.replacing import ReloadError
 from gateway.runtime.workers.addresses import Addresses
 from gateway.runtime.workers.channel import Channel, ChannelClosedError, Handlers
@@ -31,7 +30,7 @@ from gateway.runtime.workers.shared_policies import SharedPolicies
 from gateway.runtime.workers.slots import RelayedEndpoint
 
 if TYPE_CHECKING:
-    from gateway.admin.status import LoadError
+    from gateway.admin.state import GatewayState
     from gateway.runtime.app import Gateway
 
 log = logging.getLogger(__name__)
@@ -178,7 +177,8 @@ class Supervisor:
         """The listeners that a client has taken offline."""
         self._told_drained: list[tuple[str, str]] = []
         """The value of `drained` that the workers have got last."""
-        self._totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
+        self.totals = Totals(lambda: self.gateway, lambda name: name in self._limited)
+        self.process = Processes(lambda: [os.getpid(), *(each.pid for each in self._running())])
 
     @property
     def part(self) -> GatewayPart:
@@ -188,18 +188,7 @@ class Supervisor:
             has_references=False,
             prepare=self._prepare,
             endpoint=partial(RelayedEndpoint, partial(self._tell_all, "learn")),
-            is_ready=lambda: any(each.is_ready for each in self.workers),
-            gather=self.gather,
-            load=self._totals.load,
-            workers=lambda: (len(self._running()), sum(each.restarts for each in self.workers)),
-            process=Processes(lambda: [os.getpid(), *(each.pid for each in self._running())]),
-            policies=self._totals.policies,
-            principal_states=self.shared_policies.of_principal,
-            policy_numbers=self._totals.policy_numbers,
-            clear_caches=self.clear_caches,
-            tell_drained=self.tell_drained,
-            has_calls=self.has_calls,
-            shedding=self._totals.shedding,
+            workers=self,
         )
 
     def _prepare(self, assembly: Assembly) -> None:
@@ -209,7 +198,20 @@ class Supervisor:
             assembly.backends[name].on_other_models(partial(self._tell_all, "lists_others", str(name)))
 
     def _newest(self) -> Generation:
-        return Generation(self._number, self.gateway.backends, self.gateway.requests_in_flight)
+        assembly = self.gateway.state.assembly
+        return Generation(self._number, assembly.backends, assembly.streams)
+
+    def is_one_ready(self) -> bool:
+        """Return True if a worker is ready."""
+        return any(each.is_ready for each in self.workers)
+
+    def numbers(self) -> tuple[int, int]:
+        """The number of running workers, and the number of restarts."""
+        return len(self._running()), sum(each.restarts for each in self.workers)
+
+    def principal_states(self, name: str) -> Sequence[tuple[str, str, Mapping[str, object]]]:
+        """Place, policy, and the state of one principal, of the policies whose state all workers share."""
+        return self.shared_policies.of_principal(name)
 
     async def gather(self) -> None:
         """Fetch the counts of the workers. If a worker does not respond within GATHER_SECONDS, its report is added when
@@ -220,7 +222,7 @@ class Supervisor:
     async def _fetch(self, worker: WorkerProcess) -> None:
         try:
             async with asyncio.timeout(STALLED_SECONDS):
-                self._totals.add(worker.number, pickle.loads(await worker.channel.ask("report")))
+                self.totals.add(worker.number, pickle.loads(await worker.channel.ask("report")))
         except ChannelClosedError:
             return
         except TimeoutError:
@@ -237,7 +239,7 @@ class Supervisor:
     @property
     def drained(self) -> list[tuple[str, str]]:
         """The endpoints that get no calls because they are drained: protocol and address."""
-        backends = self.gateway.backends.values()
+        backends = self.gateway.state.assembly.backends.values()
         drained = {
             (str(one.protocol.name), each.address) for one in backends for each in one.endpoints if not each.takes_calls
         }
@@ -284,8 +286,8 @@ class Supervisor:
 
     def _renew_listeners(self) -> None:
         """Make a ListenerOfWorkers for each listener of the configuration in use."""
-        listeners = self.gateway.listeners
-        self.gateway.listeners = {
+        listeners = self.gateway.state.listeners
+        self.gateway.state.listeners = {
             each.name: listeners.get(each.name) or ListenerOfWorkers(str(replace(each.bind, scheme="")))
             for each in self.config.listeners
         }
@@ -348,14 +350,14 @@ class Supervisor:
 
     async def _reload(self, config: Config) -> tuple[str, ...]:
         kept_keys = {"workers": self.config.workers, "reference": self.config.reference}
-        before, new = self.gateway.config, config.model_copy(update=kept_keys)
+        before, new = self.gateway.state.config, config.model_copy(update=kept_keys)
         shared = self._shared(new)
-        kept, limited = self.gateway.listeners, limited_backends(config)
+        limited = limited_backends(config)
         self._limited |= limited  # while both configurations are in use
-        found = await self._change(self._own(shared, config), kept)
+        found = await self._change(self._own(shared, config))
         running, newest = self._running(), self._newest()
         if running and (why := await _reloaded(running[0], shared, newest)):
-            await self._change(before, kept)
+            await self._change(before)
             self.generation = self._newest()
             self._limited = limited_backends(before)
             self._addresses.release_unused(self.config)
@@ -372,17 +374,16 @@ class Supervisor:
         self._renew_listeners()
         return found
 
-    async def _change(self, config: Config, listeners: dict[str, Listener]) -> tuple[str, ...]:
+    async def _change(self, config: Config) -> tuple[str, ...]:
         """Change the supervisor's own part. Its calls do not delay the end of anything, because it counts them only for
         display."""
-        for name, backend in self.gateway.backends.items():
+        for name, backend in self.gateway.state.assembly.backends.items():
             if name not in self._limited:
                 for each in backend.endpoints:
                     each.in_flight = 0
-        before = self.gateway.backends
+        before = self.gateway.state.assembly.backends
         found = await self.gateway.reload(config)
-        self._number += self.gateway.backends is not before
-        self.gateway.listeners = listeners
+        self._number += self.gateway.state.assembly.backends is not before
         return found
 
     def reopen_logs(self) -> None:
@@ -392,17 +393,13 @@ class Supervisor:
             each.channel.tell("reopen_logs")
 
     @property
-    def last_reload_error(self) -> "LoadError | None":
-        """Same as in Gateway."""
-        return self.gateway.last_reload_error
-
-    @last_reload_error.setter
-    def last_reload_error(self, error: "LoadError | None") -> None:
-        self.gateway.last_reload_error = error
+    def state(self) -> "GatewayState":
+        """The state of the supervisor's own part."""
+        return self.gateway.state
 
     async def is_backend_ready(self, name: str) -> bool:
         """Return True if a backend is ready."""
-        found = self.gateway.backends.get(name)
+        found = self.gateway.state.assembly.backends.get(name)
         return found is not None and await found.is_ready()
 
     def learned(self, source: WorkerProcess, *news: Any) -> None:
@@ -446,7 +443,7 @@ class Supervisor:
         began = loop.time()
         while True:
             pid, status = worker.pid, await worker.ended()
-            self._totals.forget(worker.number)
+            self.totals.forget(worker.number)
             if self._is_ending:
                 return
             if loop.time() - began > LONGEST_PAUSE:
@@ -475,7 +472,7 @@ class Supervisor:
 
     def _inform(self, worker: WorkerProcess) -> None:
         """Send the findings of the others to a worker that has just started."""
-        for name, backend in self.gateway.backends.items():
+        for name, backend in self.gateway.state.assembly.backends.items():
             for each in backend.endpoints:
                 if isinstance(each, RelayedEndpoint) and (news := each.news()) is not None:
                     worker.channel.tell("learn", str(name), each.address, *news)

@@ -107,7 +107,7 @@ class Worker:
         except (BindError, ValueError) as error:
             return str(error), {}, []
         self._reporter = Reporter(gateway)
-        addresses = {name: each.address for name, each in gateway.listeners.items()}
+        addresses = {name: each.address for name, each in gateway.state.listeners.items()}
         return "", addresses, [each.address for each in gateway.references]
 
     def _slots(self, local: LocalSlots, protocol: Protocol) -> SupervisedSlots:
@@ -120,7 +120,7 @@ class Worker:
         """Change to another configuration. Return why it is not possible, in which case nothing has changed, or an
         empty text."""
         config: Config = pickle.loads(written)
-        before, backends = (self._limited, self._placed, self._generation), self.gateway.backends
+        before, backends = (self._limited, self._placed, self._generation), self.gateway.state.assembly.backends
         self._share(config, generation)
         try:
             await self.gateway.reload(config)
@@ -128,7 +128,7 @@ class Worker:
             self._limited, self._placed, self._generation = before
             return str(error)
         finally:
-            if self.gateway.backends is backends and generation != before[2]:
+            if self.gateway.state.assembly.backends is backends and generation != before[2]:
                 self._channel.tell("leave", generation)
         log_to_stderr(config.log)
         return ""
@@ -143,7 +143,7 @@ class Worker:
 
     def _switch(self, listener: str, is_online: bool) -> None:
         """Note that a client of another worker has taken a listener offline or online."""
-        self.gateway.switch(listener, is_online=is_online)
+        self.gateway.state.assembly.listener_readiness.switch(listener, is_online=is_online)
 
     def _reopen_logs(self) -> None:
         self.gateway.reopen_logs()
@@ -152,14 +152,14 @@ class Worker:
         """Note another process's findings about an endpoint."""
         if self._gateway is None:
             return
-        found = self._gateway.backends.get(backend)
+        found = self._gateway.state.assembly.backends.get(backend)
         for each in () if found is None else found.endpoints:
             if each.address == address and isinstance(each, RelayedEndpoint):
                 each.learn(event, arguments, named)
 
     def _lists_others(self, backend: str) -> None:
         """Note that a backend's model list has changed."""
-        if self._gateway is not None and (found := self._gateway.backends.get(backend)) is not None:
+        if self._gateway is not None and (found := self._gateway.state.assembly.backends.get(backend)) is not None:
             found.local.lists_others()
 
     def _is_drained(self, protocol: str, address: str) -> bool:
@@ -169,12 +169,12 @@ class Worker:
         """Send no more calls to these endpoints (protocol and address), and send calls again to all others."""
         self._drained_endpoints = frozenset((protocol, address) for protocol, address in drained)
         if self._gateway is not None:
-            for backend in self._gateway.backends.values():
+            for backend in self._gateway.state.assembly.backends.values():
                 for each in backend.endpoints:
                     drain_as_told(each, is_drained=self._is_drained(backend.protocol.name, each.address))
 
     def _has_calls(self, protocol: str, address: str) -> bool:
-        backends = [] if self._gateway is None else self._gateway.backends.values()
+        backends = [] if self._gateway is None else self._gateway.state.assembly.backends.values()
         endpoints = (each for one in backends if one.protocol.name == protocol for each in one.endpoints)
         return any(each.address == address and not each.is_idle for each in endpoints)
 

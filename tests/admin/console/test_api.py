@@ -68,12 +68,12 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def client(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as found:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as found:
         yield found
 
 
 async def infer(gateway: Gateway, model: str, times: int = 1) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as found:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as found:
         for _ in range(times):
             await found.post(f"/v2/models/{model}/infer", json=BODY)
 
@@ -179,8 +179,8 @@ async def test_only_what_has_changed_is_sent_and_nothing_twice(gateway: Gateway,
 
 async def test_a_reload_changes_the_name_of_the_topology(gateway: Gateway, client: httpx.AsyncClient) -> None:
     _, before = await traffic(client)
-    routes = gateway.config.routes[1:]
-    await gateway.reload(gateway.config.model_copy(update={"routes": routes}))
+    routes = gateway.state.config.routes[1:]
+    await gateway.reload(gateway.state.config.model_copy(update={"routes": routes}))
     _, after = await traffic(client)
     assert before.topology != after.topology
     found = Topology.model_validate_json((await client.get("/api/topology")).content)
@@ -195,7 +195,9 @@ async def test_after_a_reload_all_pages_show_the_new_configuration(gateway: Gate
         return len(topology["routes"]), len(graphs["graphs"]), len(routes), len(policies["policies"])
 
     assert await shown() == (7, 2, 7, 2)
-    await gateway.reload(gateway.config.model_copy(update={"routes": gateway.config.routes[1:3], "models": {}}))
+    await gateway.reload(
+        gateway.state.config.model_copy(update={"routes": gateway.state.config.routes[1:3], "models": {}})
+    )
     assert await shown() == (2, 0, 2, 2)
 
 
@@ -305,7 +307,7 @@ async def test_the_openapi_description_has_every_path(client: httpx.AsyncClient)
 
 async def test_many_questions_at_once_ask_each_server_once(gateway: Gateway, client: httpx.AsyncClient) -> None:
     asked: list[str] = []
-    for side in gateway.backend_sides.values():
+    for side in gateway.state.assembly.backend_sides.values():
         handler = side.handler
 
         async def counting(request: Any, handler: Any = handler, name: str = side.name) -> Any:

@@ -35,19 +35,19 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 
 async def infer(gateway: Gateway, model: str) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
         await client.post(f"/v2/models/{model}/infer", json=BODY)
 
 
 async def history(gateway: Gateway, **query: str) -> DrawnHistory:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
         found = await client.get("/api/history", params=query)
         assert found.status_code == 200, found.text
         return DrawnHistory.model_validate_json(found.content)
 
 
 async def step(gateway: Gateway, now: float) -> None:
-    gateway.history.end_step(gateway.counters.news(), now, 10.0)
+    gateway.observing.history.end_step(gateway.state.counters.news(), now, 10.0)
 
 
 async def test_the_history_of_the_gateway_and_of_its_parts(gateway: Gateway) -> None:
@@ -69,7 +69,7 @@ async def test_the_history_of_the_gateway_and_of_its_parts(gateway: Gateway) -> 
 async def test_the_history_is_kept_over_a_reload(gateway: Gateway) -> None:
     await infer(gateway, "double")
     await step(gateway, 1000)
-    await gateway.reload(gateway.config.model_copy(update={"routes": ()}))
+    await gateway.reload(gateway.state.config.model_copy(update={"routes": ()}))
     await infer(gateway, "double")
     await step(gateway, 1010)
     found = await history(gateway)
@@ -77,7 +77,7 @@ async def test_the_history_is_kept_over_a_reload(gateway: Gateway) -> None:
 
 
 async def test_a_running_gateway_ends_its_steps_by_itself(gateway: Gateway) -> None:
-    keeping = spawn(keep_history(gateway, interval=0.01, step=0.02))
+    keeping = spawn(keep_history(gateway.state, interval=0.01, step=0.02))
     await infer(gateway, "double")
     async with asyncio.timeout(GENEROUS):
         while 1 not in (await history(gateway)).requests:  # noqa: ASYNC110 - nobody tells
@@ -87,5 +87,5 @@ async def test_a_running_gateway_ends_its_steps_by_itself(gateway: Gateway) -> N
 
 @pytest.mark.parametrize("query", [{"kind": "route"}, {"name": "lab"}, {"kind": "model", "name": "double"}])
 async def test_a_part_that_has_no_history_is_refused(gateway: Gateway, query: dict[str, str]) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
         assert (await client.get("/api/history", params=query)).status_code == 422

@@ -34,12 +34,12 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 async def ask(gateway: Gateway, key: str) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
         await client.get("/v2", headers={"x-api-key": key})
 
 
 async def keys(gateway: Gateway, text: str = "") -> ListedKeys:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
         reply = await client.get("/api/keys", params={"text": text})
     for entry in (ALICE_ENTRY, BOB_ENTRY):
         assert entry.sha256 not in reply.text
@@ -62,7 +62,7 @@ async def test_keys_are_listed_with_their_last_use(gateway: Gateway) -> None:
 
 async def test_the_last_use_is_known_over_a_reload(gateway: Gateway) -> None:
     await ask(gateway, ALICE)
-    await gateway.reload(gateway.config.model_copy(update={"routes": (), "ready": "none"}))
+    await gateway.reload(gateway.state.config.model_copy(update={"routes": (), "ready": "none"}))
     first = (await keys(gateway)).keys[0].last_used
     assert first is not None
     await ask(gateway, ALICE)

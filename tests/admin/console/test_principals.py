@@ -46,7 +46,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 
 async def described(gateway: Gateway, name: str) -> DescribedPrincipal:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
         reply = await client.get("/api/principal", params={"name": name})
     for secret in (ALICE, ENTRY.sha256, OTHER.sha256):
         assert secret not in reply.text
@@ -54,7 +54,7 @@ async def described(gateway: Gateway, name: str) -> DescribedPrincipal:
 
 
 async def test_a_principal_has_its_permissions_keys_and_what_is_left_of_its_limits(gateway: Gateway) -> None:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
         reply = await client.post("/v2/models/double/infer", json=BODY, headers={"x-api-key": ALICE})
         assert reply.status_code == 200
     found = await described(gateway, "alice")

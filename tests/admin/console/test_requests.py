@@ -45,12 +45,12 @@ async def gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
 
 async def infer(gateway: Gateway, model: str, id: str, listener: str = "http", key: str = "") -> None:
     headers = {"x-request-id": id, "x-api-key": key or "none", "x-secret": "in-a-header"}
-    async with httpx.AsyncClient(base_url=f"http://{gateway.listeners[listener].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners[listener].address}") as client:
         await client.post(f"/v2/models/{model}/infer", json=BODY, headers=headers)
 
 
 async def asked(gateway: Gateway, **query: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
         return await client.get("/api/requests", params=query)
 
 
@@ -97,6 +97,6 @@ async def test_requests_are_found(gateway: Gateway) -> None:
 
 
 async def test_requests_are_kept_over_a_reload(gateway: Gateway) -> None:
-    await gateway.reload(gateway.config.model_copy(update={"routes": ()}))
+    await gateway.reload(gateway.state.config.model_copy(update={"routes": ()}))
     await infer(gateway, "double", "fifth-5")
     assert await ids(gateway, status="NOT_FOUND") == ["fifth-5", "lost-2"]

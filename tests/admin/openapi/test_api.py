@@ -48,12 +48,12 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 @pytest.fixture
 async def admin(gateway: Gateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as found:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as found:
         yield found
 
 
 async def test_listeners_over_http_have_documents(gateway: Gateway, admin: httpx.AsyncClient) -> None:
-    url = f"http://{gateway.listeners['http'].address}"
+    url = f"http://{gateway.state.listeners['http'].address}"
     found = (await admin.get("/api/openapi")).json()
     assert found == {"documents": [{"listener": "http", "protocols": ["v2-rest", "umbridge"], "url": url}]}
     document = (await admin.get("/api/openapi/http")).json()
@@ -114,7 +114,7 @@ async def test_with_auth_every_path_needs_credentials(tmp_path: Path) -> None:
     gateway = Gateway(config(", auth: {}", rest))
     await gateway.start()
     try:
-        async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as admin:
+        async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as admin:
             for path in ("/docs", "/api/openapi", "/api/openapi/http"):
                 assert (await admin.get(path)).status_code == 401
             document = (await admin.get("/openapi.json", headers={"x-api-key": key})).json()

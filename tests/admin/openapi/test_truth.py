@@ -51,7 +51,7 @@ async def gateway() -> AsyncIterator[Gateway]:
 
 
 async def document(gateway: Gateway, listener: str, model: str = "") -> Any:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as admin:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as admin:
         reply = await admin.get(f"/api/openapi/{listener}", params={"model": model} if model else {})
     assert reply.status_code == 200, reply.text
     return reply.json()

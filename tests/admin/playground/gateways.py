@@ -111,6 +111,6 @@ async def played(folder: Path, text: str = CONFIG) -> AsyncIterator[RunningPlayg
     text = text.replace("HOSTILE", orjson.dumps(HOSTILE).decode())
     gateway = Gateway(loads(text, "test.yaml", catalog(), {}))
     await gateway.start()
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", timeout=GENEROUS) as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", timeout=GENEROUS) as client:
         yield RunningPlayground(gateway, client, key, files.ca)
     await gateway.drain(0)

@@ -112,8 +112,8 @@ async def test_a_request_is_explained_without_being_sent(gateway: RunningPlaygro
         assert found["error"] is None, protocol
         assert found["decision"]["route"] == ("double,protocol=umbridge" if protocol == "umbridge" else "*")
         assert found["calls"][-1]["backend"] == "tensors"
-    assert gateway.gateway.counters.errors == 0
-    assert [*gateway.gateway.counters.paths(0)] == []
+    assert gateway.gateway.state.counters.errors == 0
+    assert [*gateway.gateway.state.counters.paths(0)] == []
     found = await gateway.ask("explain", {**POSTERIOR, "protocol": "v2-rest"})
     assert found["calls"][0]["message"]["path"] in ("/Evaluate", "/InputSizes", "/ModelInfo")
 

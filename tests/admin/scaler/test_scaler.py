@@ -47,7 +47,7 @@ EVALUATE = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}}
 
 
 def address_of(gateway: Gateway) -> str:
-    return f"http://{next(iter(gateway.listeners.values())).address}"
+    return f"http://{next(iter(gateway.state.listeners.values())).address}"
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def asked(text: str) -> AsyncIterator[tuple[Gateway, Keda, httpx.AsyncClie
     """A gateway, KEDA, and a client of models."""
     async with (
         running(text) as gateway,
-        keda(gateway.ports["scaler"].address) as client,
+        keda(gateway.ports.all["scaler"].address) as client,
         httpx.AsyncClient(base_url=address_of(gateway), timeout=GENEROUS) as models,
     ):
         yield gateway, client, models
@@ -84,7 +84,7 @@ async def test_it_tells_calls_in_flight_and_in_the_queue_and_pushes_when_the_fir
         assert await client.value(backend="lab") == 0
         calls = [infer(models) for _ in range(5)]
         assert await next_of(stream)
-        await until(lambda: len(gateway.backends["lab"].queue) == 3)
+        await until(lambda: len(gateway.state.assembly.backends["lab"].queue) == 3)
         assert await client.is_active(backend="lab")
         assert [await client.value(name, backend="lab") for name in ("calls", "queue")] == [5, 3]
         assert (await client.value(backend="other"), await client.is_active(backend="other")) == (0, False)
@@ -143,9 +143,9 @@ async def test_calls_from_zero_wait_for_the_first_server_and_keda_sees_them(tmp_
         assert not await next_of(stream)
         calls = [asyncio.ensure_future(models.post("/Evaluate", json=EVALUATE)) for _ in range(10)]
         assert await next_of(stream)
-        await until(lambda: gateway.backends["lab"].waiting == 10)
+        await until(lambda: gateway.state.assembly.backends["lab"].waiting == 10)
         # They pass unread: each waits for itself, and none for the model's metadata.
-        assert len(gateway.backends["lab"].queue) == 10
+        assert len(gateway.state.assembly.backends["lab"].queue) == 10
         assert [await client.value(name, backend="lab") for name in ("calls", "queue")] == [10, 10]
         server = await model_server("umbridge")
         (tmp_path / "url-1.txt").write_text(f"http://{server.address}\n")
@@ -160,10 +160,10 @@ async def test_calls_that_wait_for_the_first_server_get_it_after_a_reload_too(tm
     text = FROM_ZERO.replace("FOLDER", str(tmp_path)).replace("SECONDS", "20")
     async with asked(text) as (gateway, client, models):
         call = asyncio.ensure_future(models.post("/Evaluate", json=EVALUATE))
-        await until(lambda: gateway.backends["lab"].waiting == 1)
+        await until(lambda: gateway.state.assembly.backends["lab"].waiting == 1)
         for seconds in ("21", "22"):
             await gateway.reload(loads(text.replace("20}", f"{seconds}}}"), "test.yaml", catalog(), {}))
-        assert (gateway.backends["lab"].waiting, await client.value("queue", backend="lab")) == (1, 1)
+        assert (gateway.state.assembly.backends["lab"].waiting, await client.value("queue", backend="lab")) == (1, 1)
         assert await client.value(backend="lab") == 1
         server = await model_server("umbridge")
         (tmp_path / "url-1.txt").write_text(f"http://{server.address}\n")
@@ -178,7 +178,7 @@ async def test_calls_fail_when_no_server_comes_in_time(tmp_path: Path) -> None:
         reply = await models.post("/Evaluate", json=EVALUATE)
         assert reply.status_code == 503
         assert "none came within 0.1 s (queue.wait_for_endpoints)" in reply.text
-        assert (len(gateway.backends["lab"].queue), await client.value(backend="lab")) == (0, 0)
+        assert (len(gateway.state.assembly.backends["lab"].queue), await client.value(backend="lab")) == (0, 0)
 
 
 async def test_a_stream_ends_when_a_reload_removes_its_backend_and_others_go_on() -> None:
@@ -199,8 +199,8 @@ async def test_a_stream_ends_when_a_reload_removes_its_backend_and_others_go_on(
 async def test_a_hundred_streams_hear_of_one_call_and_clients_that_vanish_leave_nothing() -> None:
     """Also one that reads nothing: nobody waits for it."""
     async with asked(CONFIG.replace("PORT", "1")) as (gateway, client, models):
-        address = gateway.ports["scaler"].address
-        activity = gateway._assembly.activities["lab"]
+        address = gateway.ports.all["scaler"].address
+        activity = gateway.state.assembly.activities["lab"]
         async with keda(address) as second:
             streams = [second.watch(backend="lab") for _ in range(100)]
             assert [await next_of(each) for each in streams] == [False] * 100
@@ -219,7 +219,7 @@ async def test_a_hundred_streams_hear_of_one_call_and_clients_that_vanish_leave_
 async def test_a_reader_whose_window_is_shut_holds_up_nobody_and_then_hears_of_the_present_alone() -> None:
     async with asked(CONFIG.replace("PORT", "1")) as (gateway, client, models):
         before = len(asyncio.all_tasks())
-        host, _, port = gateway.ports["scaler"].address.rpartition(":")
+        host, _, port = gateway.ports.all["scaler"].address.rpartition(":")
         stalled = http2.Peer(*await asyncio.open_connection(host, int(port)))
         shut = http2.PREFACE + http2.settings(INITIAL_WINDOW_SIZE=0)
         asking = http2.request(f"{SERVICE}/StreamIsActive".encode(), ref(backend="lab", idle="1").SerializeToString())
@@ -239,11 +239,11 @@ async def test_a_reader_whose_window_is_shut_holds_up_nobody_and_then_hears_of_t
         stalled.writer.close()
         brisk.cancel()
         await until(lambda: len(asyncio.all_tasks()) <= before)
-        assert not gateway._assembly.activities["lab"]._waiters
+        assert not gateway.state.assembly.activities["lab"]._waiters
 
 
 async def test_the_end_of_the_gateway_ends_streams() -> None:
-    async with running(CONFIG.replace("PORT", "1")) as gateway, keda(gateway.ports["scaler"].address) as client:
+    async with running(CONFIG.replace("PORT", "1")) as gateway, keda(gateway.ports.all["scaler"].address) as client:
         stream = client.watch(backend="lab")
         assert not await next_of(stream)
         await gateway.drain(0)
@@ -253,7 +253,7 @@ async def test_the_end_of_the_gateway_ends_streams() -> None:
 
 async def test_a_flood_of_nonsense_is_refused_and_keda_is_still_answered() -> None:
     async with asked(CONFIG.replace("PORT", "1")) as (gateway, client, _):
-        async with grpc.aio.insecure_channel(gateway.ports["scaler"].address) as channel:
+        async with grpc.aio.insecure_channel(gateway.ports.all["scaler"].address) as channel:
             junk = channel.unary_unary("/externalscaler.ExternalScaler/IsActive")
             nowhere = channel.unary_unary("/externalscaler.ExternalScaler/StreamMetricSpec")
             replies = [junk(os.urandom(200), timeout=GENEROUS) for _ in range(500)]
@@ -272,7 +272,7 @@ async def test_over_tls_only_clients_with_a_certificate_of_the_ca_are_answered(t
     )
     ca, certificate, key = map(Path.read_bytes, (own.ca, own.certificate, own.key))
     async with running(text) as gateway:
-        address = f"localhost:{gateway.ports['scaler'].address.rpartition(':')[2]}"
+        address = f"localhost:{gateway.ports.all['scaler'].address.rpartition(':')[2]}"
         async with keda(address, grpc.ssl_channel_credentials(ca, key, certificate)) as client:
             assert not await client.is_active(backend="lab")
         async with keda(address, grpc.ssl_channel_credentials(ca)) as client:

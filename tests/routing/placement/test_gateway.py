@@ -44,7 +44,7 @@ async def test_two_servers_are_one(protocol: str) -> None:
     x, theta = ("input0", "input0") if protocol == "umbridge" else ("x", "theta")
     async with fleet(protocol) as gateway:
         for client_protocol in ("v2-grpc", "v2-rest") if protocol == "v2-grpc" else ("v2-grpc",):
-            address = f"{client_protocol}://{gateway.listeners[client_protocol].address}"
+            address = f"{client_protocol}://{gateway.state.listeners[client_protocol].address}"
             async with AsyncClient(address) as client:
                 (doubled,) = (await client.infer("double", inputs={x: np.array([[1.0, 2.0, 3.0]])})).values()
                 assert doubled.tolist() == [[2.0, 4.0, 6.0]]

@@ -8,7 +8,6 @@ import pytest
 from fastapi import FastAPI
 
 from gateway.admin.placement import add_placing
-from gateway.assembly.part import WHOLE
 from gateway.core.errors import GatewayError, Reason
 from gateway.core.operations import Operation
 from gateway.core.types import ControlRequest
@@ -100,7 +99,7 @@ async def test_it_is_unloaded_there_alone() -> None:
 async def test_the_models_of_a_drained_server_are_loaded_elsewhere_before_it_gets_no_calls() -> None:
     a, b = Server("a", ["m0"], MODELS), Server("b", ["m1"], MODELS)
     fleet = await loading(a, b).asked()
-    draining = Draining(lambda: {"fleet": fleet.backend}, WHOLE)
+    draining = Draining(lambda: {"fleet": fleet.backend})
     b.gates["load m0"] = asyncio.Event()
     status = await draining.begin("fleet", "a", 60)
     assert status.drain is not None
@@ -150,7 +149,7 @@ async def test_the_admin_port_loads_and_unloads_and_tells_the_servers_words() ->
     a.load_errors["m1"] = "out of memory"
     fleet = await loading(a, b).asked()
     app = FastAPI()
-    add_placing(app, Placing({"fleet": fleet.backend}))
+    add_placing(app, lambda: {"fleet": fleet.backend})
     wrong: list[tuple[dict[str, str], int, str]] = [
         ({"backend": "other"}, 404, "there is no backend 'other'"),
         ({"endpoint": "c"}, 404, "backend 'fleet' has no endpoint 'c'"),
@@ -169,10 +168,3 @@ async def test_the_admin_port_loads_and_unloads_and_tells_the_servers_words() ->
         reply = await admin.post("/placement", json={**asked, "do": "unload"})
         assert (reply.json(), list(a.held)) == ({"state": "gone"}, [])
         assert (await admin.get("/placement")).status_code == 405
-
-
-class Placing:
-    """A gateway with these backends."""
-
-    def __init__(self, backends: dict[str, Any]) -> None:
-        self.backends = backends

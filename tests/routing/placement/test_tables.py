@@ -52,14 +52,14 @@ async def models(file: Path, *arguments: str) -> Any:
 
 async def test_the_admin_port_the_metrics_and_the_command_tell_who_holds_what(tmp_path: Path) -> None:
     async with running() as (gateway, addresses):
-        async with AsyncClient(f"v2-grpc://{gateway.listeners['grpc'].address}") as client:
+        async with AsyncClient(f"v2-grpc://{gateway.state.listeners['grpc'].address}") as client:
             for _ in range(3):
                 await client.infer("double", inputs={"x": np.array([[1.0]])})
-        admin = f"http://{gateway.ports['admin'].address}"
+        admin = f"http://{gateway.ports.all['admin'].address}"
         async with httpx.AsyncClient() as web:
             found = (await web.get(f"{admin}/api/placement")).json()["backends"]["fleet"]
             topology = (await web.get(f"{admin}/api/topology")).json()
-            page = (await web.get(f"http://{gateway.ports['health'].address}/metrics")).text
+            page = (await web.get(f"http://{gateway.ports.all['health'].address}/metrics")).text
         file = tmp_path / "gateway.yaml"
         file.write_text(CONFIG.format(port=1, endpoints=json.dumps(addresses)))
         (told,), _ = await models(file, "--admin", admin)

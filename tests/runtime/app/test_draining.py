@@ -73,7 +73,7 @@ async def lab(more: str = "") -> AsyncIterator[Lab]:
     async with AsyncExitStack() as stack:
         first, second = [await stack.enter_async_context(held()) for _ in range(2)]
         started = await stack.enter_async_context(running(config(first.port, second.port, more=more)))
-        url = f"http://{started.ports['admin'].address}"
+        url = f"http://{started.ports.all['admin'].address}"
         admin = await stack.enter_async_context(httpx.AsyncClient(base_url=url))
         yield Lab(started, (first, second), admin)
 
@@ -104,7 +104,7 @@ async def test_calls_end_before_an_endpoint_is_drained_and_new_ones_go_elsewhere
 
 async def metric(here: Lab) -> dict[str, int]:
     """`gateway_endpoint_drain` by address."""
-    port = here.gateway.ports["health"].address
+    port = here.gateway.ports.all["health"].address
     async with httpx.AsyncClient(base_url=f"http://{port}") as health:
         page = (await health.get("/metrics")).text
     found = re.findall(r'^gateway_endpoint_drain\{backend="lab",endpoint="(\S+)"\} (\S+)$', page, re.M)
@@ -115,11 +115,11 @@ async def test_a_reload_keeps_it_and_a_server_that_is_removed_and_comes_back_ser
     async with lab() as here:
         first, second = (each.port for each in here.servers)
         await here.drain(0)
-        await here.gateway.reload(gateway(config(first, second, more=", max_in_flight: 3")).config)
+        await here.gateway.reload(gateway(config(first, second, more=", max_in_flight: 3")).state.config)
         await here.until_drained()
         assert await here.drains() == ["drained", None]
-        await here.gateway.reload(gateway(config(second)).config)
-        await here.gateway.reload(gateway(config(first, second)).config)
+        await here.gateway.reload(gateway(config(second)).state.config)
+        await here.gateway.reload(gateway(config(first, second)).state.config)
         assert await here.drains() == [None, None]
 
 
@@ -135,8 +135,8 @@ async def test_nothing_is_kept_of_drains_whose_servers_have_left() -> None:
         for _ in range(3):
             await here.drain(0)
             await here.until_drained()
-            await here.gateway.reload(gateway(config(second)).config)
-            await here.gateway.reload(gateway(config(first, second)).config)
+            await here.gateway.reload(gateway(config(second)).state.config)
+            await here.gateway.reload(gateway(config(first, second)).state.config)
         async with asyncio.timeout(GENEROUS):
             while kept_drains() > before:  # noqa: ASYNC110 - what is collected tells nobody
                 await asyncio.sleep(0)
@@ -148,7 +148,7 @@ async def test_a_gateway_whose_only_endpoints_are_drained_is_not_ready() -> None
             await here.drain(at_)
         reply = await infer(here.gateway)
         assert (reply.status_code, "all endpoints are drained" in reply.text) == (503, True)
-        async with httpx.AsyncClient(base_url=f"http://{here.gateway.ports['health'].address}") as health:
+        async with httpx.AsyncClient(base_url=f"http://{here.gateway.ports.all['health'].address}") as health:
             assert (await health.get("/readyz")).status_code == 503
 
 
@@ -173,7 +173,7 @@ async def test_endpoints_of_servers_that_the_gateway_starts_are_not_drained() ->
     text = re.sub(r"\{protocol: v2-rest, flavor.*\}", backend, CONFIG)
     async with (
         running(text) as started,
-        httpx.AsyncClient(base_url=f"http://{started.ports['admin'].address}") as admin,
+        httpx.AsyncClient(base_url=f"http://{started.ports.all['admin'].address}") as admin,
     ):
         reply = await admin.post("/drain", json={"backend": "lab", "endpoint": "a:1"})
     assert (reply.status_code, "starts its servers" in reply.json()["detail"]) == (409, True)

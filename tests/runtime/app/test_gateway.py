@@ -53,7 +53,7 @@ async def running(text: str = CONFIG, port: int = 1) -> AsyncIterator[Gateway]:
 
 
 def at(running: Gateway) -> int:
-    return port_of(running.listeners["http"].address)
+    return port_of(running.state.listeners["http"].address)
 
 
 async def refused(port: int) -> bool:
@@ -67,40 +67,40 @@ async def refused(port: int) -> bool:
     return False
 
 
-class FailingListener:
-    """It cannot be drained."""
-
-    address = ""
-
-    def announce_end(self) -> None:
-        pass
-
-    async def drain(self, seconds: float) -> int:
-        raise RuntimeError("the fault")
+FAILING = '{name: failing, bind: "127.0.0.1:0", protocols: [mip]}'
 
 
-async def test_all_else_is_closed_if_a_listener_cannot_be_drained(caplog: pytest.LogCaptureFixture) -> None:
-    here = gateway(f"ready: none\n{CONFIG}")
+async def failing_drain(seconds: float) -> int:
+    raise RuntimeError("the fault")
+
+
+async def test_all_else_is_closed_if_a_listener_cannot_be_drained(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = gateway(f"ready: none\n{CONFIG.replace('listeners: [', f'listeners: [{FAILING}, ')}")
     await here.start()
-    ports = [at(here), *(port_of(each.address) for each in (*here.references, *here.ports.values()))]
-    here.listeners = {"failing": cast(Listener, FailingListener()), **here.listeners}
-    assert await here.drain(0) == 0
+    ports = [at(here), *(port_of(each.address) for each in (*here.references, *here.ports.all.values()))]
+    failing = cast(Listener, here.state.listeners["failing"])
+    with monkeypatch.context() as broken:
+        broken.setattr(failing, "drain", failing_drain)
+        assert await here.drain(0) == 0
+    await failing.drain(0)
     assert [await refused(port) for port in ports] == [True] * 4
     assert "unexpected error in draining a listener; everything else goes on" in caplog.text
 
 
 async def test_it_is_ready_from_start_to_stop() -> None:
     here = gateway(f"ready: none\n{CONFIG}")
-    seen = [here.ready]
+    seen = [here.state.ready]
     await here.start()
-    seen.append(here.ready)
-    others = [each.address for each in here.references] + [each.address for each in here.ports.values()]
+    seen.append(here.state.ready)
+    others = [each.address for each in here.references] + [each.address for each in here.ports.all.values()]
     ports = [at(here), *map(port_of, others)]
     assert len(set(ports)) == 4
     for path, port in (("/v2/health/ready", ports[0]), ("/Info", ports[1]), ("/readyz", ports[2])):
         assert (await ask(port, get(path))).startswith(b"HTTP/1.1 200 OK\r\n")
     await here.drain(0)
-    assert [*seen, here.ready] == [False, True, False]
+    assert [*seen, here.state.ready] == [False, True, False]
     assert [await refused(port) for port in ports] == [True] * 4
 
 
@@ -130,7 +130,7 @@ routes: [{{match: {{model: posterior}}, backend: lab}}]
             await listener.drain(0)
         async with running(f"ready: all\n{text}") as here:
             for path, (good, bad, why) in ASKED.items():
-                port = port_of(here.ports["health"].address) if path == "/readyz" else at(here)
+                port = port_of(here.ports.all["health"].address) if path == "/readyz" else at(here)
                 reply = await ask(port, get(path))
                 assert reply.startswith(b"HTTP/1.1 " + (good if alive else bad)), path
                 assert alive or why in reply
@@ -148,7 +148,7 @@ async def test_grpcs_health_service_follows_the_backends_as_ready_says(rule: str
     """1 is SERVING, 2 is NOT_SERVING; the backend does not run."""
     text = CONFIG.replace("protocols: [v2-rest, umbridge]", "protocols: [v2-grpc]")
     async with running(f"ready: {rule}\n{text}") as here:
-        assert await grpc_health(here.listeners["http"].address) == reported
+        assert await grpc_health(here.state.listeners["http"].address) == reported
 
 
 async def test_an_address_in_use_is_an_error_and_nothing_stays_bound() -> None:
@@ -159,7 +159,7 @@ async def test_an_address_in_use_is_an_error_and_nothing_stays_bound() -> None:
         with pytest.raises(BindError) as failed:
             await here.start()
     assert str(failed.value) == f"listener 'second': cannot bind 127.0.0.1:{port}: Address already in use"
-    assert not here.ready
+    assert not here.state.ready
     assert await refused(at(here))
     assert await refused(port_of(here.references[0].address))
 
@@ -193,7 +193,7 @@ async def test_draining_waits_for_requests_in_flight_and_accepts_no_more() -> No
         stopping = asyncio.ensure_future(here.drain(60))
         while not await refused(at(here)):
             pass
-        readiness = await ask(port_of(here.ports["health"].address), get("/readyz"))
+        readiness = await ask(port_of(here.ports.all["health"].address), get("/readyz"))
         assert readiness.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         lab.release.set()
         assert await stopping == 0
@@ -216,7 +216,7 @@ async def test_the_status_shows_calls_in_flight_and_waiting() -> None:
         port = at(here)
         calls = [asyncio.ensure_future(ask(port, INFER)) for _ in range(2)]
         await lab.arrived.wait()
-        status = json.loads((await ask(port_of(here.ports["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
+        status = json.loads((await ask(port_of(here.ports.all["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
         for call in calls:
             call.cancel()
     assert status["ready"] is True
@@ -246,7 +246,7 @@ async def test_the_status_shows_the_last_error_of_an_endpoint() -> None:
     before = datetime.now(UTC)
     async with running(text) as here:
         await ask(at(here), INFER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
-        status = json.loads((await ask(port_of(here.ports["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
+        status = json.loads((await ask(port_of(here.ports.all["admin"].address), get("/status"))).split(b"\r\n\r\n")[1])
     (endpoint,) = status["backends"]["lab"]["endpoints"]
     assert (endpoint["state"], endpoint["last_error"]["text"]) == ("down", "connection refused")
     failed, until = (datetime.fromisoformat(at) for at in (endpoint["last_error"]["at"], endpoint["ejected_until"]))
@@ -256,7 +256,7 @@ async def test_the_status_shows_the_last_error_of_an_endpoint() -> None:
 async def test_without_health_and_admin_there_are_no_such_ports() -> None:
     lean = "\n".join(line for line in CONFIG.splitlines() if not line.startswith(("health", "admin")))
     async with running(lean) as here:
-        assert here.ports == {}
+        assert here.ports.all == {}
 
 
 async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() -> None:
@@ -294,11 +294,11 @@ async def test_a_backend_whose_metadata_is_not_trusted_is_listed_all_the_same() 
 async def test_the_status_counts_requests_and_has_the_last_errors() -> None:
     """An endpoint is unknown before its first call and down after a failed one; the error is there with its id."""
     async with running() as here:
-        before = here.status().backends["lab"]
+        before = here.state.status().backends["lab"]
         assert ([each.state for each in before.endpoints], before.requests) == (["unknown"], {})
         await ask(at(here), INFER.replace(b"Host: a", b"Host: a\r\nConnection: close\r\nX-Request-Id: mine"))
         await ask(at(here), get("/v2/health/live"))
-        after = here.status()
+        after = here.state.status()
         assert after.listeners["http"].requests == {"UNAVAILABLE": 1, "OK": 1}
         assert after.backends["lab"].requests == {"UNAVAILABLE": 1}
         assert after.backends["lab"].endpoints[0].state == "down"
@@ -310,7 +310,7 @@ async def test_the_status_counts_requests_and_has_the_last_errors() -> None:
 async def test_the_configuration_is_shown_without_secrets() -> None:
     text = CONFIG.replace("flavor: plain,", "flavor: plain, discovery: {register: {token: planted}},")
     async with running(text) as here:
-        reply = await ask(port_of(here.ports["admin"].address), get("/config"))
+        reply = await ask(port_of(here.ports.all["admin"].address), get("/config"))
     assert b"planted" not in reply
     found = json.loads(reply.partition(b"\r\n\r\n")[2])
     assert found["backends"]["lab"]["discovery"]["register"]["token"] == "***"

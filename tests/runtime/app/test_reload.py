@@ -49,7 +49,7 @@ async def running(text: str, server: Held | None = None) -> AsyncIterator[Gatewa
 
 
 def at(gateway: Gateway, listener: str = "http") -> int:
-    return port_of(gateway.listeners[listener].address)
+    return port_of(gateway.state.listeners[listener].address)
 
 
 _clients: list[asyncio.StreamWriter] = []
@@ -74,7 +74,7 @@ async def sent(port: int, request: bytes) -> tuple[asyncio.StreamReader, asyncio
 async def waits(gateway: Gateway) -> None:
     """Return when a call of the current configuration waits for a slot."""
     async with asyncio.timeout(GENEROUS):
-        while not gateway.status().backends["lab"].waiting:  # noqa: ASYNC110
+        while not gateway.state.status().backends["lab"].waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
@@ -129,7 +129,7 @@ async def test_slots_of_an_endpoint_are_counted_across_a_reload() -> None:
         assert await gateway.reload(config(LISTENER + BACKEND + "drain: {timeout: 7}", server)) == ("drain changed",)
         new, _ = await sent(at(gateway), INFER)
         await waits(gateway)
-        assert gateway.status().backends["lab"].endpoints[0].in_flight == 1
+        assert gateway.state.status().backends["lab"].endpoints[0].in_flight == 1
         assert len(server.handling) == 1
         server.release.set()
         assert [await status(each) for each in (first, queued, new)] == [200, 200, 200]
@@ -138,28 +138,28 @@ async def test_slots_of_an_endpoint_are_counted_across_a_reload() -> None:
 async def test_load_shedding_goes_on_through_a_reload_that_does_not_change_it() -> None:
     shed = "limits: {shed: {lag: 5}}"
     async with running(LISTENER + BACKEND + shed) as gateway:
-        before = gateway.shedding
+        before = gateway.state.shedding
         assert before is not None
         await gateway.reload(config(LISTENER + BACKEND + shed + "\ndrain: {timeout: 7}"))
-        assert gateway.shedding is before
+        assert gateway.state.shedding is before
         await gateway.reload(config(LISTENER + BACKEND + shed.replace("5", "6")))
-        assert gateway.shedding not in (None, before)
+        assert gateway.state.shedding not in (None, before)
         await gateway.reload(config(LISTENER + BACKEND))
-        assert gateway.status().shedding is None
+        assert gateway.state.status().shedding is None
 
 
 async def test_the_health_of_an_endpoint_that_stays_survives_and_one_that_goes_is_forgotten() -> None:
     async with running(LISTENER + BACKEND) as gateway:
         reader, _ = await sent(at(gateway), INFER)
         assert await status(reader) == 503
-        (before,) = gateway.status().backends["lab"].endpoints
+        (before,) = gateway.state.status().backends["lab"].endpoints
         assert before.state == "down"
         more = LISTENER + BACKEND.replace("max_in_flight: 1", "max_in_flight: 2, limits: {message: 1000}")
         assert await gateway.reload(config(more)) == ("backend 'lab': max_in_flight, limits changed",)
-        (after,) = gateway.status().backends["lab"].endpoints
+        (after,) = gateway.state.status().backends["lab"].endpoints
         assert (after.state, after.last_error) == ("down", before.last_error)
         await gateway.reload(config(more.replace("PORT", "2")))
-        assert gateway.status().backends["lab"].endpoints[0].state == "unknown"
+        assert gateway.state.status().backends["lab"].endpoints[0].state == "unknown"
 
 
 async def test_changed_limits_of_a_backend_hold_for_the_next_call() -> None:
@@ -194,7 +194,7 @@ async def test_listeners_are_added_removed_moved_and_renamed() -> None:
     gateway = Gateway(listeners(("stays", ports[0]), ("moves", ports[1])))
     await gateway.start()
     try:
-        stays = gateway.listeners["stays"]
+        stays = gateway.state.listeners["stays"]
         reader, writer = await sent(ports[0], INFER)
         await status(reader)
         assert await gateway.reload(listeners(("renamed", ports[0]), ("moves", ports[2]))) == (
@@ -202,7 +202,7 @@ async def test_listeners_are_added_removed_moved_and_renamed() -> None:
             "listener 'stays' removed",
             f"listener 'moves': bind 127.0.0.1:{ports[1]} -> 127.0.0.1:{ports[2]} changed",
         )
-        assert gateway.listeners["renamed"] is stays
+        assert gateway.state.listeners["renamed"] is stays
         writer.write(INFER)
         assert await status(reader) == 503  # its connection is kept
         assert b" 200 OK" in await ask(ports[2], get("/v2/health/live"))
@@ -231,7 +231,7 @@ async def test_if_an_address_cannot_be_bound_nothing_changes() -> None:
         port = taken.getsockname()[1]
         free = free_port()
         async with running(LISTENER + BACKEND) as gateway:
-            before = gateway.config
+            before = gateway.state.config
             more = "".join(
                 f', {{name: l{number}, bind: "127.0.0.1:{each}", protocols: [v2-rest]}}]'[: None if number else -1]
                 for number, each in enumerate([free, port])
@@ -239,13 +239,13 @@ async def test_if_an_address_cannot_be_bound_nothing_changes() -> None:
             text = LISTENER.replace("]}]", "]}" + more) + BACKEND.replace("model: m", "model: other")
             with pytest.raises(BindError, match=f"listener 'l1': cannot bind 127.0.0.1:{port}: Address already in use"):
                 await gateway.reload(config(text))
-            assert gateway.config is before
-            assert list(gateway.listeners) == ["http"]
+            assert gateway.state.config is before
+            assert list(gateway.state.listeners) == ["http"]
             with pytest.raises(ConnectionRefusedError):
                 await ask(free, get("/v2"))
             reader, _ = await sent(at(gateway), INFER)
             assert await status(reader) == 503  # not 404: its route is there
-        assert gateway.reloads == 0
+        assert gateway.state.reloads == 0
 
 
 @pytest.mark.parametrize(
@@ -271,17 +271,17 @@ async def test_what_needs_a_restart_is_told_and_kept() -> None:
         more = f'{text}reference: [{{protocol: v2-rest, bind: "127.0.0.1:{free_port()}", models: [double]}}]\n'
         told = "reference differs from the file, which needs a restart to take effect"
         assert await gateway.reload(config(more)) == (told,)
-        assert gateway.config.reference == ()
+        assert gateway.state.config.reference == ()
         assert await gateway.reload(config(more + "drain: {timeout: 3}\n")) == ("drain changed", told)
-        assert gateway.config.drain.timeout == 3
+        assert gateway.state.config.drain.timeout == 3
 
 
 async def test_the_same_configuration_changes_nothing() -> None:
     async with running(LISTENER + BACKEND) as gateway:
-        assembly = gateway._assembly
+        assembly = gateway.state.assembly
         assert await gateway.reload(config(LISTENER + BACKEND)) == ()
-        assert gateway._assembly is assembly
-        assert gateway.status().configuration.reloads == 0
+        assert gateway.state.assembly is assembly
+        assert gateway.state.status().configuration.reloads == 0
 
 
 async def test_ports_beside_the_listeners_follow_their_addresses() -> None:
@@ -314,7 +314,7 @@ async def test_a_listener_that_clients_took_offline_stays_offline() -> None:
 
 async def test_grpc_calls_whose_method_is_not_served_any_more_are_told_so() -> None:
     both = 'listeners: [{name: l, bind: "127.0.0.1:0", protocols: [v2-grpc, grps-grpc]}]\n'
-    async with running(both) as gateway, grpc.aio.insecure_channel(gateway.listeners["l"].address) as channel:
+    async with running(both) as gateway, grpc.aio.insecure_channel(gateway.state.listeners["l"].address) as channel:
         live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
         assert await live(b"") == b"\x08\x01"
         await gateway.reload(config(both.replace("v2-grpc, ", "")))
@@ -352,9 +352,9 @@ async def test_a_grpc_call_that_is_still_arriving_is_of_the_new_configuration() 
 async def test_unix_sockets_stay_and_go(tmp_path: Path) -> None:
     text = f'listeners: [{{name: l, bind: "unix://{tmp_path}/a", protocols: [grps-brpc]}}'
     async with running(text + "]\n") as gateway:
-        stays = gateway.listeners["l"]
+        stays = gateway.state.listeners["l"]
         await gateway.reload(config(text + f', {{name: k, bind: "unix://{tmp_path}/b", protocols: [grps-brpc]}}]\n'))
-        assert gateway.listeners["l"] is stays
+        assert gateway.state.listeners["l"] is stays
         assert sorted(each.name for each in os.scandir(tmp_path)) == ["a", "b"]
         await gateway.reload(config(text + "]\n"))
         assert [each.name for each in os.scandir(tmp_path)] == ["a"]
@@ -391,11 +391,11 @@ async def test_nothing_is_left_of_configurations_that_have_ended(never_collected
 
 async def test_the_time_of_loading_is_that_of_the_configuration_in_effect() -> None:
     async with running(NO_MODEL) as gateway:
-        first = gateway.loaded_at
+        first = gateway.state.loaded_at
         assert await gateway.reload(config(NO_MODEL)) == ()
-        assert gateway.loaded_at == first
+        assert gateway.state.loaded_at == first
         await gateway.reload(config(NO_MODEL.replace("model: other", "model: another")))
-        assert gateway.loaded_at > first
+        assert gateway.state.loaded_at > first
 
 
 async def test_a_gateway_that_stops_does_not_reload() -> None:

@@ -25,9 +25,9 @@ async def test_a_call_gets_an_endpoint_of_the_configuration_that_it_began_with()
     """A worker changes to a new configuration later than the supervisor, and its requests in flight never do."""
     slots = HeldSlots()
     async with running(BEFORE) as gateway:
-        slots.join(Generation(1, gateway.backends, gateway.requests_in_flight))
+        slots.join(Generation(1, gateway.state.assembly.backends, gateway.state.assembly.streams))
         await gateway.reload(config(AFTER))
-        slots.join(Generation(2, gateway.backends, gateway.requests_in_flight))
+        slots.join(Generation(2, gateway.state.assembly.backends, gateway.state.assembly.streams))
 
         old, address = await taken(slots, 1)
         assert address == "127.0.0.1:1"
@@ -52,7 +52,7 @@ async def test_a_slot_that_is_given_back_before_a_call_has_joined_the_queue_is_i
     """The supervisor's part of a wait is a task, which begins a moment after the message has come."""
     slots = HeldSlots()
     async with running(BEFORE) as gateway:
-        slots.join(Generation(1, gateway.backends, gateway.requests_in_flight))
+        slots.join(Generation(1, gateway.state.assembly.backends, gateway.state.assembly.streams))
         first, _ = await taken(slots, 1)
         waiting = slots.take(1, "lab", ("infer", "127.0.0.1", "m", "", {}, None), [], True)
         slots.give_back(first, True)

@@ -23,11 +23,11 @@ EVALUATE = {"name": "posterior", "input": [[1.0, 2.0]], "config": {}}
 
 
 def address_of(gateway: Gateway) -> str:
-    return f"http://{next(iter(gateway.listeners.values())).address}"
+    return f"http://{next(iter(gateway.state.listeners.values())).address}"
 
 
 def endpoints(gateway: Gateway) -> list[str]:
-    return sorted(each.address for each in gateway.status().backends["lab"].endpoints)
+    return sorted(each.address for each in gateway.state.status().backends["lab"].endpoints)
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +143,7 @@ async def test_every_ip_address_of_a_name_is_an_endpoint_for_every_transport(
 
                     assert endpoints(gateway) == [f"127.0.0.1:{port}", f"127.0.0.2:{port}"]
                     assert [await ask() for _ in range(4)] == [200] * 4
-                    states = [each.state for each in gateway.status().backends["lab"].endpoints]
+                    states = [each.state for each in gateway.state.status().backends["lab"].endpoints]
                     assert states == ["up", "up"]
                     names["models.test"] = ["127.0.0.2"]
                     await log.until(f"removed 127.0.0.1:{port}; it has 1 now")
@@ -201,7 +201,7 @@ async def test_a_server_registers_renews_and_leaves() -> None:
         running(REGISTER) as gateway,
         model_servers("umbridge", "127.0.0.1:0") as [server],
         httpx.AsyncClient(base_url=address_of(gateway)) as client,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=SESAME) as admin,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
         assert (await client.post("/Evaluate", json=EVALUATE)).status_code == 503
         wanted = {"backend": "lab", "address": f"http://{server.address}"}
@@ -239,9 +239,9 @@ async def test_the_gateway_itself_is_no_server(host: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
     async with (
         running(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=SESAME) as admin,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
-        for own in (gateway.ports["admin"].address, address_of(gateway).removeprefix("http://")):
+        for own in (gateway.ports.all["admin"].address, address_of(gateway).removeprefix("http://")):
             written = f"http://{own.replace('127.0.0.1', host)}"
             refused = await admin.post("/register", json={"backend": "lab", "address": written})
             assert refused.status_code == 422
@@ -252,7 +252,7 @@ async def test_the_gateway_itself_is_no_server(host: str, monkeypatch: pytest.Mo
 async def test_a_name_that_nobody_knows_yet_may_register() -> None:
     async with (
         running(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=SESAME) as admin,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
         wanted = {"backend": "lab", "address": "http://later.invalid:1"}
         assert (await admin.post("/register", json=wanted)).status_code == 200
@@ -277,7 +277,7 @@ async def test_a_server_that_does_not_renew_its_lease_is_removed() -> None:
         async with (
             running(REGISTER) as gateway,
             model_servers("umbridge", "127.0.0.1:0") as [server],
-            httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=SESAME) as admin,
+            httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
         ):
             wanted = {"backend": "lab", "address": server.address, "seconds": 0.05}
             assert (await admin.post("/register", json=wanted)).status_code == 200
@@ -310,7 +310,7 @@ async def test_registrations_that_are_refused(authorization: str | None, body: s
     headers = {"Authorization": authorization} if authorization else {}
     async with (
         running(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=headers) as admin,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=headers) as admin,
     ):
         refused = await admin.post("/register", content=body)
         assert (refused.status_code, refused.json()["detail"][: len(told)]) == (status, told)
@@ -321,7 +321,7 @@ async def test_registrations_that_are_refused(authorization: str | None, body: s
 async def test_the_calls_are_described_with_the_status_api() -> None:
     async with (
         running(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as admin,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as admin,
     ):
         paths = (await admin.get("/openapi.json")).json()["paths"]
     assert {path: sorted(paths[path]) for path in paths if not path.startswith("/api/")} == {  # nor the console's
@@ -340,7 +340,7 @@ async def test_the_calls_are_described_with_the_status_api() -> None:
 async def test_leases_of_another_backend_cannot_be_ended() -> None:
     async with (
         running(REGISTER) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=SESAME) as admin,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
         lease = (await admin.post("/register", json={"backend": "lab", "address": "a:1"})).json()["lease"]
         for token, status in (("open", 404), ("wrong", 403)):
@@ -356,7 +356,7 @@ async def test_there_is_no_place_to_register_where_no_backend_allows_it() -> Non
     text = text.replace(", discovery: {register: {token: open}}", ", endpoints: ['127.0.0.1:1']")
     async with (
         running(text) as gateway,
-        httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}", headers=SESAME) as admin,
+        httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}", headers=SESAME) as admin,
     ):
         assert (await admin.post("/register", content=GOOD)).status_code == 404
 

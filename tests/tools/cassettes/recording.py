@@ -58,7 +58,7 @@ def entries(folder: Path) -> list[Entry]:
 
 def at(gateway: Gateway, listener: str) -> str:
     """The address of a listener named as its wire form, as the client writes it."""
-    return f"{listener}://{gateway.listeners[listener].address.rpartition('://')[2]}"
+    return f"{listener}://{gateway.state.listeners[listener].address.rpartition('://')[2]}"
 
 
 async def replayed(address: str, path: Path, settings: Settings | None = None, protocol: str = "") -> list[Replayed]:

@@ -46,7 +46,7 @@ async def test_derivatives_and_errors_of_models_are_recorded_and_questions_and_s
             await client.gradient("posterior", [0.5, -0.25], sens=[1.0])
         async with AsyncClient(at(gateway, "v2-rest")) as client:
             await client.signature("posterior")
-        url = f"http://{gateway.listeners['v2-rest'].address}{PATH.replace('posterior', 'none')}"
+        url = f"http://{gateway.state.listeners['v2-rest'].address}{PATH.replace('posterior', 'none')}"
         async with httpx.AsyncClient() as http:
             assert (await http.post(url, json=BODY)).status_code == 404
         async with AsyncClient(at(gateway, "v2-grpc")) as client:
@@ -96,7 +96,9 @@ async def test_no_credential_is_in_the_file(tmp_path: Path, protocol: str) -> No
 
 async def test_other_headers_and_parameters_of_the_query_are_left_out(tmp_path: Path) -> None:
     async with recorded(tmp_path) as (gateway, _):
-        url = f"http://{gateway.listeners['grps-rest'].address}/grps/v1/infer/predict?model=posterior&token=s3cret"
+        url = (
+            f"http://{gateway.state.listeners['grps-rest'].address}/grps/v1/infer/predict?model=posterior&token=s3cret"
+        )
         tensor = {"name": "theta", "dtype": "DT_FLOAT64", "shape": [1, 2], "flat_float64": [0.5, -0.25]}
         headers = {"x-api-key": "s3cret", "cookie": "id=s3cret", "accept": "application/json"}
         async with httpx.AsyncClient() as client:
@@ -129,7 +131,7 @@ async def test_what_is_recorded_is_bounded_and_serving_goes_on(
 ) -> None:
     async with (
         recorded(tmp_path, "", bounds) as (gateway, _),
-        httpx.AsyncClient(base_url=f"http://{gateway.listeners['v2-rest'].address}") as client,
+        httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['v2-rest'].address}") as client,
     ):
         for _ in range(3):
             await infer(client)
@@ -142,7 +144,7 @@ async def test_a_reload_goes_on_recording_and_a_second_run_appends(tmp_path: Pat
         text = configuration()
         async with (
             recorded(tmp_path, text) as (gateway, _),
-            httpx.AsyncClient(base_url=f"http://{gateway.listeners['v2-rest'].address}") as client,
+            httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['v2-rest'].address}") as client,
         ):
             await infer(client)
             await gateway.reload(loads(f"{text}drain: {{timeout: 3}}", "test.yaml", catalog(), {}))
@@ -153,7 +155,7 @@ async def test_a_reload_goes_on_recording_and_a_second_run_appends(tmp_path: Pat
 async def test_many_clients_at_once_are_all_recorded(tmp_path: Path) -> None:
     async with (
         recorded(tmp_path) as (gateway, _),
-        httpx.AsyncClient(base_url=f"http://{gateway.listeners['v2-rest'].address}") as client,
+        httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['v2-rest'].address}") as client,
     ):
         await asyncio.gather(*(infer(client) for _ in range(50)))
     assert len(entries(tmp_path)) == 50

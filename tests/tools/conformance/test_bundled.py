@@ -144,7 +144,7 @@ async def test_a_gateway_in_front_of_another_protocol_passes(back: str) -> None:
     found = {}
     try:
         for protocol in MODULES:
-            place = str(gateway.listeners[LISTENERS.get(protocol, "http")].address)
+            place = str(gateway.state.listeners[LISTENERS.get(protocol, "http")].address)
             outcomes, _ = await checked(protocol, place, options(protocol, "posterior"))
             found[protocol] = unusual(outcomes)
     finally:

@@ -38,8 +38,8 @@ class BoundedGrpcConnection(GrpcServerConnection):
         super().connection_lost(error)
         self._lifespan.stop()
 
-    def _begin(self, stream: Stream, head: CallHead) -> None:
-        super()._begin(stream, head)
+    def begin(self, stream: Stream, head: CallHead) -> None:
+        super().begin(stream, head)
         if not self.is_draining and self._lifespan.is_last(self._loop.time()):
             self._end_of_life()
 
@@ -54,16 +54,16 @@ class BoundedGrpcConnection(GrpcServerConnection):
             text = "the connection has reached its limits, and the call did not end within limits.connection_grace"
             self.end_calls(refusal(Reason.NOT_READY, text))
 
-    def _on(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         if self._shedding is None or not self._shedding.level:
-            super()._on(event)
+            super().handle(event)
         elif type(event) is RequestReceived:
-            super()._on(RequestStarted(event.stream, event.head))
+            super().handle(RequestStarted(event.stream, event.head))
             self._on_data(DataReceived(event.stream, event.data, True))
         elif type(event) is DataReceived:
             self._on_data(event)
         else:
-            super()._on(event)
+            super().handle(event)
 
     def _on_data(self, event: DataReceived) -> None:
         """Handle data like any connection, while load is shed."""
@@ -74,4 +74,4 @@ class BoundedGrpcConnection(GrpcServerConnection):
                 if error is not None:
                     call.fail(error)
                     return
-        super()._on(event)
+        super().handle(event)

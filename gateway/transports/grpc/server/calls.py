@@ -178,7 +178,7 @@ class ServerCall:
             self._owner.http2.refund_small_data()
         if self._is_admitted and not self._reader.missing:
             self._let_others()
-        self._arrived(messages, ends)
+        self.arrived(messages, ends)
         if not ends:
             self.grant()
 
@@ -188,12 +188,12 @@ class ServerCall:
             return
         missing = self._reader.missing
         if missing <= WINDOW:
-            self._owner.http2.grant(self._stream, self._held())
+            self._owner.http2.grant(self._stream, self.held())
         elif self._is_admitted or self._owner.large_messages.admits(self, missing):
             if not self._is_admitted:
                 self._begin_arriving()
             self._is_admitted = True
-            self._owner.http2.grant(self._stream, self._held(), min(missing, _LARGE_WINDOW))
+            self._owner.http2.grant(self._stream, self.held(), min(missing, _LARGE_WINDOW))
 
     def _begin_arriving(self) -> None:
         self.arriving_since, self.arrived_bytes = self._stream.heard, 0
@@ -211,16 +211,17 @@ class ServerCall:
             self._message(b"", self._stream.heard)
         self._record.failed(error)
         self._end(refused(error))
-        self._stop(task)
+        self.stop(task)
 
     def cancel(self) -> None:
         """Stop the running task, because the client has disconnected, or the stream is closed."""
         task, self._task = self._task, None
         self._record.give_up(GIVEN_UP["grpc"])
         self._over()
-        self._stop(task)
+        self.stop(task)
 
-    def _stop(self, task: "asyncio.Task[None] | None") -> None:
+    def stop(self, task: "asyncio.Task[None] | None") -> None:
+        """Cancel the task that served the call, which has ended."""
         if task is not None:
             keep(task)
             self._owner.http2.still_running += 1
@@ -233,7 +234,8 @@ class ServerCall:
     def went_on(self) -> None:
         """Send the next reply, because the client has read most of the unsent data."""
 
-    def _arrived(self, messages: list[Received], ends: bool) -> None:
+    def arrived(self, messages: list[Received], ends: bool) -> None:
+        """Handle complete messages of the request. `ends`: no more follow."""
         raise NotImplementedError
 
     def idle_for_too_long(self, now: float) -> str | None:
@@ -241,7 +243,7 @@ class ServerCall:
         calls."""
         return None
 
-    def _held(self) -> int:
+    def held(self) -> int:
         """Return the number of bytes that have arrived and were not handed on yet."""
         return 0
 
@@ -281,7 +283,7 @@ class ServerCall:
             http2.reset(stream, ErrorCode.CANCEL)  # a status cannot be sent within a message
         else:
             block = replies.trailers(reply) + self._end_record(reply)
-            http2.send_end(stream, block if self._has_head() else replies.HEAD + block)
+            http2.send_end(stream, block if self.has_head() else replies.HEAD + block)
         self._over()
         self._owner.flush()
 
@@ -291,7 +293,8 @@ class ServerCall:
         self._record.end(reply.status, bytes_of(reply))
         return replies.more_trailers(self._record)
 
-    def _has_head(self) -> bool:
+    def has_head(self) -> bool:
+        """Return whether the head of the reply is sent."""
         return False
 
     def ring(self) -> None:
@@ -306,7 +309,7 @@ class ServerCall:
         self._owner.large_messages.release(self)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        # The stream holds the call, and the call its task, until one of them ends: `_stop` keeps the task longer. Tasks
+        # The stream holds the call, and the call its task, until one of them ends: `stop` keeps the task longer. Tasks
         # of the loop's `create_task` get names with numbers, which take as long as a third of the task.
         self._task = asyncio.Task(work, loop=self._owner.loop, name="gRPC call")
 
@@ -330,12 +333,12 @@ class UnaryCall(ServerCall):
     def is_arriving(self) -> bool:
         return self._stream.is_receiving
 
-    def _stop(self, task: "asyncio.Task[None] | None") -> None:
+    def stop(self, task: "asyncio.Task[None] | None") -> None:
         unstarted, self._unstarted = self._unstarted, None
         self._body = None
         if asyncio.iscoroutine(unstarted):
             unstarted.close()
-        super()._stop(task)
+        super().stop(task)
 
     def received_whole(self, data: memoryview) -> None:
         message = only_message(data, self._owner.limits.message)
@@ -344,7 +347,7 @@ class UnaryCall(ServerCall):
         else:
             self._answer(message)  # not counted in memory: one frame has fewer than MIN_COUNTED bytes
 
-    def _arrived(self, messages: list[Received], ends: bool) -> None:
+    def arrived(self, messages: list[Received], ends: bool) -> None:
         if len(messages) + (self._body is not None) > 1:
             self.fail(_malformed("the method takes one message, the request has more"))
             return
@@ -455,7 +458,7 @@ class StreamCall(ServerCall):
     def went_on(self) -> None:
         _wake(self._writing)
 
-    def _arrived(self, messages: list[Received], ends: bool) -> None:
+    def arrived(self, messages: list[Received], ends: bool) -> None:
         try:
             self._owner.connection_memory.add(waiting := sum(waiting_bytes(len(each)) for each in messages))
         except GatewayError as error:
@@ -468,10 +471,10 @@ class StreamCall(ServerCall):
         if messages or ends:
             _wake(self._reading)
 
-    def _held(self) -> int:
+    def held(self) -> int:
         return self._held_bytes
 
-    def _has_head(self) -> bool:
+    def has_head(self) -> bool:
         return self._began
 
     async def _serve(self) -> None:

@@ -137,7 +137,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def eof_received(self) -> None:
         """Close the connection, because the client has: HTTP/2 has no half-closed connections."""
-        super()._close()
+        super().close()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Handle a connection that either side has closed."""
@@ -161,7 +161,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.http2.is_paused = False
         super().resume_writing()
 
-    def _proceed(self) -> None:
+    def proceed(self) -> None:
         if self._phase in _LAST:
             return
         self.flush()
@@ -181,7 +181,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         at = http2.receive(data, now)
         while True:
             while events:
-                self._on(events.popleft())
+                self.handle(events.popleft())
             if not http2.has_more or http2.is_closed:
                 break
             if http2.still_running >= MAX_STREAMS or perf_counter() - begun > TURN:
@@ -200,8 +200,8 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if http2.has_more or http2.still_running >= MAX_STREAMS or perf_counter() - begun > SHORT_TURN:
             self._yield()
 
-    def _take_turn(self) -> None:
-        super()._take_turn()
+    def take_turn(self) -> None:
+        super().take_turn()
         if self._phase in _LAST:
             return
         if self.http2.has_more:
@@ -223,10 +223,10 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if not http2.waiting:
                 break
         while http2.events:  # DataSent
-            self._on(http2.events.popleft())
+            self.handle(http2.events.popleft())
         if http2.is_closed and self._phase not in _LAST:
             self._cancel_all()
-            self._linger()
+            self.linger()
         elif self.is_draining and http2.is_drained and self._phase not in _LAST:
             http2.close(ErrorCode.NO_ERROR)
             self.flush()
@@ -249,15 +249,16 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self.flush()
 
     @property
-    def _unread_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """The number of bytes that the system has not sent, including replies that wait for larger windows."""
-        return super()._unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
+        return super().unread_bytes + (0 if self.http2.is_closed else self.http2.unsent_bytes)
 
-    def _on(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
+        """Handle an event of the client's requests."""
         if type(event) is RequestReceived:
             stream, head, data = event
             if not stream.is_closed:
-                self._begin(stream, head)
+                self.begin(stream, head)
                 if stream.handler is not None:
                     stream.handler.received_whole(data)
             return
@@ -267,14 +268,15 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 stream.handler.received(event.data, ends=event.ends)
         elif type(event) is RequestStarted:
             if not stream.is_closed:
-                self._begin(stream, event.head)
+                self.begin(stream, event.head)
         elif stream.handler is not None:
             if type(event) is StreamReset:
                 stream.handler.cancel()
             else:
                 stream.handler.went_on()
 
-    def _begin(self, stream: Stream, head: CallHead) -> None:
+    def begin(self, stream: Stream, head: CallHead) -> None:
+        """Begin a call, whose head has arrived, or refuse it."""
         site = self._site
         if head.fault is not None:
             record = site.start_record(head, self.peer, self._loop.time())
@@ -320,14 +322,14 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         interval = min(timeouts.head, timeouts.body, timeouts.write) / 4
         self._alarm.set(min(interval, self._arriving.seconds_left(self._looked, timeouts)))
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         if self._phase is _HEAD and self.is_draining:
             self.terminate()
             return
         now, timeouts = self._loop.time(), self._context.timeouts
         is_idle = self._phase is _IDLE and now < self._idle_until
         if self._phase is not _ANSWERING and not is_idle:
-            super()._expire()
+            super().expire()
             return
         self._is_watching = False
         if self.http2.is_paused:
@@ -345,7 +347,7 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
         """End the connection if the client does not continue a frame or header block, or reads too slowly. Return
         whether it ended."""
         if self._arriving.seconds_left(now, timeouts) <= 0:
-            self._reject(refusal(Reason.REQUEST_TIMEOUT, self._arriving.why_late(timeouts)))
+            self.reject(refusal(Reason.REQUEST_TIMEOUT, self._arriving.why_late(timeouts)))
             return True
         unread = self._transport.get_write_buffer_size() + self.http2.unsent_bytes
         if not unread:
@@ -433,11 +435,11 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self.http2.refuse_new_streams()
             self.flush()
 
-    def _reject(self, error: GatewayError) -> None:
+    def reject(self, error: GatewayError) -> None:
         self.http2.close(ErrorCode.ENHANCE_YOUR_CALM, error.message)
         self.flush()
 
-    def _reject_connection(self, error: GatewayError) -> None:
+    def reject_connection(self, error: GatewayError) -> None:
         self.http2.refuse(error.message)
         self.flush()
 
@@ -449,14 +451,14 @@ class GrpcServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _calls(self) -> list[ServerCall]:
         return [stream.handler for stream in self.http2.streams.values() if stream.handler is not None]
 
-    def _close_idle(self) -> None:
-        self._close()
+    def close_idle(self) -> None:
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """Close the connection. An idle client gets a GOAWAY: it then repeats requests that it sends now on another
         connection."""
         if self._phase is _IDLE:
             self.http2.close(ErrorCode.NO_ERROR)
             self.flush()
         else:
-            super()._close()
+            super().close()

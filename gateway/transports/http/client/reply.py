@@ -111,14 +111,14 @@ class ReplyReader:
         if self._arriving.missing:
             self._make_room(self._arriving)
         else:
-            self._complete(self._parser.should_keep_alive())
+            self.complete(self._parser.should_keep_alive())
         return self.message
 
     def end(self) -> Message:
         """Handle a connection that the peer has closed. Return the message if this is how the reply ends."""
         if not self._until_close:
             raise self.broken_off("closed")
-        self._complete(keep_alive=False)
+        self.complete(keep_alive=False)
         assert self.message is not None
         return self.message
 
@@ -191,7 +191,7 @@ class ReplyReader:
         self._headers, self._fields = self._fields, []  # trailers are dropped
         if self._fed > self._limits.headers:
             self._check_headers()
-        self._begin_body(dict(self._headers))
+        self.begin_body(dict(self._headers))
 
     def on_body(self, data: bytes) -> None:
         size = self._size
@@ -205,15 +205,16 @@ class ReplyReader:
 
     def on_message_complete(self) -> None:
         if self._status and self.message is None:
-            self._complete(self._parser.should_keep_alive())
+            self.complete(self._parser.should_keep_alive())
 
-    def _begin_body(self, fields: dict[bytes, bytes]) -> None:
+    def begin_body(self, fields: dict[bytes, bytes]) -> None:
+        """Handle a complete head with these headers: find out how the body ends."""
         self.coding = fields.get(b"content-encoding")
         length = fields.get(b"content-length")  # the parser accepts only digits, and only one Content-Length
         is_coded = b"transfer-encoding" in fields
         if self._to_head or (self._status in _NO_BODY and (length or is_coded)):
             # The parser would wait for a body. Bytes that follow cannot be trusted.
-            self._complete(keep_alive=False)
+            self.complete(keep_alive=False)
         elif is_coded:
             self._check_transfer_codings()
         elif length is None:
@@ -247,7 +248,8 @@ class ReplyReader:
                 self._arriving.append(self._body)
             self._arriving.append(data)
 
-    def _complete(self, keep_alive: bool) -> None:
+    def complete(self, keep_alive: bool) -> None:
+        """Handle the end of the body: make `message`."""
         body: Buffer = self._body if self._arriving is None else self._arriving.body
         self.body_buffer = None
         self._parser = None

@@ -60,9 +60,9 @@ class StreamedReplyReader(ReplyReader):
         if self.is_cut:
             self._cut(self._cutter.boundary)
 
-    def _begin_body(self, fields: dict[bytes, bytes]) -> None:
+    def begin_body(self, fields: dict[bytes, bytes]) -> None:
         if self._status != 200 or self._to_head:
-            super()._begin_body(fields)
+            super().begin_body(fields)
             return
         coding = fields.get(b"content-encoding", b"identity").decode("latin-1")
         if coding.strip().lower() != "identity" and not self._keeps_coding:
@@ -77,10 +77,10 @@ class StreamedReplyReader(ReplyReader):
         else:
             self._until_close = True
 
-    def _complete(self, keep_alive: bool) -> None:
+    def complete(self, keep_alive: bool) -> None:
         if self.is_cut:
             self._cut(self._cutter.end)
-        super()._complete(keep_alive)
+        super().complete(keep_alive)
 
     def _cut(self, cut: Callable[[], list[Buffer]]) -> None:
         try:

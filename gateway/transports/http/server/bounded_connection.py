@@ -21,18 +21,18 @@ class BoundedHttpConnection(HttpServerConnection):
         self._lifespan = Lifespan(context.limits, self._loop.time())
         self._shedding = context.connections.shedding
 
-    def _receive_whole(self, data: bytes) -> bool:
-        """Return False: `_request_begun` decides whether to shed each request."""
+    def receive_whole(self, data: bytes) -> bool:
+        """Return False: `request_begun` decides whether to shed each request."""
         return False
 
-    def _request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
+    def request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
         error = self._shedding.refusal(head.length) if self._shedding is not None else None
         if error is not None:
             self._dispatch = dispatch = copy(dispatch)  # the head cache has it, too
             dispatch.refused = error
-        super()._request_begun(head, dispatch)
+        super().request_begun(head, dispatch)
 
-    def _connection_line(self) -> bytes:
+    def connection_line(self) -> bytes:
         if self._lifespan.is_last(self._loop.time()):
             self._keep_alive = False
-        return super()._connection_line()
+        return super().connection_line()

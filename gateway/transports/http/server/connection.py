@@ -5,13 +5,13 @@ before the next request.
 
     phase            event                                       method             next phase
     IDLE             a part of a head arrived                    _head_begun        HEAD
-    IDLE, HEAD       the head is complete, a body follows        _request_begun     BODY
-    IDLE             a whole request arrived in one read         _receive_whole     ANSWERING
+    IDLE, HEAD       the head is complete, a body follows        request_begun      BODY
+    IDLE             a whole request arrived in one read         receive_whole      ANSWERING
     IDLE, HEAD, BODY the request is complete                     _request_received  ANSWERING
     ANSWERING        the reply is written, but not read by now   _send              FLUSHING
     ANSWERING,       the reply is written, and the connection    _reply_written     IDLE
     FLUSHING           is kept, or this was the last reply                          LINGERING
-    any              the request cannot be received to its end   _reject            LINGERING
+    any              the request cannot be received to its end   reject             LINGERING
     ANSWERING        the client ends its side (`half_close`)     eof_received       ANSWERING, then CLOSED
 
 Bytes that arrive while an earlier request is served wait in `_ahead`. Parsing (`whole_heads`, `request_head`,
@@ -19,13 +19,11 @@ Bytes that arrive while an earlier request is served wait in `_ahead`. Parsing (
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from time import perf_counter
 
 from gateway.core.errors import DecodeError, GatewayError, Reason, refusal
 from gateway.core.exchange import as_gateway_error
-from gateway.core.frozen import replace
 from gateway.core.http2.bounds import SHORT_TURN, TURN
 from gateway.core.record import GIVEN_UP, UNRECORDED
 from gateway.core.tasks import keep, spawn
@@ -46,8 +44,6 @@ from gateway.transports.http.server.request_head import (
 )
 from gateway.transports.http.server.streamed_reply import StreamedReplyWriter
 from gateway.transports.lifecycle import Lifecycle, Phase
-
-log = logging.getLogger(__name__)
 
 REQUESTS_PER_TURN = 32
 """The maximum number of requests that a connection receives in a row, fewer if they take TURN seconds; then other
@@ -157,6 +153,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if not is_answering or has_begun or not can_wait(self._transport):
             return False
         self._half_close = HalfClose(self._loop, self._transport)
+        self._has_peer_ended = True
         if self._phase is _ANSWERING:
             self._half_close.watch()
         return True
@@ -164,9 +161,9 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
     def _close_after_last(self) -> None:
         """Close after the client has ended its side, unless the connection has a complete request to serve."""
         if self._phase in _RECEIVING and not self._ahead.data:
-            self._close()
+            self.close()
 
-    def _proceed(self) -> None:
+    def proceed(self) -> None:
         if self._phase is _FLUSHING:
             self._reply_written()
             self._receive_ahead()
@@ -175,7 +172,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _receive(self, data: bytes) -> None:
         try:
-            if self._phase is _IDLE and self._receive_whole(data):
+            if self._phase is _IDLE and self.receive_whole(data):
                 return
             at, end = 0, len(data)
             steps = 2 * REQUESTS_PER_TURN  # a request is a head and a body
@@ -184,12 +181,12 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 steps = steps - 1 if perf_counter() - begun < TURN else 0
                 at = self._receive_body(data, at) if self._phase is _BODY else self._receive_head(data, at)
         except DecodeError as error:
-            self._reject(refusal(Reason.INVALID_INPUT, str(error)))
+            self.reject(refusal(Reason.INVALID_INPUT, str(error)))
         except Http2PrefaceError as preface:
             self._refuse_http2(FIRST_LINE + data[preface.at :])
         except GatewayError as error:
             mistake = self._tls_mistake(data)
-            self._reject(refusal(Reason.INVALID_INPUT, mistake) if mistake else error)
+            self.reject(refusal(Reason.INVALID_INPUT, mistake) if mistake else error)
         else:
             if at < end and self._phase is _LINGERING:
                 self._drop(end - at)
@@ -202,7 +199,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             elif self._phase is _BODY and self._body_begun is None:
                 self._await_body(0)
 
-    def _receive_whole(self, data: bytes) -> bool:
+    def receive_whole(self, data: bytes) -> bool:
         """Receive `data` if it is exactly one request, with a simple head (`WholeHeads`): most requests are. Return
         False for all other data, which is received in parts."""
         cached = self._context.heads.find(data, 0)
@@ -222,23 +219,22 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         cached = self._context.heads.find(data, at) if self._phase is _IDLE else None
         if cached is not None:
             self._head, self._dispatch, size, _ = cached
-            self._request_begun(self._head, self._dispatch)
+            self.request_begun(self._head, self._dispatch)
             return at + size
         at = reader.feed(data, at)
-        if reader.complete:
+        if reader.size:
             reader.hold(self.connection_memory)
+        if reader.complete:
             self._head = RequestHead(reader)
             self._head.check()
             self._dispatch = Dispatch(self._head, self._context.table, self._context.cross_origin)
-            self._request_begun(self._head, self._dispatch)
-        elif reader.size:
-            reader.hold(self.connection_memory)
-            if self._phase is _IDLE:
-                self._phase = _HEAD
-                self._alarm.set(self._context.timeouts.head)
+            self.request_begun(self._head, self._dispatch)
+        elif reader.size and self._phase is _IDLE:
+            self._phase = _HEAD
+            self._alarm.set(self._context.timeouts.head)
         return at
 
-    def _request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
+    def request_begun(self, head: RequestHead, dispatch: Dispatch) -> None:
         """Handle a complete head: refuse the request, serve it, or wait for its body."""
         self._context.check_early(head, dispatch, self._identity, self._peer)
         self._keep_alive = head.keep_alive
@@ -265,7 +261,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             body.filled(count)
             self._body_received(body, count)
         except GatewayError as error:
-            self._reject(error)
+            self.reject(error)
 
     def _body_received(self, body: SizedBody | ChunkedBody, count: int) -> None:
         """Handle `count` more bytes of the body."""
@@ -287,7 +283,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self._phase not in _RECEIVING or self._is_yielding:
             return
         if self._ahead.error is not None:
-            self._reject(self._ahead.error)
+            self.reject(self._ahead.error)
         elif self._ahead.data:
             data = self._ahead.take(self.connection_memory)
             self._transport.resume_reading()
@@ -295,8 +291,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if self._half_close is not None:
                 self._loop.call_soon(self._close_after_last)
 
-    def _take_turn(self) -> None:
-        super()._take_turn()
+    def take_turn(self) -> None:
+        super().take_turn()
         if self._phase in _RECEIVING and (self._ahead.data or self._ahead.error is not None):
             self._receive_ahead()
         elif self._phase in _SERVING and not self._ahead.is_full:
@@ -309,10 +305,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self._alarm.silence()
         reply: EventualReply
         if dispatch.refused is not None:
-            if dispatch.preflight is not None:
-                self._send(dispatch.preflight)
-                return
-            reply = self._error_reply(dispatch.refused)
+            reply = self._error_reply(dispatch.refused) if dispatch.preflight is None else dispatch.preflight
         else:
             context, protocol, coding = self._context, dispatch.protocol, dispatch.coding
             message = dispatch.message(head, body, self._peer, self._loop.time(), self._identity)
@@ -358,24 +351,12 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._receive_ahead()
 
     async def _send_stream(self, stream: StreamedReplyWriter) -> None:
-        if not stream.is_delimited:
-            self._keep_alive = False
-        try:
-            await stream.write(self._rest_of, self._transport, self._connection_line, self._until_read)
-        except asyncio.CancelledError:
-            # Not raised again, like in _send_later.
-            self._transport.abort()
-            return
-        except Exception as error:
-            self._task = self._stream = None
-            known = as_gateway_error(error, self._record)
-            if stream.begun:  # a clean end would make the reply look complete
-                log.warning("a reply to %s broke off: %s", self._peer, known.message)
-                self._transport.abort()
-            else:
-                self._send(self._error_reply(known))
-        else:
-            self._task = self._stream = None
+        self._keep_alive = self._keep_alive and stream.is_delimited
+        error = await stream.write(self._rest_of, self._transport, self.connection_line, self._until_read)
+        self._task = self._stream = None
+        if error is not None:
+            self._send(self._error_reply(error))
+        elif not self._transport.is_closing():
             self._reply_written()
         self._receive_ahead()
 
@@ -394,14 +375,12 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         elif self._keep_alive:
             self._await_request()
         else:
-            self._linger()
+            self.linger()
 
     def _write(self, reply: Message) -> None:
         head = self._head
         try:
-            buffers, size = reply_bytes.whole(
-                reply, self._connection_line(), head is not None and head.method == "HEAD"
-            )
+            buffers, size = reply_bytes.whole(reply, self.connection_line(), head is not None and head.method == "HEAD")
         except ValueError as error:
             self._keep_alive = False
             self._write(self._error_reply(as_gateway_error(error, self._record)))
@@ -413,7 +392,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self._record is not UNRECORDED:
             self._record.end(reply.status, size)
 
-    def _connection_line(self) -> bytes:
+    def connection_line(self) -> bytes:
         """Return the Connection line for the next head, with the lines of the request's record and the CORS lines. The
         line decides whether the connection stays open: if a reply does not announce a close, the client can send
         another request (RFC 9112, section 9.6), and the connection must answer it."""
@@ -431,7 +410,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self._keep_alive:
             self._await_request()
         else:
-            self._linger()
+            self.linger()
 
     def _await_request(self) -> None:
         self._phase = _IDLE
@@ -444,20 +423,14 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self._half_close is not None:
             self._loop.call_soon(self._close_after_last)
 
-    def _linger(self) -> None:
-        if self._half_close is not None:  # the client has already closed its side
-            self._close()
-        else:
-            super()._linger()
-
     # Refusing.
 
-    def _reject(self, error: GatewayError) -> None:
+    def reject(self, error: GatewayError) -> None:
         self._keep_alive = False
         self._body = self._filling = None
         self._head_reader.start()  # forgets the received part of the head
         self._write(self._error_reply(error))
-        self._linger()
+        self.linger()
 
     def _refuse_http2(self, data: bytes) -> None:
         """Hand over the client to a connection that refuses HTTP/2 requests; `data` is the received data."""
@@ -467,10 +440,6 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         refusing.take_over(self._transport, data)
 
     def _error_reply(self, error: GatewayError) -> Message:
-        head = self._head
         message = Message(peer=self._peer, received=self._loop.time(), identity=self._identity, record=self._record)
-        if head is not None:
-            message = replace(message, method=head.method, path=head.path, query=head.query, headers=head.headers)
-        reply = self._context.error_reply(error, message, self._dispatch)
-        self._record = message.record
+        reply, self._record = self._context.error_reply(error, message, self._head, self._dispatch)
         return reply

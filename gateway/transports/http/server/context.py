@@ -3,7 +3,7 @@
 from gateway.core.errors import GatewayError, Reason, refusal
 from gateway.core.frozen import frozen, replace
 from gateway.core.patterns import PathTable
-from gateway.core.record import UNRECORDED
+from gateway.core.record import UNRECORDED, Record
 from gateway.core.transport import Admit, Exchange, ExchangeStream, Refuse, StartRecord, begun, is_admitted
 from gateway.core.types import Headers, Message
 from gateway.transports.http.server.cross_origin import CrossOriginReplies
@@ -45,10 +45,14 @@ class HttpContext(ConnectionContext):
         if self.admit is not None and dispatch.admits_first:
             self.admit(head.headers, identity, peer)  # for other requests, the exchange does this with the body
 
-    def error_reply(self, error: GatewayError, request: Message, dispatch: Dispatch | None) -> Message:
-        """Return the reply that reports `error`, in the form of the protocol that the request's path belongs to.
-        `dispatch` is None if the request's head is not readable. If the gateway observes requests, this creates the
-        record of the request."""
+    def error_reply(
+        self, error: GatewayError, request: Message, head: RequestHead | None, dispatch: Dispatch | None
+    ) -> tuple[Message, Record]:
+        """Return the reply that reports `error`, in the form of the protocol that the request's path belongs to, and
+        the record of the request, which this creates if the gateway observes requests. `request` has the data of the
+        client, and the record if there is one. `head` and `dispatch` are None if the request's head is not readable."""
+        if head is not None:
+            request = replace(request, method=head.method, path=head.path, query=head.query, headers=head.headers)
         protocol = self.table.protocol_for_error(request.path) if dispatch is None else dispatch.protocol
         if request.record is UNRECORDED:
             begun(self.record, request, protocol, 0)
@@ -57,7 +61,9 @@ class HttpContext(ConnectionContext):
         reply = self.refuse(error, protocol, request)
         if dispatch is not None and dispatch.allow:
             reply = replace(reply, headers=Headers((*reply.headers.raw, allow_header(dispatch.allow))))
-        return replace(reply, status=417) if isinstance(error, UnknownExpectationError) else reply
+        if isinstance(error, UnknownExpectationError):
+            reply = replace(reply, status=417)
+        return reply, request.record
 
     def note_refused(self, request: Message, error: GatewayError, status: int) -> None:
         """Record an HTTP/2 request that the gateway refused with this HTTP `status`."""

@@ -100,7 +100,7 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
     def _flush(self) -> None:
         self._transport.write(b"".join(self._http2.data_to_send()))
         if self._http2.is_closed:
-            self._linger()
+            self.linger()
 
     def pause_writing(self) -> None:
         """Pause writing, because the client reads too slowly. Reading is paused, too."""
@@ -108,11 +108,11 @@ class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):
         self._http2.is_paused = True
         self._transport.pause_reading()
 
-    def _proceed(self) -> None:
+    def proceed(self) -> None:
         self._http2.is_paused = False
         self._transport.resume_reading()
 
-    def _reject(self, error: GatewayError) -> None:
+    def reject(self, error: GatewayError) -> None:
         self._http2.close(ErrorCode.ENHANCE_YOUR_CALM, error.message)
         self._flush()
 

@@ -84,6 +84,10 @@ LINES_PER_FEED = 64
 the same time as a chunk of thousands."""
 
 
+_SIZE_LINE, _END_LINE, _TRAILER_LINE = range(3)
+"""The lines of a chunked body: the size of a chunk, the empty line after its bytes, the trailers and the empty line."""
+
+
 class ChunkedBody:
     """Receives one body of at most `limit` bytes, counted in `memory`; `body` once `complete`. Trailers are dropped.
     `line_limit` is the maximum size in bytes of a size line, of all chunk extensions together, and of all trailers
@@ -92,11 +96,11 @@ class ChunkedBody:
     __slots__ = (
         "_arriving",
         "_chunk_left",
+        "_expected",
         "_extensions",
         "_limit",
         "_line",
         "_line_limit",
-        "_read",
         "_trailers",
         "complete",
     )
@@ -110,7 +114,7 @@ class ChunkedBody:
         self._chunk_left = 0
         self._extensions = 0
         self._trailers = 0
-        self._read = ChunkedBody._read_size
+        self._expected = _SIZE_LINE
 
     @property
     def body(self) -> Buffer:
@@ -145,7 +149,12 @@ class ChunkedBody:
             lines -= 1
             line = data[at:end]
             self._check_line(line, len(line))
-            self._read(self, line)
+            if self._expected == _SIZE_LINE:
+                self._read_size(line)
+            elif self._expected == _END_LINE:
+                self._expected = _SIZE_LINE
+            else:
+                self._read_trailer(line)
             at = end + len(_EOL)
         return at
 
@@ -155,7 +164,7 @@ class ChunkedBody:
         self._line = begun
 
     def _check_line(self, line: bytes, size: int) -> None:
-        if line and self._read is ChunkedBody._read_end:
+        if line and self._expected == _END_LINE:
             raise DecodeError("a chunk is longer than its size line says")
         if b"\n" in line:
             raise DecodeError("the chunked body has a line that does not end in CRLF")
@@ -172,12 +181,9 @@ class ChunkedBody:
             text = f"the extensions of chunks are larger than limits.headers, {self._line_limit} bytes"
             raise refusal(Reason.HEADERS_TOO_LARGE, text)
         self._chunk_left = int(found[1], 16)
-        self._read = ChunkedBody._read_end if self._chunk_left else ChunkedBody._read_trailer
+        self._expected = _END_LINE if self._chunk_left else _TRAILER_LINE
         if self._chunk_left > self._arriving.missing:
             raise refusal(Reason.TOO_LARGE, f"the body is larger than limits.message, {self._limit} bytes")
-
-    def _read_end(self, line: bytes) -> None:
-        self._read = ChunkedBody._read_size
 
     def _read_trailer(self, line: bytes) -> None:
         if not line:

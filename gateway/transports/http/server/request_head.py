@@ -189,7 +189,6 @@ class RequestHead:
     Connection line of a reply that keeps the connection: empty for HTTP/1.1, which keeps connections by default."""
 
     __slots__ = (
-        "_target",
         "accepted_coding",
         "expects_continue",
         "fields",
@@ -200,11 +199,12 @@ class RequestHead:
         "method",
         "path",
         "query",
+        "target",
         "version",
     )
 
     def __init__(self, reader: ReadHead) -> None:
-        self._target = reader.target
+        self.target = reader.target
         self.method = reader.method
         self.version = reader.version
         self.headers = Headers(reader.headers)
@@ -220,7 +220,7 @@ class RequestHead:
             GatewayError: the head violates HTTP.
         """
         version = self.version
-        self.path, self.query = read_target(self._target)
+        self.path, self.query = read_target(self.target)
         if version not in _VERSIONS:
             raise version_refused()
         self.fields = fields = _fields(self.headers)
@@ -237,7 +237,7 @@ class RequestHead:
         """Return a head like this one, which has been checked, with other values of fields that no decision depends
         on."""
         head = RequestHead.__new__(RequestHead)
-        head._target = self._target
+        head.target = self.target
         head.method, head.path, head.query, head.version = self.method, self.path, self.query, self.version
         head.headers = Headers(headers)
         head.fields = _fields(head.headers)

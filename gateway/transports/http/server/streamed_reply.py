@@ -9,12 +9,15 @@ The first message has the status and the headers. It also determines how the bod
 """
 
 import asyncio
+import logging
 import socket
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
-from gateway.core.errors import invalid_output
+from gateway.core.address import peer_address
+from gateway.core.errors import GatewayError, invalid_output
+from gateway.core.exchange import as_gateway_error
 from gateway.core.frozen import replace
 from gateway.core.protocol import Protocol
 from gateway.core.record import Record
@@ -22,6 +25,8 @@ from gateway.core.transport import ExchangeStream
 from gateway.core.types import Buffer, Headers, Message
 from gateway.transports.http.server import reply_bytes
 from gateway.transports.http.server.request_head import RequestHead
+
+log = logging.getLogger(__name__)
 
 _EMPTY_REPLY = Message(status=200, headers=Headers(((b"content-length", b"0"),)))
 
@@ -73,13 +78,33 @@ class StreamedReplyWriter:
         transport: asyncio.Transport,
         connection_line: Callable[[], bytes],
         until_read: Callable[[], Awaitable[None]],
-    ) -> None:
+    ) -> GatewayError | None:
         """Write each piece as it arrives, and await `until_read` before the next. `begin` gets the first piece, and
         returns the part of it to write. `connection_line` is like in `pieces`.
 
-        Raises:
-            Exception: like `pieces`.
+        Returns the error if the reply has not begun. If it breaks off later, or is cancelled, this aborts the
+        connection, because a clean end would make the reply look complete.
         """
+        try:
+            await self._write_pieces(begin, transport, connection_line, until_read)
+        except asyncio.CancelledError:
+            transport.abort()  # not raised again: a cancelled task would keep the exception, and with it the request
+        except Exception as error:
+            known = as_gateway_error(error, self._record)
+            if not self.begun:
+                return known
+            peer = peer_address(transport.get_extra_info("peername"))
+            log.warning("a reply to %s broke off: %s", peer, known.message)
+            transport.abort()
+        return None
+
+    async def _write_pieces(
+        self,
+        begin: Callable[[Buffer], Buffer],
+        transport: asyncio.Transport,
+        connection_line: Callable[[], bytes],
+        until_read: Callable[[], Awaitable[None]],
+    ) -> None:
         if not self.is_delimited:
             _reset_on_close(transport, True)
         async with aclosing(self.pieces(connection_line)) as pieces:

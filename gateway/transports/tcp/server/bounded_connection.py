@@ -32,11 +32,11 @@ class BoundedTcpConnection(TcpServerConnection):
         if self._lifespan is not None:
             self._lifespan.stop()
 
-    def _begin(self, message: Message) -> None:
+    def begin(self, message: Message) -> None:
         error = self._shedding.refusal(len(message.parts[1])) if self._shedding is not None else None
         if error is not None:
             self._refuse(error, message)
         else:
-            super()._begin(message)
+            super().begin(message)
         if self._lifespan is not None and self._lifespan.is_last(self._loop.time()):
             self.drain()

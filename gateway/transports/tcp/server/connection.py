@@ -138,7 +138,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._stream_error = refusal(Reason.INVALID_INPUT, mistake) if mistake else as_gateway_error(error)
         if self._rejection is not None and not self._to_refuse and self._stream_error is None:
             return  # its first request has not arrived yet, and must arrive before the current alarm
-        self._proceed()
+        self.proceed()
 
     def eof_received(self) -> None:
         """Handle a client that has closed or half-closed. The two look the same, and the gateway does not compute a
@@ -148,7 +148,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
                 self._reader.check_end()
             except DecodeError as error:
                 self._write_error(as_gateway_error(error))
-        self._close()
+        self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Handle a connection that either side has closed."""
@@ -161,7 +161,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     # Requests and replies.
 
-    def _proceed(self) -> None:
+    def proceed(self) -> None:
         """Begin the requests whose turn it is; then continue to read, wait, or close."""
         if self._phase in _LAST:
             return
@@ -169,14 +169,14 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._begin_waiting()
         if not self._tasks and not self._waiting and not self._to_refuse:
             if self._stream_error is not None:
-                self._reject(self._stream_error)
+                self.reject(self._stream_error)
                 return
             if self._rejection is not None:
-                self._linger()
+                self.linger()
                 return
             # Without tags, the written reply is the last one. With tags, more requests might be on their way.
             if self._ends_at < math.inf and self._framing.tag is None and not self._reader.header:
-                self._linger()
+                self.linger()
                 return
         self._update_phase()
 
@@ -185,7 +185,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if self._to_refuse and self._writable:
                 message, go_on = self._to_refuse.popleft(), self._refuse_new
             elif self._waiting and self._writable and self._may_begin():
-                message, go_on = self._waiting.popleft(), self._begin
+                message, go_on = self._waiting.popleft(), self.begin
             else:
                 return
             self.connection_memory.free(waiting_bytes(len(message.parts[1])))
@@ -194,7 +194,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
 
     def _take_next_turn(self) -> None:
         self._next_turn = None
-        self._proceed()
+        self.proceed()
 
     def _may_begin(self) -> bool:
         return self._in_flight_bytes < self._max_in_flight_bytes and len(self._tasks) < self._context.max_in_flight
@@ -215,7 +215,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             self._framing.tag(message)
         return message
 
-    def _begin(self, message: Message) -> None:
+    def begin(self, message: Message) -> None:
         context, size, held = self._context, len(message.parts[1]), 0
         if context.record is not None:
             self._start_record(context.record, message)
@@ -258,7 +258,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         inflated = await inflate_message(message, self._framing, context.limits, self.memory)
         assert task is not None
         self._count_in_flight(task, len(message.parts[1]) + len(inflated.parts[1]))
-        self._proceed()
+        self.proceed()
         reply = context.exchange(inflated, context.protocol)
         return await awaited(reply)
 
@@ -291,7 +291,7 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         self.connection_memory.free(CALL_BYTES)
         if self._ends_at < math.inf:
             self._ends_at = self._loop.time() + self._context.timeouts.grace
-        self._proceed()
+        self.proceed()
 
     # Refusing.
 
@@ -303,19 +303,19 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         error = self._rejection or refusal(Reason.NOT_READY, "the gateway is stopping")
         self._refuse(error, message)
 
-    def _reject_connection(self, error: GatewayError) -> None:
+    def reject_connection(self, error: GatewayError) -> None:
         """Refuse the connection. Clients drop a reply with an unknown tag, so if replies have a tag, refuse the first
         requests instead."""
         if self._framing.tag is None:
-            super()._reject_connection(error)
+            super().reject_connection(error)
         else:
             self._rejection = error
             self._idle_seconds = self._context.timeouts.grace
             self._alarm.set(self._idle_seconds)
 
-    def _reject(self, error: GatewayError) -> None:
+    def reject(self, error: GatewayError) -> None:
         self._write_error(error)
-        self._linger()
+        self.linger()
 
     def _write_error(self, error: GatewayError) -> None:
         """Report `error`, about the arriving message, in the protocol's form."""
@@ -361,10 +361,10 @@ class TcpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             return Phase.BODY
         return Phase.HEAD if self._reader.header else Phase.IDLE
 
-    def _close_idle(self) -> None:
+    def close_idle(self) -> None:
         """Close an idle connection. While draining, also close the connection to a client that continues to send after
         a period of refusals."""
         if self._ends_at < math.inf and self._framing.tag is not None:
-            self._linger()
+            self.linger()
         else:
-            super()._close_idle()
+            super().close_idle()

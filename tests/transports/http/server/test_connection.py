@@ -372,7 +372,7 @@ async def test_a_place_for_a_body_that_uvloop_asked_for_in_vain_is_not_used_afte
         request = post(bytes(100_000))
         arrive(request[:1000])
         connection.get_buffer(-1)
-        connection._expire()
+        connection.expire()
         assert transport.write.call_args_list[0].args[0].startswith(b"HTTP/1.1 408")
         arrive(b"Z" * (len(request) - 1000))
         connection.connection_lost(None)
