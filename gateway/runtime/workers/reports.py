@@ -10,6 +10,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from gateway.admin.metrics import Metrics
+from gateway.admin.state import GatewayState
 from gateway.assembly import registry
 from gateway.assembly.part import ProcessLoad
 from gateway.core.frozen import frozen
@@ -56,14 +58,15 @@ name of the step."""
 class Reporter:
     """A worker's side: makes reports of its gateway."""
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
+    def __init__(self, state: GatewayState, metrics: Metrics) -> None:
+        self._state = state
+        self._metrics = metrics
         self._told: Counter[tuple[str, str]] = Counter()
         self._told_uses: dict[str, float] = {}
 
     def report(self) -> WorkerReport:
         """Return the current report."""
-        state, metrics = self._gateway.state, self._gateway.metrics
+        state, metrics = self._state, self._metrics
         counters, listeners, shedding = state.counters, list(state.listeners.items()), state.shedding
         traces, payloads = state.observing.traces, state.observing.payload_logs.counts
         now = Counter({("refused", name): each.refused_connections for name, each in listeners})
@@ -92,7 +95,7 @@ class Reporter:
     def _key_uses(self) -> Mapping[str, float]:
         before, self._told_uses = (
             self._told_uses,
-            dict(self._gateway.state.assembly.authentication.access.credentials.uses),
+            dict(self._state.assembly.authentication.access.credentials.uses),
         )
         return {id: at for id, at in self._told_uses.items() if before.get(id) != at}
 
