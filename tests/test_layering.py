@@ -4,7 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 from tests.every_case import failures
 
@@ -79,13 +82,19 @@ def files() -> Iterator[tuple[str, Path]]:
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(path: Path) -> tuple[str, ...]:
     """The names that a module imports."""
     return tuple(_imports(path))
 
 
 def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -179,7 +188,7 @@ def classes() -> dict[str, list[tuple[str, ast.ClassDef]]]:
     """All classes by name, each with the module that it is in."""
     found: dict[str, list[tuple[str, ast.ClassDef]]] = {}
     for module, path in files():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 found.setdefault(node.name, []).append((module, node))
     return found
@@ -214,7 +223,7 @@ def test_classes_leave_the_private_names_of_other_classes_alone() -> None:
 
 
 def check_private_names(path: Path) -> None:
-    for owner in ast.walk(ast.parse(path.read_text())):
+    for owner in ast.walk(parsed(path)):
         if not isinstance(owner, ast.ClassDef):
             continue
         own = {each.attr for each in ast.walk(owner) if isinstance(each, ast.Attribute) and _of_self(each)}
@@ -242,23 +251,15 @@ def test_files_import_each_other_in_one_direction_only() -> None:
     """Imports for types included: else nobody can read one file before the other."""
     names = {module for module, _ in files()}
     graph = {module: _modules(path, names) - {module} for module, path in files()}
-    assert [module for module in graph if module in _reached(module, graph)] == []
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def _modules(path: Path, names: set[str]) -> set[str]:
     """The modules, of these names, that a file imports or imports something from."""
-    tree = ast.walk(ast.parse(path.read_text()))
+    tree = ast.walk(parsed(path))
     found = [(each.module, alias.name) for each in tree if isinstance(each, ast.ImportFrom) for alias in each.names]
     full = {f"{module}.{name}" if f"{module}.{name}" in names else module or "" for module, name in found}
     return full & names
-
-
-def _reached(module: str, graph: dict[str, set[str]]) -> set[str]:
-    """The modules that `module` imports, directly or by way of others."""
-    reached: set[str] = set()
-    left = list(graph[module])
-    while left:
-        if (each := left.pop()) not in reached:
-            reached.add(each)
-            left += graph.get(each, ())
-    return reached

@@ -76,7 +76,7 @@ def add_key_changes(app: "FastAPI", state: GatewayState) -> None:
     refused: _Described = {409: {"description": "The keys cannot be changed; the text has the reason."}}
 
     def file() -> "WatchedKeys":
-        why = why_fixed(gateway)
+        why = why_fixed(state)
         if why:
             raise HTTPException(409, why)
         assert state.assembly.authentication.access.file is not None

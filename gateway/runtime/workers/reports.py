@@ -10,6 +10,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from gateway.admin.metrics import Metrics
+from gateway.admin.state import GatewayState
 from gateway.assembly import registry
 from gateway.assembly.part import ProcessLoad
 from gateway.auth.authenticator import KeyUse
@@ -57,14 +59,15 @@ name of the step."""
 class Reporter:
     """A worker's side: makes reports of its gateway."""
 
-    def __init__(self, gateway: "Gateway") -> None:
-        self._gateway = gateway
+    def __init__(self, state: GatewayState, metrics: Metrics) -> None:
+        self._state = state
+        self._metrics = metrics
         self._told: Counter[tuple[str, str]] = Counter()
         self._told_uses: dict[str, int] = {}
 
     def report(self) -> WorkerReport:
         """Return the current report."""
-        state, metrics = self._gateway.state, self._gateway.metrics
+        state, metrics = self._state, self._metrics
         counters, listeners, shedding = state.counters, list(state.listeners.items()), state.shedding
         traces, payloads = state.observing.traces, state.observing.payload_logs.counts
         now = Counter({("refused", name): each.refused_connections for name, each in listeners})
@@ -91,7 +94,7 @@ class Reporter:
         )
 
     def _key_uses(self) -> Mapping[str, tuple[float, int]]:
-        access = self._gateway.state.assembly.authentication.access
+        access = self._state.assembly.authentication.access
         before, uses = self._told_uses, list(access.credentials.uses.items())
         self._told_uses = {id: use.number for id, use in uses}
         grown = ((id, use.last, self._told_uses[id] - before.get(id, 0)) for id, use in uses)

@@ -106,7 +106,7 @@ class Worker:
             await gateway.start()
         except (BindError, ValueError) as error:
             return str(error), {}, []
-        self._reporter = Reporter(gateway)
+        self._reporter = Reporter(gateway.state, gateway.metrics)
         addresses = {name: each.address for name, each in gateway.state.listeners.items()}
         return "", addresses, [each.address for each in gateway.references]
 

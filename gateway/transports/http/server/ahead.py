@@ -1,5 +1,7 @@
 """The bytes that a client sends before their turn: pipelined requests during an earlier one."""
 
+import asyncio
+
 from gateway.core.errors import GatewayError
 from gateway.transports.memory import ConnectionMemory
 
@@ -19,8 +21,8 @@ class BytesAhead:
         self.is_full = False
         """True if the connection should stop reading from the client."""
 
-    def store(self, data: bytes, connection_memory: ConnectionMemory) -> None:
-        """Keep bytes, or record why not."""
+    def store(self, data: bytes, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> None:
+        """Keep bytes, or record why not. Read no more from the client if these were too many."""
         try:
             connection_memory.add(len(data))
         except GatewayError as error:
@@ -28,10 +30,13 @@ class BytesAhead:
         else:
             self.data += data
         self.is_full = self.error is not None or len(self.data) > _MAX_AHEAD
+        if self.is_full:
+            transport.pause_reading()
 
-    def take(self, connection_memory: ConnectionMemory) -> bytes:
-        """Return the bytes when their turn has come."""
+    def take(self, connection_memory: ConnectionMemory, transport: asyncio.Transport) -> bytes:
+        """Return the bytes when their turn has come, and read again from the client."""
         taken, self.data = bytes(self.data), bytearray()
         self.is_full = False
         connection_memory.free(len(taken))
+        transport.resume_reading()
         return taken

@@ -125,7 +125,8 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         elif self._phase is _LINGERING:
             self._drop(nbytes)
         else:
-            self._store_ahead(self._context.scratch[:nbytes].tobytes())
+            data = self._context.scratch[:nbytes].tobytes()
+            self._ahead.store(data, self.connection_memory, self._transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Handle a connection that either side has closed."""
@@ -191,7 +192,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
             if at < end and self._phase is _LINGERING:
                 self._drop(end - at)
             elif at < end:
-                self._store_ahead(data[at:])
+                self._ahead.store(data[at:], self.connection_memory, self._transport)
                 if not steps:
                     self._yield()
             elif perf_counter() - begun > SHORT_TURN and self._phase is not _LINGERING:
@@ -273,11 +274,6 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         else:
             self._await_body(count)
 
-    def _store_ahead(self, data: bytes) -> None:
-        self._ahead.store(data, self.connection_memory)
-        if self._ahead.is_full:
-            self._transport.pause_reading()
-
     def _receive_ahead(self) -> None:
         """Receive the bytes that arrived before their turn, if their turn has come."""
         if self._phase not in _RECEIVING or self._is_yielding:
@@ -285,8 +281,7 @@ class HttpServerConnection(Lifecycle, asyncio.BufferedProtocol):
         if self._ahead.error is not None:
             self.reject(self._ahead.error)
         elif self._ahead.data:
-            data = self._ahead.take(self.connection_memory)
-            self._transport.resume_reading()
+            data = self._ahead.take(self.connection_memory, self._transport)
             self._receive(data)
             if self._half_close is not None:
                 self._loop.call_soon(self._close_after_last)
