@@ -363,7 +363,7 @@ class Bridge:
             raise self._calls.invalid_output(error) from error
 
     async def _reduced(self, request: Request) -> Response:
-        """Return one response made from the stream of responses, by the route's `stream`."""
+        """Return one response made from the stream of responses, according to the route's `stream`."""
         name = self._backend.name
         async with aclosing(self.stream(request)) as responses:
             if self._settings.stream == "last":
@@ -436,7 +436,7 @@ _OPERATIONS: Mapping[Operation, _Handle] = {
     Operation.MODEL_STATISTICS: lambda bridge, request: bridge._extensions.statistics(request),
     **dict.fromkeys(CONTROL_OPERATIONS, lambda bridge, request: bridge._extensions.control(request)),
 }
-"""One table for all bridges: with 1,000 separate tables, each request would use a table that is not in any processor
+"""All bridges share one table: with 1,000 separate tables, each request would use a table that is not in any processor
 cache."""
 
 
