@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log)
 
 Asked: TypeAlias = tuple[Authenticator, Callable[[str], Awaitable[None]]]
-"""Authenticates a client; and the function to call with the issuer of a token whose key is unknown."""
+"""A function that authenticates a client, and the function to call with the issuer of a token whose key is unknown."""
 
 _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 
@@ -29,7 +29,7 @@ _STATUSES = {Reason.UNAUTHENTICATED: 401, Reason.NOT_READY: 503}
 class AccessCheck:
     """Passes requests of principals with the permission `admin` to `application`.
 
-    It refuses a request from a web page of another origin, because browsers send Basic credentials with requests of any
+    It refuses requests from web pages of other origins, because browsers send Basic credentials with requests of any
     web page. `asked` authenticates clients and waits for issuer keys. While it is None, there is no authentication, and
     requests get only the checks of HostCheck. A reload changes it.
     """

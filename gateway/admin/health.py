@@ -1,7 +1,7 @@
 """The health port: `/healthz` and `/readyz` for kubelet and load balancers, `/metrics` for Prometheus. Probes need no
 key; the metrics page needs one if the configuration requires it. The port has no other paths.
 
-A thread with its own event loop serves it, so a probe does not fail while the main event loop is busy. The metrics are
+A thread with its own event loop serves it, so probes do not fail while the main event loop is busy. The metrics are
 rendered in a third thread, so no probe waits for them.
 """
 
@@ -32,8 +32,8 @@ from gateway.transports.timeouts import PORT_TIMEOUTS, Timeouts
 _lines = LogLimit(logging.getLogger(__name__))
 
 STALLED_SECONDS = 30.0
-"""Seconds for which the main event loop can be blocked before `/healthz` fails. The limit is long because the restart
-that follows ends all calls."""
+"""Seconds for which the main event loop can be blocked before `/healthz` fails. The limit is long because the following
+restart ends all calls."""
 ANSWER_SECONDS = 0.5
 """Time limit of `/readyz` for the check of the backends in the main event loop, in seconds. kubelet itself waits for 1
 s by default."""

@@ -57,8 +57,8 @@ def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> s
     might have changed it.
 
     An Origin must be the request's own Host (RFC 6454, section 7). For methods other than GET and HEAD, Fetch Metadata
-    (Sec-Fetch-Site) must not contradict that; browsers send it even without an Origin. A GET changes nothing here, and
-    can come from a link.
+    (Sec-Fetch-Site) must not contradict that; browsers send it even without an Origin. A GET does not change anything,
+    and can come from a link.
     """
     found = dict(headers)
     origin = found.get(b"origin")

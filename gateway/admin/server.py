@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gateway.admin.access import AccessCheck
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections. A new connection above the limit replaces the oldest one that waits for its
-client; if all wait for the gateway, the new one gets 503."""
+"""Maximum number of open connections. A new connection above the limit replaces the oldest connection that waits for
+its client. If all connections wait for the gateway, the new one gets 503."""
 CONNECTION_SECONDS = 30.0
 """Maximum duration of a connection, in seconds."""
 
@@ -89,7 +89,7 @@ class _ShortConnection(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that installs no signal handlers, because the gateway has its own."""
+    """A uvicorn server that installs no signal handlers, because the gateway installs handlers itself."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

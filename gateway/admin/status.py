@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LastError(BaseModel):
-    """The cause of a failed call or probe of an endpoint. The gateway writes the text; it contains nothing of a call's
+    """The cause of a failed call or probe of an endpoint. The gateway writes the text. It contains no part of a call's
     request or response."""
 
     text: str
@@ -30,7 +30,8 @@ class DrainStatus(BaseModel):
     """The drain of an endpoint for maintenance of its server."""
 
     state: Literal["draining", "drained"]
-    """`draining`: it gets no new calls, and still has some. `drained`: it has no calls; you can stop its server."""
+    """`draining`: it gets no new calls, and still has calls in flight. `drained`: it has no calls; you can stop its
+    server."""
     since: datetime
     """In UTC."""
     sequences: int
@@ -168,7 +169,7 @@ class PolicyStatus(BaseModel):
 
 
 class LoadError(BaseModel):
-    """The errors of a failed reload: one per line, and as a list in `errors`."""
+    """The errors of a failed reload: one per line of text, and as a list in `errors`."""
 
     text: str
     at: datetime
@@ -236,7 +237,7 @@ class ConfigurationError(BaseModel):
     column: int | None = None
     """The place, counted from 1; `null` for an error outside of the file, such as an address that cannot be bound."""
     location: list[str | int] = []
-    """The keys and indexes that lead to the place, such as `routes`, 1, `backend`; empty if that is unknown."""
+    """The keys and indexes that lead to the position, such as `routes`, 1, `backend`; empty if it is unknown."""
 
 
 class NotReloaded(BaseModel):

@@ -1,6 +1,6 @@
 """The certificates that listeners, ports and backends use. The gateway reads them again when their files change,
-without a restart and without closing connections. If it cannot use a change, it logs that and keeps using the previous
-files."""
+without a restart and without closing connections. If it cannot use a change, it logs the error and keeps using the
+previous files."""
 
 import asyncio
 import logging

@@ -83,7 +83,7 @@ class Discovery:
                 registrations.inherit(other.registrations[name])
 
     async def start(self) -> None:
-        """Look everything up once, then periodically in the background."""
+        """Look up all names and files once, then periodically in the background."""
         await asyncio.gather(*(watcher.look() for watcher in self._watchers))
         self._tasks = [spawn(watcher.run()) for watcher in self._watchers]
 
@@ -217,7 +217,7 @@ class EndpointCloser:
         self._give_up = release
 
     def release(self, endpoint: Endpoint) -> None:
-        """Close `endpoint` after its last call, unless a backend uses it again at that time."""
+        """Close `endpoint` after its last call, unless a backend uses it again by then."""
         key = next((key for key, each in self._endpoints.items() if each is endpoint), None)
         if key is not None and not self._has(endpoint):
             del self._endpoints[key]

@@ -125,15 +125,15 @@ _IN_STEP = re.compile(r"\bstep '|: steps\.")
 
 
 def _models_of_steps(config: Config) -> frozenset[str]:
-    """Return the models that steps call. Clients do not need to know them, and might have no permission to call
-    them."""
+    """Return the models that steps call. Clients do not need to know these models, and might not have permission to
+    call them."""
     steps = (step for graph in config.models.values() for step in graph.steps.values())
     return frozenset(model for step in steps for model in (step.model, *step.fallback)) - config.models.keys()
 
 
 def _hosts_and_paths(address: str) -> set[str]:
-    """Return the address without its scheme, and also without its path: `host:port`, or the path of a unix socket. A
-    host name without a port is left out."""
+    """Return the address without its scheme, and also without its path: `host:port`, or the path of a unix socket. This
+    leaves out a host name without a port."""
     _, separator, rest = address.partition("://")
     place = rest if separator else address
     return {place, place.split("/")[0]} - {""}

@@ -92,7 +92,7 @@ def declared_forms(config: "Config") -> dict[str, Protocol]:
 
 def with_forms(protocols: Mapping[str, Protocol], config: "Config") -> dict[str, Protocol]:
     """Return `protocols`, with the forms that `config` declares, and the built-in forms that it names. Forms that are
-    among `protocols` already stay."""
+    already in `protocols` stay."""
     declared = declared_forms(config)
     named = {name for each in config.listeners for name in each.protocols}
     named.update(each.protocol for each in config.backends.values())

@@ -95,7 +95,7 @@ class Access:
         """Return when the keys of this issuer have been fetched.
 
         Raises:
-            GatewayError: UNAUTHENTICATED, they were fetched a short time ago; UNAVAILABLE, they are unknown.
+            GatewayError: UNAUTHENTICATED, the gateway fetched them a short time ago; UNAVAILABLE, they are unknown.
         """
         issuer = self.issuers[name]
         lookup = issuer.lookup()
@@ -114,7 +114,7 @@ def keys_not_known() -> GatewayError:
 
 
 def unknown_key() -> GatewayError:
-    """Return the error for a token that is signed by a key that the issuer does not have."""
+    """Return the error for a token signed by a key that the issuer does not have."""
     return refusal(Reason.UNAUTHENTICATED, "the token is not accepted: its issuer has no such key")
 
 
@@ -187,8 +187,8 @@ class ListenerAuthentication:
         return replace(inner, exchange=answered, refuse=refuse, admit=self._admit)
 
     async def refused(self, message: Message, protocol: Protocol) -> Message | None:
-        """Return the response to a message of an unauthenticated client; None if the client is authenticated. A message
-        with a token whose key is unknown waits until the issuer's keys have been fetched."""
+        """Return the response to a message from an unauthenticated client; None if the client is authenticated. A
+        message with a token whose key is unknown waits until the issuer's keys have been fetched."""
         try:
             try:
                 self._identify(message, protocol)

@@ -64,7 +64,7 @@ def load_reading(
 
 
 def page_at(url: str) -> Page:
-    """Return the page at `url`. Raise ValueError if it is not a URL."""
+    """Return the page at `url`. Raise ValueError if the result is not a URL."""
     parts = urlsplit(url)
     connector = registry.transport("http").Connector(
         f"{parts.scheme}://{parts.netloc}", connection_per_call=False, limits=Limits(message=MOST_BYTES)

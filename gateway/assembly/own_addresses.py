@@ -24,9 +24,9 @@ async def resolved(host: str) -> frozenset[Ip]:
 
 
 def why_own(place: Any, own: Iterable[str], named: frozenset[Ip] = frozenset()) -> str:
-    """Return why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself; empty if it is
-    not. `own` are the addresses that the gateway has bound, and `named` the known addresses of the place's host name.
-    The lookup covers only names of this machine."""
+    """Return the reason why a place, with `host` and `port` or the `path` of a unix socket, is the gateway itself;
+    empty if it is not. `own` are the addresses that the gateway has bound, and `named` the known addresses of the
+    place's host name. The lookup covers only names of this machine."""
     for address in own:
         if _is_at(place, address, named):
             return f"it is the gateway's own address {address}"

@@ -1,7 +1,7 @@
 """The headers in which clients send their credentials: a separate header for keys, `Authorization: Bearer` or `Basic`.
 
 gRPC's metadata has the same names. Basic is for clients that accept credentials only in a URL, such as UM-Bridge's
-Python client (`http://user:KEY@host`): the password is the key or token, the user name is ignored.
+Python client (`http://user:KEY@host`). The password is the key or token; the gateway ignores the user name.
 """
 
 from base64 import b64decode

@@ -65,7 +65,7 @@ class KeyEntry(BaseModel):
         return self.sha256[:_ID]
 
     def why_invalid(self, now: datetime) -> str:
-        """Return why the key is not accepted at this time; empty if it is."""
+        """Return the reason why the key is invalid at this time; empty if it is valid."""
         if self.revoked is not None:
             return "the key is revoked"
         return "the key has expired" if self.expires is not None and self.expires <= now else ""

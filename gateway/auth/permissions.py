@@ -50,11 +50,11 @@ class Principals:
         return principal
 
     def knows(self, name: str) -> bool:
-        """Return whether the configuration has an entry for this name."""
+        """Return True if the configuration has an entry for this name."""
         return bool(self._own(name))
 
     def entry(self, name: str) -> PrincipalEntry | None:
-        """Return the entry for this name: its own, else the entry of the first glob that matches."""
+        """Return the entry for this name: its own entry, otherwise the entry of the first glob that matches."""
         globs = (glob for glob in self._named if fnmatchcase(name, glob))
         pattern = name if name in self._named else next(globs, None)
         return None if pattern is None else PrincipalEntry(pattern, self._named[pattern])

@@ -77,7 +77,7 @@ KeySet: TypeAlias = Mapping[str, PublicKey]
 
 
 def parse_key_set(content: bytes) -> KeySet:
-    """Return the public keys in a JWKS. Keys with a use other than signatures, or of an unknown type, are left out.
+    """Return the public keys in a JWKS. This leaves out keys with a use other than signatures, or of an unknown type.
 
     Raises:
         KeySetError: it is not a JWKS, it has more than MOST_KEYS, or it has no usable key.
@@ -114,7 +114,7 @@ _PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 
 
 def is_token(credential: bytes) -> bool:
-    """Return whether a credential has the format of a token: three parts with dots between them."""
+    """Return True if a credential has the format of a token: three parts with dots between them."""
     return credential.count(b".") == 2
 
 

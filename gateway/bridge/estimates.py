@@ -67,7 +67,7 @@ ERROR_HEADER = "gateway-derivative-error"
 """The header or metadata key that requests an estimate of the error (`1`) in a request, and has the estimate in a
 response."""
 MARK_HEADER = "gateway-derivative"
-"""The header or metadata key of a response that describes how the derivative in it was computed."""
+"""The header or metadata key of a response that describes how its derivative was computed."""
 
 # Rows are counted on every tensor: a model that takes no batches is called for each row.
 POINTS = without_codec("points", traits=Traits(wire=Wire(rows=Rows.FIRST, unnamed=True)))
@@ -88,7 +88,7 @@ class Calls(Enum):
 
 @frozen
 class DerivativeProblem:
-    """One request for a derivative, in numbers. All arrays have a first dimension of B rows."""
+    """The numeric content of one request for a derivative. All arrays have a first dimension of B rows."""
 
     request: Request
     key: Key
@@ -507,7 +507,7 @@ def _outgoing(request: Request, key: Key, operation: Operation, inputs: tuple[Te
 
 
 async def _made(make: Callable[..., Any], *arguments: Any, size: int | None = None) -> Any:
-    """Return the result of `make`, which runs in a thread if it has much to copy."""
+    """Return the result of `make`. If it has much to copy, run it in a thread."""
     if size is None:
         arrays = [each for one in arguments for each in (one.values() if isinstance(one, Mapping) else (one,))]
         size = sum(each.nbytes for each in arrays if isinstance(each, np.ndarray))

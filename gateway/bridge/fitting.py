@@ -11,8 +11,8 @@ The bridge matches the client's tensors with the signature's specifications, in 
    needs `cast`. (`datatypes`)
 5. Rows. If the backend computes one row per call, each row becomes a call, and the results are stacked. (`rows`)
 
-The response goes back through the same steps in reverse. A mismatch in a request is a DecodeError, which is the
-client's fault; a mismatch in a response becomes a GatewayError INTERNAL, which is the backend's fault. An unknown
+The response goes back through the same steps in reverse. A mismatch in a request is a DecodeError, because it is the
+client's fault. A mismatch in a response becomes a GatewayError INTERNAL, because it is the backend's fault. An unknown
 signature has no tensors: tensors then keep their datatypes and shapes.
 
 Invariants: the backend's inputs have the names, datatypes, rank and order of its signature. All inputs with a batch
@@ -181,7 +181,7 @@ class Fittings:
         """By the identity of the signature, which the Fitting keeps alive as `of`."""
 
     def to(self, signature: Signature) -> Fitting:
-        """Return the Fitting for a model of this signature."""
+        """Return the Fitting for a model with this signature."""
         kept = self._kept.get(id(signature))
         if kept is None:
             if len(self._kept) >= MOST_KEPT:

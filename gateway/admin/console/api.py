@@ -58,7 +58,7 @@ class ListedCertificates(BaseModel):
 
 
 class _MadeOf(Generic[Source, Made]):
-    """Keeps the last object made from a source, such as the configuration in use."""
+    """Stores the last object made from a source, such as the configuration in use."""
 
     def __init__(self) -> None:
         self._kept: tuple[Source, Made] | None = None
@@ -169,8 +169,8 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         kind: Annotated[SummarisedPart, Query(description="Empty: all requests.")] = "",
         name: Annotated[str, part_of(description="Its name; the place of a route.")] = "",
     ) -> Response:
-        """The requests of a part among the last thousand of the gateway: how many failed, their times in total and by
-        stages, and their routes, backends, models and principals."""
+        """Statistics of the requests of one part, among the last thousand of the gateway: the number of failed
+        requests, times in total and by stage, and the routes, backends, models and principals."""
         if bool(kind) != bool(name):
             raise HTTPException(422, "`kind` and `name` are given together, or neither")
         return _reply(request, summary(state.recent_requests, kind, name, time() - monotonic()))
@@ -315,7 +315,7 @@ def _topology_tag(state: GatewayState) -> str:
 
 
 def _reply(request: Request, body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """Return JSON with an ETag, or 304 if the page has it already. Caches do not store it."""
+    """Return JSON with an ETag, or 304 if the page already has it. Caches do not store it."""
     content = orjson.dumps(body)
     tag = f'"{blake2b(content, digest_size=9).hexdigest()}"'
     fields = {"ETag": tag, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **(headers or {})}

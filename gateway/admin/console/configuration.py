@@ -31,7 +31,7 @@ class LineMark(BaseModel):
     """`error`: an error of a failed reload, at the line in use that corresponds to it, or at the nearest line above."""
     text: str
     place: str
-    """File, line and column, such as `gateway.yaml:12:3`; empty if the remark has no place in the file."""
+    """File, line and column, such as `gateway.yaml:12:3`; empty if the remark has no position in the file."""
 
 
 class ReloadProblem(BaseModel):

@@ -53,9 +53,9 @@ class DrawnHistory(BaseModel):
     p95: list[float | None]
     p99: list[float | None]
     in_flight: list[float | None]
-    """The maximum at one moment of the step; null for routes, for which this and `waiting` are unknown."""
+    """The maximum within the step; null for routes, for which this and `waiting` are unknown."""
     waiting: list[float | None]
-    """The maximum number of calls at one moment that waited for a free slot of a backend."""
+    """The maximum number of calls that waited for a free slot of a backend within the step."""
     queue: list[float | None]
     """The mean time of a request in queues of backends, in seconds; the following fields are mean times as well."""
     server: list[float | None]

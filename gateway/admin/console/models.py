@@ -29,7 +29,7 @@ MOST_MODELS = 5000
 """Maximum number of listed models."""
 MOST_COMPARISONS = 200_000
 """Maximum number of comparisons between routes for one list, which take a fraction of a second. For models above this
-limit, the list names every route, even if an earlier route takes its requests."""
+limit, the list has every route, even if an earlier route takes its requests."""
 MOST_ROUTES = 20
 """Maximum number of routes named for a model, and of a backend's globs that models are compared with."""
 

@@ -44,7 +44,7 @@ HEADERS = {
 
 def is_page(method: str, path: str) -> bool:
     """Return True if a request is for the page itself. The page contains no data of the gateway and needs no key,
-    because it asks people for their key."""
+    because it asks the user for a key."""
     return method in ("GET", "HEAD") and (path == "/" or path.startswith(FOLDER))
 
 

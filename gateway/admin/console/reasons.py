@@ -1,4 +1,4 @@
-"""The meaning of the reasons of errors, in the page's JSON."""
+"""The meaning of error reasons, in the page's JSON."""
 
 from collections.abc import Set
 

@@ -84,5 +84,5 @@ async def _answer(select: Select, request: Request) -> Signature:
 
 
 def why_not(error: GatewayError | DecodeError) -> str:
-    """Return the text for a model that cannot be described."""
+    """Return the text for a model whose description is impossible."""
     return error.message if isinstance(error, GatewayError) else str(error)

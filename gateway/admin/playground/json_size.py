@@ -21,5 +21,6 @@ def has_more_values(text: str, most: int) -> bool:
 
 
 def _marks(text: str) -> int:
-    """Return the number of characters that precede a value: every value except the document itself follows one."""
+    """Return the number of characters that precede a value: every value except the document itself follows such a
+    character."""
     return text.count(",") + text.count("[") + text.count("{")

@@ -1,4 +1,4 @@
-"""Messages and responses in a form for people: JSON on several lines, anything else in hexadecimal with notes."""
+"""Formats messages and responses for display: JSON on several lines, anything else in hexadecimal with notes."""
 
 import json
 from base64 import b64encode
@@ -74,7 +74,7 @@ class ShownOutput(BaseModel):
 
 
 def shown_message(message: Message, protocol: Protocol, added: RawHeaders = ()) -> ShownMessage:
-    """Return `message` for people, with the headers that were `added` to it. Credentials in its headers are masked."""
+    """Return `message` for display, with the headers that were `added` to it. Credentials in its headers are masked."""
     if added and not isinstance(protocol.carrier, StreamForm):
         message = replace(message, headers=Headers((*message.headers.raw, *added)))
     size = bytes_of(message)
@@ -125,7 +125,7 @@ def shown_output(tensor: Tensor) -> ShownOutput:
 
 
 def shortened(text: str, length: int) -> str:
-    """Return `text`, or the beginning of a longer one with the number of its characters."""
+    """Return `text`, or the beginning of a longer text with its number of characters."""
     return text if len(text) <= length else f"{text[:length]}… ({len(text):,} characters)"
 
 

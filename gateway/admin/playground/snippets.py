@@ -56,7 +56,7 @@ class Snippet(BaseModel):
 
 
 class _NotPossible(Exception):  # noqa: N818 - a client does not have the feature
-    """The snippet is not possible; the text has the reason."""
+    """The snippet is not possible; the text gives the reason."""
 
 
 @frozen
@@ -136,8 +136,8 @@ async def snippets(form: PlaygroundForm, config: Config, addresses: Mapping[str,
 async def _place(
     form: PlaygroundForm, config: Config, addresses: Mapping[str, str], host: str, wanted: Sequence[str]
 ) -> _Place:
-    """Return the request at the form's listener, or at another listener if that one does not speak the client's
-    protocols. `wanted` is empty if the client speaks every protocol."""
+    """Return the request at the form's listener. If that listener does not serve the client's protocols, return the
+    request at another listener. `wanted` is empty if the client speaks every protocol."""
     if wanted and form.protocol not in wanted:
         pairs = [(each, name) for name in wanted for each in config.listeners if name in each.protocols]
         pairs.sort(key=lambda pair: pair[0].name != form.listener)
@@ -417,7 +417,7 @@ def _wire_headers(place: _Place) -> Iterator[tuple[str, str]]:
 
 
 def _text_of(body: bytes) -> str | None:
-    """Return the body as text that a shell can pass on; None if that is not possible."""
+    """Return the body as text that is safe in a shell command; None if that is not possible."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -426,7 +426,7 @@ def _text_of(body: bytes) -> str | None:
 
 
 _Wanted: TypeAlias = Callable[[Mapping[str, Protocol]], Sequence[str]]
-"""Returns the protocols that a client speaks; empty: all."""
+"""Returns the protocols that a client supports; empty: all."""
 
 
 def _over_http(protocols: Mapping[str, Protocol]) -> Sequence[str]:
@@ -445,4 +445,4 @@ _CLIENTS: tuple[tuple[str, str, _Wanted, Callable[[_Place], str]], ...] = (
     ("gateway call", "bash", _only(), _gateway_call),
     ("gateway.client", "python", _only(), _gateway_client),
 )
-"""The clients: the name, the language, the protocols that they speak, and the function that writes the snippet."""
+"""The clients: the name, the language, the supported protocols, and the function that writes the snippet."""

@@ -13,7 +13,7 @@ from gateway.core.types import Headers
 
 
 def why_unexplained(prepared: Prepared, played: PlaygroundResult, guards: Mapping[str, ListenerAuthentication]) -> str:
-    """Return one sentence for people: the missing setting, key or permission. `guards`: the authentication of the
+    """Return one sentence for the user: the missing setting, key or permission. `guards`: the authentication of the
     listeners with `auth`."""
     listener = prepared.config
     if not listener.allow_explain:

@@ -33,7 +33,7 @@ def trigger(metadata: Mapping[str, str]) -> Trigger:
     like a typing error.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT, naming the key and the right value.
+        GatewayError: INVALID_ARGUMENT, naming the key and the expected value.
     """
     for key in metadata:
         similar = () if key in _OF_KEDA else get_close_matches(key[:40], _KEYS, n=1, cutoff=0.7)

@@ -132,7 +132,7 @@ def _key(request: Request) -> RoutingKey:
 def _tried(
     request: Request, router: Router, readings: Sequence[Reading], places: dict[int, str]
 ) -> tuple[tuple[RouteTried, ...], str | None]:
-    """Return every route that the client is allowed to know, and the name of the matching route. `places` are their
+    """Return every route that the client has permission to see, and the name of the matching route. `places` are their
     names by identity."""
     found: list[RouteTried] = []
     taken: str | None = None

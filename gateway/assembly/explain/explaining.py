@@ -79,7 +79,7 @@ def on_start(needed: tuple[Permission, ...] = ()) -> OnStart:
 
 
 def explaining_select(select: Select, assembly: Assembly, *, passthrough: bool = False) -> Select:
-    """Return `select`, with a note of the decision for requests that are explained."""
+    """Return `select`. It also stores the routing decision of requests that need an explanation."""
 
     def selected(request: Request) -> Destination:
         explanation = request.record.explain

@@ -60,8 +60,8 @@ class Document(Documented):
 
 @frozen
 class Arrival:
-    """A request on arrival. `refused`: why the transport refuses it before a codec reads it; `notes`: parts of the file
-    that a real request does not have."""
+    """A request on arrival. `refused`: the reason why the transport refuses the request before a codec reads it;
+    `notes`: parts of the file that a real request does not have."""
 
     listener: ListenerConfig
     protocol: Protocol

@@ -1,8 +1,8 @@
 """An explanation of one request: each stage of its processing, up to the bytes for the backend or, with sending
 enabled, up to the response.
 
-The request goes through a complete gateway (`assemble`). The codecs and Connectors of its backends are wrapped in a
-Watch, which notes every message to a backend and every response.
+The request goes through a complete gateway (`assemble`). A Watch wraps the codecs and Connectors of its backends, and
+records every message to a backend and every response.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class Explanation:
 
 
 class Call:
-    """A Watch's notes of one message to a backend."""
+    """A Watch's record of one message to a backend."""
 
     def __init__(self, target: Target, request: Request | None, message: Message, encode: float) -> None:
         self.target, self.request, self.message, self.encode = target, request, message, encode
@@ -130,7 +130,7 @@ class Call:
 
 
 class Watch:
-    """Notes the messages to backends, and the responses."""
+    """Records the messages to backends, and the responses."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -193,7 +193,7 @@ class Watch:
 
 
 class WatchedConnector:
-    """A Connector that notes the messages of `inner` in `watch`."""
+    """A Connector that records the messages of `inner` in `watch`."""
 
     def __init__(self, watch: Watch, address: str, inner: Connector, headers: FixedFields = ()) -> None:
         self._watch, self._address, self._inner, self._headers = watch, address, inner, headers

@@ -62,8 +62,8 @@ class GraphModel:
         """Return the answer to a request for the graph, or for the server that the graph acts as.
 
         Raises:
-            GatewayError: the error of a step, which it names; INVALID_ARGUMENT, inputs that the graph does not have or
-                in other datatypes and shapes; FAILED_PRECONDITION, tensors of the steps' models do not match.
+            GatewayError: the error of a step, with the step's name; INVALID_ARGUMENT, inputs that the graph does not
+                have or in other datatypes and shapes; FAILED_PRECONDITION, tensors of the steps' models do not match.
         """
         request = self.calls.begun(request)
         match request.operation:

@@ -137,7 +137,7 @@ def _tensor(reference: Reference, types: Types | None) -> str:
 
 
 def as_text(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> Iterator[str]:
-    """Yield the lines of a text for people: the steps in their order. Steps with the same number run in parallel."""
+    """Yield the lines of a text for users: the steps in their order. Steps with the same number run in parallel."""
     whole = picture(graph, signatures)
     yield f"{graph.name}{f': {graph.description}' if graph.description else ''}"
     yield "inputs"

@@ -44,7 +44,8 @@ class Order(Generic[K]):
     async def run(self, work: Callable[[K], Awaitable[None]], most: int) -> None:
         """Run `work` for each key, at most `most` in parallel.
 
-        The first error is raised after all running tasks were cancelled. The same happens if the caller is cancelled.
+        The first error is raised after the cancellation of all running tasks. The same happens if the caller is
+        cancelled.
         """
         if self._chain is not None:  # a chain needs no tasks
             for name in self._chain:
@@ -81,7 +82,7 @@ async def _run(work: Callable[[K], Awaitable[None]], name: K) -> None:
 
 
 async def _cancelled(running: Mapping["asyncio.Task[None]", object]) -> None:
-    """Cancel the running tasks and wait until they have ended. Their errors are too late to be reported."""
+    """Cancel the running tasks and wait until they have ended. Their errors come too late for a report."""
     for task in running:
         task.cancel()
     if running:

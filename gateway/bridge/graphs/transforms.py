@@ -33,7 +33,7 @@ class GraphError(ValueError):
 
     @property
     def in_its_step(self) -> str:
-        """Return the text with the name of the step, for messages that do not show the place."""
+        """Return the text with the name of the step, for messages that do not show the position."""
         return f"step {self.place[1]!r}: {self.message}" if self.place[:1] == ("steps",) else self.message
 
 
@@ -126,7 +126,7 @@ def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
 
 @frozen
 class Reshape(Transform):
-    """The same elements in another shape. One size can be -1: it follows from the number of elements."""
+    """The same elements in another shape. One size can be -1: it is computed from the number of elements."""
 
     takes = 1
     shape: tuple[int, ...]

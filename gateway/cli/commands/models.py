@@ -78,7 +78,7 @@ class ModelsOptions:
 
 @grouped(ModelsOptions)
 def models(options: ModelsOptions) -> None:
-    """List the models on a server or on all backends. With --config, list the models on all backends of a
+    """List the models of a server, or of all backends. With --config, list the models on all backends of a
     configuration. Show the versions, state and signature of each model. For backends with `placement`, print a table of
     models by server, from the running gateway or else from the servers. The command prints tables on a terminal, and
     JSON otherwise."""
