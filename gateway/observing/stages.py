@@ -14,8 +14,8 @@ StageSeconds: TypeAlias = NDArray[np.float64]
 STAGES = ("queue", "server", "gateway", "reading", "writing")
 """The names of the stages, in the order of their rows. `queue`, `server` and `gateway` add up to the complete time:
 
-- `queue`: time in queues of backends.
-- `server`: time in calls of endpoints, all attempts together, with their codecs and the network.
+- `queue`: time in backend queues.
+- `server`: time in calls to endpoints, all attempts together, with their codecs and the network.
 - `gateway`: all other time, such as the client's codec, routing, policies and conversion. 0 if several parallel calls
   together took longer than the request.
 - `reading`, `writing`: the parts of `gateway` in the client's codec, measured only for some requests.

@@ -202,7 +202,7 @@ class Placement:
         self.model = model
         self.places: dict[Endpoint, ModelReplica] = {}
         self.choice: EndpointChoice | None = None
-        """The choice among the endpoints with the model. None without such an endpoint, and before the first
+        """The choice among the endpoints with the model. None if no endpoint has it, and before the first
         `Placements.chosen`."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
         """The same for each version; None if all endpoints have the same versions, or do not report them."""
@@ -254,7 +254,7 @@ class PlacementWatcher(Protocol):
         """Handle a model that no endpoint will have soon; `error` creates the error with the reason."""
 
     def lists_others(self) -> None:
-        """Handle a change in the list of all models."""
+        """Handle a change in the complete model list."""
 
 
 class Placements:
