@@ -117,7 +117,7 @@ class SharedCall:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call waits for the answer."""
+        """True if a call waits for the answer."""
         return any(not each.done() for each in self.waiting)
 
     def tell(self, found: Answer | Exception) -> None:

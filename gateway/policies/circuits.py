@@ -12,8 +12,7 @@ failure. (Clients choose model names.)"""
 LONGEST = 8
 """A circuit is open for at most this many times its `seconds`."""
 TRIAL_SECONDS = 1.0
-"""During a trial, the circuit refuses other calls. This is the delay before another attempt in their errors, in
-seconds."""
+"""During a trial, the circuit refuses other calls. Their errors have this delay before another attempt, in seconds."""
 
 
 class CircuitState(Enum):

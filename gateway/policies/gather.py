@@ -104,7 +104,7 @@ _OF_ROWS = frozenset(
         Status.ABORTED, Status.DATA_LOSS,
     }
 )  # fmt: skip
-"""Errors that some rows of a batch could have caused. After other errors, the parts of a batch would fail as well."""
+"""Errors that one of the rows could have caused. After other errors, the parts of a batch would fail as well."""
 
 _NOT_NOW = frozenset(
     {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.ABORTED, Status.CANCELLED}

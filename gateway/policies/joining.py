@@ -28,10 +28,10 @@ class NotSplittableError(Exception):
 
 
 def rows_of(request: Request) -> int | None:
-    """Return the number of rows of a request that can be joined with others, or None if it cannot.
+    """Return the number of rows in a request that is joinable, or None for other requests.
 
-    A request cannot be joined if it is not an inference, belongs to a sequence, has an attachment, repeats an earlier
-    attempt, came in a message that is not joinable, or has tensors whose first dimension does not count rows.
+    A joinable request is an inference outside of sequences, without attachments, and not a repeated attempt. Its
+    message is joinable, and the first dimension of all its tensors counts rows.
     """
     inputs = request.inputs
     if request.operation is not Operation.INFER or not inputs or request.schemaless:

@@ -21,7 +21,7 @@ class LoadCoordinator(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other gateways claim, too: another gateway might have loaded a model just before this gateway claimed
+        """True if other gateways claim, too: another gateway might have loaded a model just before this gateway claimed
         it."""
 
     async def claim(self, model: str, address: str) -> bool:

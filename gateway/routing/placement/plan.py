@@ -128,7 +128,7 @@ class Capacity:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether the loaded models exceed the limits."""
+        """True if the loaded models exceed the limits."""
         settings = self._settings
         return (settings.max_models is not None and self.count > settings.max_models) or (
             settings.memory is not None and self.size > settings.memory
