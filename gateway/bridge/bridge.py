@@ -438,22 +438,6 @@ def _with_hint(error: GatewayError) -> GatewayError:
     return GatewayError(error.status, error.reason, f"{error.message}; {_HINT}", error.retry_after)
 
 
-||||||| 6c49bbec
-_Handle: TypeAlias = Callable[[Bridge, Request], Awaitable[Answer]]
-_OPERATIONS: Mapping[Operation, _Handle] = {
-    Operation.INFER: Bridge._unary,
-    Operation.EXPLAIN: Bridge._explain,
-    **dict.fromkeys(DERIVATIVES, lambda bridge, request: bridge._derivative(request)),
-    Operation.METADATA: lambda bridge, request: bridge._metadata.signature(request),
-    Operation.MODEL_READY: lambda bridge, request: bridge._metadata.ready(request),
-    Operation.CONFIG: Bridge._config,
-    Operation.MODEL_STATISTICS: lambda bridge, request: bridge._extensions.statistics(request),
-    **dict.fromkeys(CONTROL_OPERATIONS, lambda bridge, request: bridge._extensions.control(request)),
-}
-"""One table for all bridges: with 1,000 separate tables, each request would use a table that is not in any processor
-cache."""
-
-
 def _have_same_tensors(client: Traits, backend: Traits) -> bool:
     """Return True if tensors of one protocol are valid in the other: tensors have names, and the datatypes are the
     same."""

@@ -24,7 +24,7 @@ from gateway.observing.batches import (
 )
 
 Render: TypeAlias = Callable[[Batch, float], bytes]
-"""Makes the lines of requests. The number is the Unix time at which the clock of the Records was 0."""
+"""Makes the lines for requests. The number is the Unix time at which the clock of the Records was 0."""
 
 GREEN, RED, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[0m"
 

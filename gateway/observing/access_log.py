@@ -1,8 +1,8 @@
 """The access log: one line for each request.
 
-Lines are made from many records in one step (`finished`), collected for a moment, and passed to a thread that writes
-them. Whenever that thread wakes up, it takes the interpreter from the event loop, which costs as much as hundreds of
-lines. Therefore it is woken up rarely, and the lines are not made in the thread.
+The log makes lines from many records in one step (`finished`), collects them for a moment, and passes them to a thread
+that writes them. Whenever that thread wakes up, it takes the interpreter from the event loop, which costs as much as
+hundreds of lines. Therefore it rarely wakes up, and does not make the lines itself.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ MOST_PROBES = 1024
 SECONDS = 0.1
 """Maximum time for which lines are collected, in seconds."""
 MOST_COLLECTED = 2**20
-"""Maximum bytes of collected lines; more are passed on immediately."""
+"""Maximum bytes of collected lines. Above it, they are passed on immediately."""
 
 
 class AccessLog:

@@ -1,8 +1,8 @@
 """Completed requests in batches: values that several requests have in common are processed once, and their numbers are
 columns.
 
-A Record is read when its request ends, while it is in the processor's caches, and is then released. A batch of many
-requests is made without a Python statement for each: slices, `chain` and `struct` are written in C.
+The batch reads a Record when its request ends, while it is in the processor's caches, and then releases it. Building a
+batch from many requests takes no Python statement for each: slices, `chain` and `struct` are written in C.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from gateway.core.record import Record
 
 MOST_KINDS = 4096
-"""Maximum number of stored kinds. Clients choose names of models, so the number of kinds has no limit."""
+"""Maximum number of stored kinds. Clients choose model names, so the number of kinds has no limit."""
 
 SECONDS, DECODE, ENCODE, UPSTREAM, QUEUED, BYTES_IN, BYTES_OUT, RETRIES, ENDED = range(9)
 """The rows of `Batch.numbers`: `Record.seconds`, and the fields of the same names."""

@@ -10,7 +10,7 @@ from time import monotonic, sleep
 import requests
 
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
-"""The statuses after which a batch can be sent again."""
+"""The statuses after which the exporter can repeat a batch."""
 _FIRST_PAUSE = 1.0
 """Seconds before the second attempt; the delay doubles before each additional attempt, unless the collector names
 another delay."""
@@ -53,8 +53,8 @@ class Collector:
             pause *= 2
 
     def _try(self, body: bytes, seconds: float) -> tuple[str, float | None]:
-        """Return why the batch was not accepted, or an empty text; and the seconds after which it can be sent again: 0
-        if the response does not name them, None for never."""
+        """Return why the collector did not accept the batch, or an empty text. Also return the seconds before another
+        attempt: 0 if the response does not name them, None for never."""
         try:
             with (
                 self._session.post(

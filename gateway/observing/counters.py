@@ -20,7 +20,7 @@ from gateway.observing.stages import StageSums, stage_sums
 MOST_ERRORS = 20
 """Maximum number of stored errors."""
 MOST_PATHS = 10_000
-"""Maximum number of separately counted paths. The requests of additional paths are counted without their endpoint:
+"""Maximum number of separately counted paths. The requests on additional paths are counted without their endpoint:
 discovery can add any number of endpoints, while the configuration limits everything else."""
 
 LATENCY_BOUNDS = tuple(round(1e-4 * 10 ** (step / 5), 7) for step in range(31))
@@ -45,7 +45,7 @@ class RequestError:
     listener: str
     operation: str
     model: str
-    """The client's name of the model; empty if the request could not be decoded."""
+    """The client's model name; empty if the request was not decodable."""
     route: str
     backend: str
     endpoint: str
@@ -66,10 +66,12 @@ _NOTHING: tuple[int, Counter[str], Counter[str], list[int], StageSums] = (
 class CountedPath:
     """The requests that took one path through the gateway.
 
-    - `place`: the path. `succeeded`: the number of requests without an error. `rejected`: the number of errors of the
-      caller, by status. `failed`: the number of errors of a server, by status.
+    - `place`: the path.
+    - `succeeded`: the number of requests without an error.
+    - `rejected`: the number of errors that the caller caused, by status.
+    - `failed`: the number of errors that a server caused, by status.
     - `latencies`: the number of requests in each bucket of LATENCY_BOUNDS, and in a last one above them.
-    - `stages`: the time that they spent in each stage.
+    - `stages`: their total time in each stage.
     - `changed`: the end of the last request, on the clock `time.monotonic`.
     """
 
@@ -87,7 +89,7 @@ class CountedPath:
         """`succeeded`, `failed`, `rejected`, `latencies` and `stages` at the last call of `news`."""
 
     def news(self) -> "CountedPath":
-        """Return the requests that were counted since the last call."""
+        """Return the requests since the last call."""
         succeeded, failed, rejected, latencies, stages = self._told
         self._told = self.succeeded, self.failed.copy(), self.rejected.copy(), self.latencies.copy(), self.stages
         found = CountedPath(self.place)
@@ -146,7 +148,7 @@ class Counters:
             self._errors.extend(_error(id, kind) for id, kind in failed)
 
     def take(self) -> "Counters":
-        """Return the counts so far, for `add` of another process, and start again at 0."""
+        """Return the counts for `add` of another process, and start again at 0."""
         taken = copy(self)
         self._begin()
         return taken

@@ -1,5 +1,5 @@
-"""Metric families: the names, kinds, labels and meanings of the metrics. The page of the health port and the table in
-`docs/observability.md` are made from them."""
+"""Metric families: the names, kinds, labels and meanings of the metrics. The page on the health port and the table in
+`docs/observability.md` use them."""
 
 from typing import Literal, TypeAlias
 

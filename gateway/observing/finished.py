@@ -19,8 +19,8 @@ SECONDS = 0.1
 """Maximum time that a request waits, in seconds."""
 
 _FIRST_OR_FULL = frozenset({1, BATCH})
-"""The numbers of collected requests at which something happens. Both numbers are always reached: requests are added one
-by one, and a full list is replaced first."""
+"""The numbers of collected requests at which something happens. The collector always reaches both numbers, because
+requests arrive one by one, and another list replaces a full one first."""
 _NOT_READ = (None,) * WIDTH
 
 Reader: TypeAlias = Callable[[Batch], None]

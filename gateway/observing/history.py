@@ -16,8 +16,8 @@ STEP = 10.0
 STEPS = 360
 """Number of stored steps: an hour."""
 MOST_SERIES = 256
-"""Maximum number of parts of the gateway with their own history, 17 KB each. Reloads can add any number of names;
-additional ones are counted only in the history of the complete gateway."""
+"""Maximum number of parts of the gateway with their own history, 17 KB each. Reloads can add any number of names; only
+the history of the complete gateway counts additional ones."""
 
 Part: TypeAlias = tuple[str, str]
 """A part of the gateway: `listener`, `route` or `backend`, and its name or place."""
@@ -25,8 +25,8 @@ ALL: Part = ("", "")
 """The complete gateway."""
 
 REQUESTS, ERRORS, IN_FLIGHT, WAITING, MEDIAN, P95, P99, STAGE = range(8)
-"""The rows of a series; from STAGE on there is one for each of STAGES. From MEDIAN on they are seconds, NaN if no
-request has ended: three of latencies, and the mean times of the stages."""
+"""The rows of a series. From STAGE on, they are the times in each of STAGES. From MEDIAN on, they are seconds: three
+latencies, and the mean times of the stages. NaN before the first request has ended."""
 ROWS = STAGE + len(STAGES)
 
 

@@ -23,7 +23,8 @@ class LineFile:
         self._file = _opened(path)
         self._is_to_reopen = False
         self._is_torn = False
-        """True if an incomplete line was written that cannot be cut off: the next text begins with a line end."""
+        """True if the file ends with an incomplete line that cannot be cut off. The next text then begins with a line
+        end."""
 
     @property
     def has_colours(self) -> bool:
@@ -39,7 +40,7 @@ class LineFile:
         off (in a pipe, or before lines of another process), end it before the next lines.
 
         Raises:
-            OSError: the lines cannot be written, or the file cannot be opened again.
+            OSError: the lines are not writable, or the file does not open again.
         """
         self.written_lines = 0
         if self._is_to_reopen:

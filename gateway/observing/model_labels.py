@@ -1,4 +1,4 @@
-"""The values of the label `model`. Clients choose the names of models, so the number of values is limited."""
+"""The values of the label `model`. Clients choose model names, so the number of values is limited."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ OTHER = "other"
 
 class ModelLabels:
     """The models with their own label value: models `named` by the configuration, and the first `most` of all other
-    models with a successful response. A name that no server knows therefore never becomes a label."""
+    models with a successful response. An unknown name therefore never becomes a label."""
 
     def __init__(self, most: int, named: Iterable[str] = ()) -> None:
         self._seen: set[str] = set()

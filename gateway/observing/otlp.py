@@ -32,11 +32,11 @@ _SERVER_FAULTS = frozenset(
         Status.DATA_LOSS,
     )
 )  # fmt: skip
-"""The statuses that are errors of a server's span by the conventions; other statuses are the client's fault."""
+"""The statuses that count as errors in a server span by the conventions. Other statuses are the client's fault."""
 
 
 class OtlpExporter:
-    """Exports spans by `send`, which takes an ExportTraceServiceRequest and returns why it could not be sent.
+    """Exports spans by `send`, which takes an ExportTraceServiceRequest and returns the reason for a failed export.
 
     `service`, `version`: the resource's `service.name` and `service.version`.
     """
@@ -210,8 +210,7 @@ def _is_http_error(span: Span) -> bool:
 
 
 def _error_type(span: Span) -> str:
-    """Return the conventions' `error.type`: the status of the server's response, or the reason for a missing
-    response."""
+    """Return the conventions' `error.type`: the response status, or the reason for a missing response."""
     status = span.facts.get("status")
     if isinstance(status, int) and status:
         return Status(status).name if span.facts.get("transport") == "grpc" else str(status)
@@ -223,7 +222,7 @@ def _known(facts: Mapping[str, object], prefix: str) -> Attributes:
 
 
 def _error(record: Record, root: Span) -> str | None:
-    """Return the error of a request's span, if the gateway or a backend is at fault (over HTTP, a status of 500 or
+    """Return the error for a request's span, if the gateway or a backend is at fault (over HTTP, a status of 500 or
     above)."""
     if record.code >= 500 if root.facts["transport"] == "http" else record.status in _SERVER_FAULTS:
         return record.reason or record.status

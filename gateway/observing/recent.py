@@ -107,8 +107,8 @@ class RecentRequests:
         self, is_wanted: Callable[[RequestKind], bool], *, with_steps: bool = False
     ) -> tuple[Counter[RequestKind], NDArray[np.float64]]:
         """Return the number of the last MOST_RECENT requests by wanted kind, and their numbers like in `Batch.numbers`.
-        Failed requests that are kept longer are left out, because failures would seem too frequent. `with_steps`:
-        include the last calls of graph steps."""
+        The result omits older failed requests, because failures would seem too frequent. `with_steps`: include the last
+        calls of graph steps."""
         kinds: Counter[RequestKind] = Counter()
         found = [np.empty((ENDED + 1, 0))]
         for batch in (*self._all.batches, *(self._steps.batches if with_steps else ())):
@@ -154,7 +154,7 @@ class _Batches:
 
 
 def has_failed(kind: RequestKind) -> bool:
-    """Return True if requests of this kind ended with an error of the gateway or of the protocol."""
+    """Return True if requests of this kind ended with an error that the gateway or the protocol reports."""
     return kind.status != OK or kind.code >= 400
 
 

@@ -30,8 +30,8 @@ next_is_timed = cycle(_shuffled()).__next__
 
 
 class Traces(NamedTuple):
-    """The traced requests of a listener: requests that a client traces, by the client's flag, and this share of all
-    others. `begin` is called for traced requests; the others are UNSAMPLED."""
+    """The traced requests on a listener: all requests with the client's flag, and this share of the others. The
+    listener calls `begin` for traced requests; the others are UNSAMPLED."""
 
     sample: float
     begin: OnStart
@@ -41,8 +41,8 @@ class Recording:
     """Makes the Records of one listener: `start` is its StartRecord.
 
     - `observers`: the receivers of the Records.
-    - `accepts_ids`: the client's request id is used if it sends one.
-    - `traces`: None if no request has a place in a trace.
+    - `accepts_ids`: a client's request id is accepted.
+    - `traces`: None if all requests are outside of traces.
     - `starts`: functions to call with each new Record, its message and protocol.
     - `step_observers`: the receivers of the Records of graph steps.
     """
@@ -74,7 +74,7 @@ class Recording:
         self._accepts_ids = accepts_ids
 
     def _start(self, message: Message, protocol: Protocol, size: int) -> Record:
-        """Return the Record of a request that has arrived with `message`, or that is refused; also store it in
+        """Return the Record of a request that has arrived with `message`, or that is refused, and store it in
         `message`."""
         accepted, trace = accepted_id(message.headers.first)
         id = accepted if accepted and self._accepts_ids else new_id()

@@ -19,7 +19,7 @@ _TRACEPARENT = re.compile(
 )
 
 _LONGEST_TRACE = 512
-"""Maximum size of a `traceparent` in bytes; version 00 has 55. The value is kept as long as the record."""
+"""Maximum size of a `traceparent` in bytes; version 00 has 55. The value stays in memory with the record."""
 
 _LAST_DIGITS = tuple(f"{number:02x}" for number in range(256))
 

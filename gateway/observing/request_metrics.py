@@ -1,9 +1,9 @@
-"""The metrics of requests, made from their Records.
+"""The metrics of requests, from their Records.
 
-Requests are counted in batches, requests with the same labels together, and without a lock: only the event loop's
-thread writes. The thread that renders the page reads single numbers and copies of lists, which the interpreter makes in
-one step. prometheus-client renders the page; its own counters and histograms take a lock for every addition, and cost
-many times as much.
+The gateway counts requests in batches, requests with the same labels together, and without a lock: only the event
+loop's thread writes. The thread that renders the page reads single numbers and copies of lists, which the interpreter
+makes in one step. It renders the page with prometheus-client, but does not use its counters and histograms. They take a
+lock for every addition, and cost many times as much.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -225,7 +225,7 @@ class RequestMetrics(Collector):
         return kind.listener, kind.route, model, kind.in_protocol, kind.out_protocol, kind.backend
 
     def take(self) -> "Counted":
-        """Return the counts so far, for `add` of another process, and start again at 0."""
+        """Return the counts for `add` of another process, and start again at 0."""
         taken = Counted(self._bounds, self._table, self._errors, self._losses)
         self._begin()
         return taken

@@ -53,8 +53,12 @@ def span(
     is_parent_remote: bool = False,
     error: str | None = None,
 ) -> bytes:
-    """Return the message `Span`. `parent`: the id of a span, 0 for none. `began`, `ended`: seconds since 1970. `error`:
-    the text of its error, None for no error."""
+    """Return the message `Span`.
+
+    - `parent`: the id of a span, or 0.
+    - `began`, `ended`: seconds since 1970.
+    - `error`: the text of its error, or None.
+    """
     flags = _KNOWS_WHETHER_REMOTE | (_IS_REMOTE if is_parent_remote else 0)
     pieces = [_TRACE_ID, trace.to_bytes(16), _SPAN_ID, id.to_bytes(8)]
     if parent:

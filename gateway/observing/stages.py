@@ -16,8 +16,8 @@ STAGES = ("queue", "server", "gateway", "reading", "writing")
 calls that ran in parallel (steps of a graph, rows of a batch) together took longer than their request, `queue` and
 `server` keep their proportion and fill the complete time:
 
-- `queue`: time in queues of backends.
-- `server`: time in calls of endpoints, all attempts together, with their codecs and the network.
+- `queue`: time in backend queues.
+- `server`: time in calls to endpoints, all attempts together, with their codecs and the network.
 - `gateway`: all other time, such as the client's codec, routing, policies and conversion.
 - `reading`, `writing`: the parts of `gateway` in the client's codec, measured only for some requests.
 """

@@ -1,8 +1,8 @@
 """Tracing: the selection of sampled requests, and the completed ones on their way to the collector.
 
-Each request gets a TraceContext. Only a sampled request records spans. When it has ended, its Record is put into a
-queue of bounded length, which a background task empties every few seconds: spans are made from the Records and sent in
-a thread (`otlp`). Nothing waits for the collector; if the queue is full, the Record is dropped and counted.
+Each request gets a TraceContext. Only a sampled request records spans. When it has ended, its Record goes into a queue
+of bounded length. Every few seconds, a background task empties the queue, makes spans from the Records and sends them
+in a thread (`otlp`). No request waits for the collector: if the queue is full, the gateway drops and counts the Record.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 _lines = LogLimit(log, lines=1)
 
 MOST_WAITING = 2048
-"""Maximum number of Records that wait to be sent, and of Records in a batch."""
+"""Maximum number of Records in the queue, and of Records in a batch."""
 MOST_SPANS_WAITING = 32_768
 """Maximum number of spans of waiting Records. Some requests have hundreds."""
 
@@ -61,7 +61,7 @@ class Tracing:
         self._spans = 0
         """The number of waiting spans."""
         self._without_room = 0
-        """Requests that were dropped because the queue was full, since the last line of the log."""
+        """Requests that the full queue has dropped since the last line in the log."""
         self._sending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 

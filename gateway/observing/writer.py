@@ -11,7 +11,7 @@ from gateway.observing.line_file import LineFile
 log = logging.getLogger(__name__)
 
 MOST_WAITING = 20_000
-"""Maximum number of waiting lines. Additional lines are dropped and counted."""
+"""Maximum number of waiting lines. The writer drops and counts additional lines."""
 
 
 class LineWriter:
@@ -23,7 +23,7 @@ class LineWriter:
 
     def __init__(self, path: str) -> None:
         self.dropped = 0
-        """Lines that were not written because too many were waiting, or because writing failed."""
+        """Lines that the writer has lost, because too many were waiting, or because writing failed."""
         self._file = LineFile(path)
         self._waiting = 0
         self._batches: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()

@@ -33,8 +33,8 @@ class Allowances:
         return int((self._spread - missing) / self._interval + 1e-6), missing
 
     def take(self, client: str, now: float) -> float:
-        """Take a token of `client`. Return 0.0, or, if the bucket is empty, the seconds until it has a token (nothing
-        is taken then)."""
+        """Take a token of `client`. Return 0.0, or, if the bucket is empty, the seconds until it has a token, without
+        taking any."""
         known = self._full_at
         full_at = max(known.get(client, now), now) + self._interval
         # A burst needs whole tokens: the sum of many intervals can have a rounding error.

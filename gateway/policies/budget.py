@@ -1,4 +1,4 @@
-"""A budget: the number of additional calls that a policy can add to the calls of clients."""
+"""A budget: the number of additional calls that a policy can add to client calls."""
 
 from collections.abc import Callable
 

@@ -98,9 +98,13 @@ class Settings(Documented):
 
 
 class SharedCall:
-    """A call in flight that a cache shares between all equal calls (single-flight). `leader`: the request that is sent.
-    `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
-    arrival. Each call has its own future, which costs less than `asyncio.shield`. `waits`: of the call in queues."""
+    """A call in flight that a cache shares between all equal calls (single-flight).
+
+    - `leader`: the request of the call.
+    - `waiting`: the futures of the calls that wait for the answer, or for the error as a value, in their order of
+      arrival. Each call has its own future, which costs less than `asyncio.shield`.
+    - `waits`: the times that calls spend in queues.
+    """
 
     __slots__ = ("leader", "task", "waiting", "waits")
 
@@ -113,7 +117,7 @@ class SharedCall:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a call waits for the answer."""
+        """True if a call waits for the answer."""
         return any(not each.done() for each in self.waiting)
 
     def tell(self, found: Answer | Exception) -> None:
@@ -238,7 +242,8 @@ class Cache(PolicyState):
         flight.tell(found)
 
     async def _asked(self, key: bytes, handler: Handler, request: Request) -> Answer | Exception:
-        """Return the response, or the error as a value: possibly no caller is left to retrieve an exception."""
+        """Return the response, or the error as a value, because possibly all callers have left and cannot retrieve an
+        exception."""
         generation, epoch = self.store.generation, None
         try:
             if self._redis is not None:
@@ -300,7 +305,7 @@ class Cache(PolicyState):
 
 
 def _key(request: Request, reach: MessageReach) -> bytes:
-    """Return the key of a request, including the parts of the client's message that reach the servers."""
+    """Return the cache key, including the parts of the client's message that reach the servers."""
     more: tuple[object, ...] = ()
     if reach.is_unfitted:
         more = (request.protocol,)

@@ -1,4 +1,4 @@
-"""The responses that a `cache` stores: the key of a request, and a store with limits in bytes and in seconds."""
+"""The responses that a `cache` stores: the request key, and a store with limits in bytes and in seconds."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable

@@ -7,12 +7,12 @@ from enum import Enum
 from gateway.core.frozen import frozen
 
 MOST_CIRCUITS = 1000
-"""Maximum number of models whose failures are remembered. Above it, the models with the oldest last failure are
-forgotten. (Clients choose the names of models.)"""
+"""Maximum number of models with remembered failures. Above it, the circuit forgets the models with the oldest last
+failure. (Clients choose model names.)"""
 LONGEST = 8
 """A circuit is open for at most this many times its `seconds`."""
 TRIAL_SECONDS = 1.0
-"""While a trial runs, other calls are refused with this time as the delay before another attempt, in seconds."""
+"""During a trial, the circuit refuses other calls. Their errors have this delay before another attempt, in seconds."""
 
 
 class CircuitState(Enum):
@@ -123,8 +123,8 @@ class Circuits:
         """The circuit with the oldest last failure is first."""
 
     def admit(self, model: Hashable) -> tuple[int, float]:
-        """Return the epoch of a call to `model` that begins now (pass it when you note the result) and 0.0; or, if the
-        call is refused, the seconds after which the next call could be admitted."""
+        """Return the epoch of a call to `model` that begins now, and 0.0; pass the epoch when you note the result. If
+        the call is refused, return the seconds before the next call could be admitted."""
         circuit = self.known.get(model)
         if circuit is None:
             return 0, 0.0

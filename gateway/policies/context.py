@@ -63,12 +63,12 @@ async def _unknown(model: str, version: str) -> Signature:
 
 @frozen
 class KnownModels:
-    """Data about the models of a backend, and about the form of requests to them, for a policy of the backend.
+    """Data about a backend's models, and about the form of their requests, for the backend's policies.
 
-    - `signature`: the signature of a model and version, with the backend's names; without tensors if it is unknown. The
-      gateway stores it for some time. Raises GatewayError like the backend.
-    - `rows`: how the tensors of a call hold the rows of a batch.
-    - `have_config`: the backend's servers might report the configuration of a model (Operation.CONFIG).
+    - `signature`: the signature of a model and version, with the backend's names. It lacks tensors if they are unknown.
+      The gateway stores it for some time. Raises GatewayError like the backend.
+    - `rows`: how the tensors in a call hold the rows of a batch.
+    - `have_config`: the backend's servers might report a model's configuration (Operation.CONFIG).
     - `forward_headers`: names, in lower case, of the forwarded client headers.
     """
 
@@ -116,8 +116,8 @@ class PolicyContext:
         """Return the state of one item of the list that only its Handlers use. (For a state that `/status` shows see
         ShownStates.) `make` makes it for the first Handler. The state ends with this context.
 
-        A route has many Handlers (for each client protocol, for streams, ...), and `wrap` is called for each.
-        `settings` identifies the item.
+        A route has many Handlers (for each client protocol, for streams, ...), and `wrap` runs for each. `settings`
+        identifies the item.
         """
         if id(settings) not in self._hidden_states:
             self._hidden_states[id(settings)] = settings, make()
@@ -132,10 +132,10 @@ class PolicyContext:
         return context
 
     def may_repeat(self, request: Request) -> bool:
-        """Return True if `request` can be sent again after a server might have seen it.
+        """Return True if the gateway can send `request` again after a server might have seen it.
 
         Calls that run a model need `safe`, and must not belong to a sequence, whose state they change. Queries, for
-        example for metadata, can always be repeated; changes of a server (CONTROL_OPERATIONS) never.
+        example for metadata, are always repeatable; changes of a server (CONTROL_OPERATIONS) never are.
         """
         if request.operation in CALLS:
             has_sequence = request.unread is None and request.parameters.get("sequence_id")

@@ -56,8 +56,8 @@ SECONDS_KNOWN = 60.0
 SECONDS_APART = 60.0
 """Seconds for which the gateway batches a client's requests separately after one of them made a batch fail."""
 SECONDS_PAUSED = 10.0
-"""Seconds for which the gateway sends the requests for a model one by one after a failed batch that cannot be repeated
-in parts, or after its server did not respond to a query about the model."""
+"""Seconds for which the gateway sends the requests for a model one by one. This happens after a failed batch that
+cannot be repeated in parts, or after the server did not respond to a query about the model."""
 SECONDS_ASKED = 10.0
 """Time limit for the server's responses about a model, in seconds."""
 MOST_KNOWN = 1000
@@ -104,7 +104,7 @@ _OF_ROWS = frozenset(
         Status.ABORTED, Status.DATA_LOSS,
     }
 )  # fmt: skip
-"""Errors that some rows of a batch could have caused. After other errors, the parts of a batch would fail as well."""
+"""Errors that one of the rows could have caused. After other errors, the parts of a batch would fail as well."""
 
 _NOT_NOW = frozenset(
     {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED, Status.ABORTED, Status.CANCELLED}

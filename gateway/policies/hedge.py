@@ -1,9 +1,12 @@
 """The policy `hedge: {percentile: 95}`: a call that takes longer than most gets a second attempt at another endpoint.
 The gateway uses the first response and cancels the other attempt.
 
-The policy needs `safe: true` on the backend, because both endpoints might compute the call. The policy does not hedge a
-call if fewer than `LEAST_KNOWN` durations of the model are known, if no other endpoint is free, if the budget (`SHARE`)
-is used up, or if the call belongs to a sequence. The policy does not hedge streams and metadata queries.
+The policy needs `safe: true` on the backend, because both endpoints might compute the call. It does not hedge streams,
+metadata queries, and calls that belong to a sequence. It also does not hedge a call if
+
+- fewer than `LEAST_KNOWN` durations of the model are known,
+- no other endpoint is free, or
+- the budget (`SHARE`) is spent.
 """
 
 import asyncio
@@ -26,7 +29,7 @@ from gateway.policies.context import PolicyContext
 SHARE = 0.1
 """Maximum ratio of second attempts to calls."""
 LEAST_KNOWN = 20
-"""Number of durations of a model that must be known before its calls are hedged."""
+"""Minimum number of durations of a model before the policy hedges its calls."""
 MOST_KNOWN = 1000
 """Maximum number of durations stored for one model."""
 MOST_MODELS = 1000
@@ -66,7 +69,8 @@ class Durations:
         insort(self._in_order, seconds)
 
     def percentile(self, percent: float) -> float | None:
-        """Return the duration that `percent` of the calls did not exceed, or None while too few are known."""
+        """Return the duration that `percent` of the calls did not exceed, or None if the number of durations is too
+        small."""
         count = len(self._in_order)
         return None if count < LEAST_KNOWN else self._in_order[min(int(count * percent / 100), count - 1)]
 
@@ -158,8 +162,8 @@ async def _first_answer(handler: Handler, request: Request, wait: float, budget:
 
 
 async def _call(handler: Handler, request: Request) -> Answer | GatewayError:
-    """Return the response, or the error as a value: possibly no caller is left to retrieve the slower attempt's
-    exception."""
+    """Return the response, or the error as a value, because possibly all callers have left and cannot retrieve the
+    slower attempt's exception."""
     try:
         return await handler(request)
     except GatewayError as error:

@@ -28,9 +28,11 @@ class NotSplittableError(Exception):
 
 
 def rows_of(request: Request) -> int | None:
-    """Return the number of rows of a request that can be joined with others, or None if it cannot: it is not an
-    inference, belongs to a sequence, has an attachment, repeats an earlier attempt, came in a message that is not
-    joinable, or has tensors whose first dimension does not count rows."""
+    """Return the number of rows in a request that is joinable, or None for other requests.
+
+    A joinable request is an inference outside of sequences, without attachments, and not a repeated attempt. Its
+    message is joinable, and the first dimension of all its tensors counts rows.
+    """
     inputs = request.inputs
     if request.operation is not Operation.INFER or not inputs or request.schemaless:
         return None
@@ -67,8 +69,8 @@ def key_of(request: Request, forward_headers: Iterable[str]) -> Hashable:
 
 
 def _kind(tensor: Tensor) -> Hashable:
-    """Return the key that an input shares with the inputs that it is joined with. The position that a derivative is for
-    (INDEX_TENSORS) counts as a parameter."""
+    """Return the key that all inputs to join have in common. The position that a derivative is for (INDEX_TENSORS)
+    counts as a parameter."""
     index = bytes(memoryview(tensor.data)[: len(tensor.data) // tensor.shape[0]]) if tensor.name in INDEX_TENSORS else 0
     return tensor.name, tensor.datatype, tensor.shape[1:], tensor.content_type, _hashable(tensor.parameters), index
 

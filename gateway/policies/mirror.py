@@ -6,10 +6,10 @@ that backend in the same way as to the route's own. The mirror's backend cannot 
 discards its responses, counts its errors and timeouts, and drops and counts requests above the limits of calls and
 memory.
 
-The choice is random: a hash of the request would take time for large tensors, and would select all or no requests of a
-client that repeats one request. The policy does not mirror calls of sequences, because the state of a sequence needs
-all of its calls. It also skips streams and metadata queries. A call without a response of the route's own backend
-(`NO_ANSWER`) is not mirrored, because there is nothing to compare with.
+The choice is random. A hash would take time for large tensors. For a client that repeats one request, it would select
+all of its requests or none of them. The policy does not mirror calls of sequences, because the state of a sequence
+needs all of its calls. It also skips streams and metadata queries. A call without a response from the route's own
+backend (`NO_ANSWER`) is not mirrored, because there is nothing to compare with.
 """
 
 import asyncio
@@ -340,7 +340,7 @@ class Mirror(PolicyState):
             self.counts = before.counts
 
     def status(self) -> Mapping[str, object]:
-        """Return the mirror's results so far, as JSON."""
+        """Return the mirror's current results, as JSON."""
         return {"backend": self.settings.backend, "sample": self.settings.sample, **self.counts.shown()}
 
     async def close(self, seconds: float) -> None:

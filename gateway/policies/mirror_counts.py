@@ -26,11 +26,11 @@ class MirrorOutcome(StrEnum):
     FAILED = "failed"
     """The mirror's backend did not respond: it was unreachable, took too long, or refused the call."""
     DROPPED = "dropped"
-    """The request was not sent: too many calls were in flight, or they held too much memory."""
+    """The mirror has skipped the request: too many calls were in flight, or they held too much memory."""
 
 
 class DropCause(StrEnum):
-    """The reason why a request was not sent to the mirror's backend."""
+    """The reason why the mirror's backend did not get a request."""
 
     CALLS = "calls"
     MEMORY = "memory"
@@ -86,7 +86,7 @@ class MirrorCounts:
         return self.outcomes[MirrorOutcome.EQUAL] + self.outcomes[MirrorOutcome.DIFFERENT]
 
     def dropped(self, cause: DropCause) -> None:
-        """Count a request that was not sent."""
+        """Count a request that the mirror has skipped."""
         self.outcomes[MirrorOutcome.DROPPED] += 1
         self.drops[cause] += 1
 

@@ -54,8 +54,8 @@ class SharedState(PolicyState):
     settings: BaseModel
 
     def take(self, client: str) -> float:
-        """Take a request of `client` for another process of this gateway. Return 0, or, if the limit is reached, the
-        seconds until a request is allowed (nothing is taken then)."""
+        """Take a request of `client` for another process of this gateway. Return 0, or, if the client has used up the
+        limit, the seconds until a request is allowed, without taking any."""
         raise NotImplementedError
 
     def share(self, shared: "Shared") -> None:
@@ -128,7 +128,7 @@ def numbers(
 
 class ShownStates(Generic[S, T]):
     """The states of one policy, one for each entry of `policies:`, which `/status` shows. A state is closed when its
-    entry is no longer in effect. The class makes a state when it is first needed, and keeps it with the entry's
+    entry is no longer in effect. The class makes a state when a caller first needs it, and keeps it with the entry's
     settings. (For a state that only the Handlers use, see `hidden_state` of PolicyContext.)
 
     Entries are distinguished by identity: two entries with equal settings are two entries.

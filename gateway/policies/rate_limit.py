@@ -1,4 +1,4 @@
-"""The policy `rate_limit: {requests: 100, seconds: 1}`: the gateway refuses requests of a client that sends more."""
+"""The policy `rate_limit: {requests: 100, seconds: 1}`: the gateway refuses requests from a client that sends more."""
 
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -49,11 +49,11 @@ class Settings(Documented):
     burst: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of requests in a burst, after a period without requests; defaults to `requests`."""
     by: Literal["client", "principal", "model", "header", "all"] = "client"
-    """Requests that share a limit: requests from the same `client` (IP address; for IPv6 the /64 network), of the same
-    `principal` (clients without a principal count by their IP address), for the same `model`, with the same value of a
-    `header`, or `all` requests."""
+    """Requests that share a limit. `client`: requests from the same IP address (for IPv6 the /64 network). `principal`:
+    requests of the same principal; clients without a principal count by their IP address. `model`: requests for the
+    same model. `header`: requests with the same value of a header. `all`: all requests."""
     header: Annotated[str, AfterValidator(_header_name)] | None = None
-    """Header or metadata key for `by: header`. Requests without it share one limit."""
+    """Header or metadata key for `by: header`. Requests that lack it share one limit."""
     redis: Annotated[SecretStr, AfterValidator(redis_url)] | None = None
     """The URL of a Redis or Valkey server, such as `redis://host:6379/0`, where gateways share the limit. Needs the
     package `redis`: `pip install "modelglot[redis]"`."""

@@ -56,7 +56,7 @@ class Settings(Documented):
     """Maximum number of attempts of a call, including the first."""
     statuses: Annotated[tuple[StatusName, ...], Field(min_length=1, strict=False)] = ("UNAVAILABLE",)
     """Errors after which the gateway repeats a call that a server might have seen: gRPC's canonical status names.
-    Requires `safe: true` on the backend. The gateway always repeats calls of which nothing was sent."""
+    Requires `safe: true` on the backend. The gateway always repeats calls if no server got any of their data."""
     backoff: _Seconds = 0.05
     """Seconds before the second attempt. The delay doubles with each additional attempt."""
     max_backoff: _Seconds = 1.0
@@ -178,7 +178,7 @@ def wrap(handler: Handler, settings: Settings, context: PolicyContext) -> Handle
 
 
 def _one_try(request: Request, places: list[str]) -> Request:
-    """Return `request` with instructions to avoid the endpoints in `places` and to note there where it was sent."""
+    """Return `request` with instructions to avoid the endpoints in `places` and to note its endpoint there."""
     tries = request.tries
     if tries is None:
         return replace(request, tries=Tries(None, frozenset(places), False, places))

@@ -33,8 +33,8 @@ class SharedAllowances:
         self._script: Any = None
 
     async def take(self, client: str) -> float | None:
-        """Take a token of `client`. Return 0.0; or, if the bucket is empty, the seconds until it has a token (nothing
-        is taken then); or None if the server does not respond."""
+        """Take a token of `client`, and return 0.0. If the bucket is empty, take nothing, and return the seconds until
+        it has a token. Return None if the server does not respond."""
         return await self._server.ask(lambda redis: self._take(redis, client))
 
     async def _take(self, redis: Any, client: str) -> float:

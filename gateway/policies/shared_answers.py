@@ -1,13 +1,13 @@
 """The responses that several gateways share, stored in Redis or Valkey: the second tier of a `cache`.
 
-Nothing depends on the server: if it does not respond in time, or has bytes that another version wrote, the gateway
+The cache works without the server: if it does not respond in time, or has bytes that another version wrote, the gateway
 continues without its responses. A response is stored as
 
     VERSION, 16 bytes of a checksum over its key and all that follows, the length of a JSON head, the head, the data of
     each tensor
 
-To remove all responses in one step, the responses have an epoch: the number in one key of the server that all of them
-share, which is incremented. Each response has the epoch in which its request started; a response of an earlier epoch is
+To remove all responses in one step, the responses have an epoch: the number in one server key that all of them share. A
+removal increments it. Each response has the epoch in which its request started; a response of an earlier epoch is
 ignored.
 """
 
@@ -66,8 +66,8 @@ def packed(key: bytes, response: Response, epoch: bytes, made: float) -> bytes |
 
 
 def unpacked(key: bytes, stored: bytes, epoch: bytes) -> tuple[Response, float] | None:
-    """Return the response in `stored` and the Unix time at which it was made, or None if it is not a complete,
-    unchanged response to the request of this key, in this format and epoch."""
+    """Return the response in `stored` and the Unix time of its creation, or None if it is not a complete, unchanged
+    response to the request of this key, in this format and epoch."""
     start = len(VERSION) + _HEAD.size
     if len(stored) < start or not stored.startswith(VERSION):
         return None
@@ -120,7 +120,7 @@ class SharedAnswers:
         self._largest = largest
         self._now = now
         self._has_to_forget = False
-        """All responses of the server must be removed, and the server has not done it yet."""
+        """True until the server has removed all responses, after a request to do this."""
         self._writes: set[asyncio.Task[Any]] = set()
 
     async def get(self, key: bytes) -> tuple[tuple[Response, float] | None, bytes | None]:

@@ -32,7 +32,7 @@ class SharedServer:
         self._pool: BlockingConnectionPool | None = None
         self._client: Any = None
         self._asks_from = 0.0
-        """No query is sent before this time."""
+        """The gateway sends no query before this time."""
         self.is_reached = True
         """True if the server responded to the last query."""
         self._lines = LogLimit(log)

@@ -66,8 +66,8 @@ def build(
     """Return a Model whose Signature lists the operations in `functions`. With `stream`, it lists `stream`, and the
     model refuses `infer`.
 
-    `points` has the inputs and outputs for one-point protocols. It is optional if every size in `inputs` and `outputs`
-    is fixed.
+    `points` has the inputs and outputs for one-point protocols. You can omit `points` if every size in `inputs` and
+    `outputs` is fixed.
     """
     operations = frozenset(functions)
     if stream is not None:

@@ -78,7 +78,7 @@ class Backend:
         self._on_recovery: list[Callable[[], None]] = []
         self._on_other_models: list[Callable[[], None]] = []
         self.is_probed = False
-        """Whether a Prober checks the readiness of its endpoints."""
+        """True if a Prober checks the readiness of its endpoints."""
         self.local.watch(self._recovered, sender.targets.lost, self._lists_others)
 
     # --- queries ---

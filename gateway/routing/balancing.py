@@ -66,7 +66,7 @@ class Weights:
 
     @property
     def are_equal(self) -> bool:
-        """Whether all endpoints always have the same weight."""
+        """True if all endpoints always have the same weight."""
         return not self._slow_start and set(self._given.values()) <= {1.0}
 
     def of(self, endpoint: Candidate) -> float:

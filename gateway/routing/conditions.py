@@ -33,10 +33,12 @@ class InputCondition:
     shape: Shape | None = None
 
     def holds(self, request: Request) -> bool:
-        """Return True if one input has all the given properties, or if no check is possible: for operations that do not
-        run the model, and for an invalid request (its own error explains what is wrong). Return False for a schemaless
-        request, whose inputs are not known yet. A route can accept a request with null among its numbers, or with
-        unequal rows, so their inputs are compared."""
+        """Return True if one input has all the given properties, or if no check is possible. A check is not possible
+        for operations that do not run the model, and for an invalid request (its own error explains what is wrong).
+
+        Return False for a schemaless request, whose inputs are not known yet. A route can accept a request with null
+        among its numbers, or with unequal rows, so their inputs are compared.
+        """
         if request.operation not in CALLS:
             return True
         if isinstance(request.flaw, UnequalRows):
@@ -82,7 +84,7 @@ class Conditions:
 
     @property
     def per_request(self) -> bool:
-        """Whether the conditions depend on more than names: on the path, headers or an input."""
+        """True if the conditions depend on more than names: on the path, headers or an input."""
         return bool(self.path or self.headers or self.input)
 
     def holds(self, request: Request) -> bool:
@@ -147,7 +149,7 @@ class Conditions:
 
     @property
     def exact(self) -> bool:
-        """Whether `model` is a name, not a glob."""
+        """True if `model` is a name, not a glob."""
         return bool(self.model) and not any(mark in self.model for mark in "*?[")
 
 

@@ -6,8 +6,7 @@
 | draining | it gets no new calls; calls in flight continue, and for a limited time also sequences with state on it |
 | drained | it has no calls or sequences left: its server can be stopped |
 
-With on-demand loading, the models of the endpoint are first loaded on other endpoints. Until that is done, the endpoint
-gets calls.
+With on-demand loading, other endpoints first load its models. Until that is done, the endpoint gets calls.
 
 A drain applies to all backends that share the endpoint, and a configuration reload keeps it. An endpoint that leaves
 the configuration, or that discovery no longer finds, serves again when it returns.

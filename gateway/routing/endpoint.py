@@ -77,7 +77,7 @@ class Endpoint:
         self.drain: Drain | None = None
         """None while it serves."""
         self.takes_calls = True
-        """Whether it gets new calls, because it is not drained."""
+        """True if it gets new calls, because it is not drained."""
         self.clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
         self._on_recovery: list[Callable[[], None]] = []
@@ -145,7 +145,7 @@ class Endpoint:
 
     @property
     def is_closed(self) -> bool:
-        """Whether its Connectors are permanently closed."""
+        """True if its Connectors are permanently closed."""
         return self._is_closed
 
     def enter(self) -> None:

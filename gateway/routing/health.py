@@ -134,7 +134,7 @@ class EndpointHealth:
     ) -> None:
         self.name = name
         self.is_up = True
-        """Whether it is not down."""
+        """True if it is not down."""
         self.answers = 0
         """The number of responses to calls."""
         self.ejected = 0
@@ -146,16 +146,16 @@ class EndpointHealth:
         self.is_probed_down = False
         """True if only probes can bring it up again, because enough probes have failed in a row."""
         self.is_refused = False
-        """Whether the server responded to the last failed probe, by reporting that it is not ready."""
+        """True if the server responded to the last failed probe, by reporting that it is not ready."""
         self.on_answer: Callable[[], None] | None = None
         """Callback before a response to a call that changes the state: the first one, or one after a failure."""
         self._ejection = ejection
         self._clock = clock
         self._log = log
         self._awaits_answer = True
-        """Whether the next response to a call is the first one ever, or the first one after a failure."""
+        """True if the next response to a call is the first one ever, or the first one after a failure."""
         self._is_known = False
-        """Whether it has responded to a call or a probe."""
+        """True if it has responded to a call or a probe."""
         self._failures = 0
         """The number of failed calls in a row."""
         self._ejections = 0
@@ -166,7 +166,7 @@ class EndpointHealth:
         self._probes_passed = 0
         """The number of passed probes in a row, after a failed one."""
         self._is_doubted = False
-        """Whether a probe has failed, and not enough probes have passed since."""
+        """True if a probe has failed, and not enough probes have passed since."""
 
     def used_by(self, backend: str) -> None:
         """Record the name of a backend with this endpoint, for log lines."""
@@ -184,7 +184,7 @@ class EndpointHealth:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has responded to a call or a probe and is not down."""
+        """True if it has responded to a call or a probe and is not down."""
         return self.is_up and self._is_known
 
     @property

@@ -82,7 +82,7 @@ class Remembered(Generic[Known]):
 
     @property
     def is_asking(self) -> bool:
-        """Whether the response is being fetched."""
+        """True if the response is being fetched."""
         return self._fetching is not None
 
     def forget(self) -> None:

@@ -29,7 +29,7 @@ class ServerFailure:
 
 
 class Starter(Protocol):
-    """The interface that starts the servers of a backend."""
+    """The interface that starts a backend's servers."""
 
     @property
     def starts(self) -> int:
@@ -50,7 +50,7 @@ class Starter(Protocol):
 
     @property
     def can_serve(self) -> bool:
-        """Whether a call would start a server now."""
+        """True if a call would start a server now."""
 
 
 class CountedEndpoint(Endpoint):

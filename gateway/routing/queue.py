@@ -1,19 +1,19 @@
 """The fair queue of calls that wait while every endpoint of a backend is busy.
 
-Order: round robin over clients; within a client, round robin over its models; within a model, first come, first served.
+Order: round robin over clients. Within a client, round robin over its models. Within a model, first come, first served.
 The number of calls or model names that one client sends does not affect how often the others get their turn.
 
     client A   model x: a1 a3      next: a1 (A, x), b1 (B, x), a2 (A, y), b2 (B, x), a3 (A, x)
                model y: a2
     client B   model x: b1 b2
 
-Space: a call is accepted while its client has fewer calls waiting than there are free places in the queue. A client
-that is alone can fill half of the queue, the next one half of the rest. With n clients that all want more than they can
-get, each ends up with 1/(n + 1) of the places, and the same number stays free for newcomers. Network switches divide
-shared buffers in the same way, by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic queue length
-thresholds in a shared memory ATM switch").
+Space: the queue accepts a call while its client has fewer calls waiting than there are free places in the queue. A
+client that is alone can fill half of the queue, the next one half of the rest. With n clients that all request more
+than they can get, each ends up with 1/(n + 1) of the places, and the same number stays free for newcomers. Network
+switches divide shared buffers in the same way, by dynamic thresholds with a factor of 1 (Choudhury and Hahne, "Dynamic
+queue length thresholds in a shared memory ATM switch").
 
-Invariants: clients without waiting calls, and empty lines, are removed; `_waiting` is the sum over all clients.
+Invariants: the queue has no clients without waiting calls, and no empty lines; `_waiting` is the sum over all clients.
 """
 
 import asyncio
@@ -134,8 +134,8 @@ class FairQueue(Generic[T]):
     def place(self, client: str, line: Hashable) -> int:
         """Return the place of a new call if no others came: 1 if it would be the next to get a slot.
 
-        The n-th call of a client waits for the first n - 1 calls of all other clients, and for the n-th call of the
-        clients whose turn is sooner. The same holds for the lines of a client.
+        A client's n-th call waits for the first n - 1 calls of all other clients, and for the n-th call of the clients
+        whose turn is sooner. The same holds for a client's lines.
         """
         entry = self._clients.get(client)
         if entry is None:
@@ -162,7 +162,7 @@ class FairQueue(Generic[T]):
 
     def next(self, fits: Fits | None = None) -> Waiter[T] | None:
         """Remove and return the waiter whose turn it is, among the lines that `fits` accepts (None: all lines). Return
-        None without such a waiter."""
+        None if no line has a waiter."""
         while (found := self._first(fits)) is not None:
             client, line = found
             entry = self._clients[client]

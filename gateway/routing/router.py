@@ -1,19 +1,20 @@
 """Chooses the route of a request.
 
-Routes are checked in the order of the configuration; the first whose conditions hold is used. The names to check depend
-on the name that the client used, for example `M-1.0.0` or `M.gradient`:
+The Router checks the routes in the order of the configuration, and uses the first one whose conditions hold. The names
+to check depend on the name that the client used, for example `M-1.0.0` or `M.gradient`:
 
-1. If a route names it exactly, it is that model: routes are checked for this name only.
-2. Else, if the protocol joins versions to names (grps) and the name ends in a version, it is checked as model `M-1.0.0`
-   and as version `1.0.0` of model `M`, first for routes with exact names, then for globs. If a glob matches both, the
-   backend decides: it gets a request for the whole name and, if it has no such model, for the version of `M`.
+1. If a route names it exactly, it is that model: the Router checks routes for this name only.
+2. Else, if the protocol joins versions to names (grps) and the name ends in a version, there are two readings: the
+   model `M-1.0.0`, and version `1.0.0` of model `M`. The Router checks both, first for routes with exact names, then
+   for globs. If a glob matches both, the backend decides: it gets a request for the whole name and, if it has no such
+   model, for the version of `M`.
 3. Else, if the name ends in a derivative's suffix, it is the derivative model of `M`: first for routes with exact
    names, then for globs.
 4. Else it is a plain name: routes in their order.
 
-Decisions are cached by listener, protocol, model, version, operation and principal, whose permissions are checked at
-the same time. If routes before the one that matches by names have conditions on path, headers or input, the cache holds
-all these candidates, and each request checks them in order.
+The Router caches decisions by listener, protocol, model, version, operation and principal, and checks the permissions
+of the principal at the same time. If routes before the one that matches by names have conditions on path, headers or
+input, the cache holds all these candidates, and each request checks them in order.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

@@ -44,7 +44,7 @@ class Sender:
         self.protocol = protocol
         self.targets = Targets(target, protocol, endpoints, clock=clock)
         self.runs_to_the_end = protocol.traits.servers.runs_to_the_end
-        """Whether servers continue to compute after the client has disconnected."""
+        """True if servers continue to compute after the client has disconnected."""
         self._has_tls = has_tls
 
     def ask(self, request: Request, endpoint: Endpoint) -> Coroutine[Any, Any, Answer]:

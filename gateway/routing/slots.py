@@ -370,7 +370,7 @@ class LocalSlots:
 
 def may_try_another(error: GatewayError, tried: Sequence[Endpoint], able: Sequence[Endpoint]) -> bool:
     """Return True if a request that failed with `error` can go to another one of the endpoints that are `able` to serve
-    it: the failed endpoint got nothing, and one of them is not in `tried`."""
+    it. The failed endpoint must not have got anything, and one of them must be outside `tried`."""
     return isinstance(error, TransportError) and not error.sent and not all(each in tried for each in able)
 
 

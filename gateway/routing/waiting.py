@@ -27,9 +27,9 @@ def _free_endpoint(request: Request) -> str:
 
 @frozen
 class Lines:
-    """The lines in which the calls of a client wait.
+    """The lines in which a client's calls wait.
 
-    - `of`: returns the line of a request, which similar requests share.
+    - `of`: returns a request's line, which similar requests share.
     - `fit`: returns True if the calls in a line can use a slot of an endpoint.
     - `awaited`: returns the sentence for a request that has waited too long, with the event that did not happen.
     """

@@ -19,8 +19,8 @@ _LINE = re.compile(r"(?:http://)?((?:[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253})|\[[0-9
 
 @frozen
 class Announcement:
-    """The announcement in the files of a job: `address` (HOST:PORT), or `fault`, the reason why it is missing. If the
-    job has no files, both are empty."""
+    """The announcement in the files of a job: `address` (HOST:PORT), or `fault`, the reason why it is missing.
+    `address` and `fault` are empty if the job has no files."""
 
     address: str = ""
     fault: str = ""

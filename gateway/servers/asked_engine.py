@@ -50,7 +50,7 @@ class AskedEngine:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open."""
+        """True if it is open."""
         return self._opened is not None
 
     @property

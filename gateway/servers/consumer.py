@@ -32,7 +32,7 @@ class Consumer(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more requests will come."""
+        """True if no requests follow."""
 
     @property
     def slots(self) -> int:

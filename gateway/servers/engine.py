@@ -26,7 +26,7 @@ class JobState(Enum):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended and will not run again."""
+        """True if the job has ended and will not run again."""
         return self not in (JobState.WAITING, JobState.RUNNING, JobState.ENDING)
 
 
@@ -53,7 +53,7 @@ class Job:
     command: tuple[str, ...]
     """A program with its arguments; for a job script, only its absolute path."""
     is_script: bool
-    """Whether `command` is a job script, whose `#SBATCH` or `#HQ` lines the engine should respect."""
+    """True if `command` is a job script, whose `#SBATCH` or `#HQ` lines the engine should respect."""
     folder: Path
     """The working folder, which must exist and be visible to the nodes of a cluster."""
     output: Path

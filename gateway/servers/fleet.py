@@ -126,7 +126,7 @@ class StartedServers:
 
     @property
     def can_serve(self) -> bool:
-        """Whether a call would start a server now. After a failed start, this is False until the next start is
+        """True if a call would start a server now. After a failed start, this is False until the next start is
         permitted."""
         return self._clock() >= max(self._failed.next_at, self._jobs.engine.next_at)
 

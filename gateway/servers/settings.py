@@ -30,4 +30,4 @@ class ServersSettings:
     """The number of calls after which a server is replaced; 0: no limit."""
     resources: Resources = Resources()
     keep: bool = False
-    """Whether the jobs continue when the gateway stops."""
+    """True if the jobs continue when the gateway stops."""

@@ -68,7 +68,7 @@ def back_off(failures: int) -> float:
 
 
 def margin(lifetime: float, call_seconds: float | None) -> float:
-    """Return how many seconds before its end a server with this total `lifetime` (in seconds) gets no more calls. This
-    is a tenth of its lifetime, but at most a minute, or the time of two calls if that is longer. The maximum is half of
-    its lifetime."""
+    """Return how many seconds before its end a server with this total `lifetime` (in seconds) gets no more calls: a
+    tenth of its lifetime, but at most a minute, or the time of two calls if that is longer. The maximum is half of its
+    lifetime."""
     return min(max(min(lifetime / 10, 60.0), 2 * (call_seconds or 0.0)), lifetime / 2)

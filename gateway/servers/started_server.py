@@ -100,7 +100,7 @@ class StartedServer:
 
     @property
     def has_answered(self) -> bool:
-        """Whether it has finished a call."""
+        """True if it has finished a call."""
         return self.use is not None and self.use.calls > self.use.in_flight
 
     def note(self, report: JobReport) -> None:

@@ -74,7 +74,7 @@ class StateFile:
         self._written: Mapping[str, SavedJob] = self._jobs
         """The jobs in the file."""
         self._is_failing = False
-        """Whether the last attempt to write the file failed."""
+        """True if the last attempt to write the file failed."""
         self._thread = ThreadPoolExecutor(1, "state-file")
         self._writing: Future[None] | None = None
         self._lock: IO[str] | None = None

@@ -234,7 +234,7 @@ class JobWatcher:
         self._lease = LeaseFile(folder / "lease")
         self._state: dict[str, Any] = {"host": socket.gethostname(), STARTED: None}
         self._told = False
-        """Whether the engine has signaled the watcher to stop."""
+        """True if the engine has signaled the watcher to stop."""
 
     def run(self) -> int:
         """Run the job. Return the exit code for the engine."""

@@ -12,7 +12,7 @@ from gateway.transports.tls import accepting
 
 
 class BaseListener:
-    """A Listener without its protocol. It takes no part in requests."""
+    """A Listener without its protocol, which takes no part in requests."""
 
     address: str
     """`host:port`, once started."""
@@ -30,7 +30,7 @@ class BaseListener:
     def _accept_with(self, settings: ListenerSettings) -> None:
         """Use these settings for clients that connect from now on."""
         self._is_bounded = self._connections.are_bounded(settings.limits)
-        """Whether the gateway can end connections, or refuse requests on them, on its own initiative."""
+        """True if the gateway can end connections, or refuse requests on them, on its own initiative."""
         self._accept = accepting(settings, self.serve, self._connections, self._timeouts)
 
     def _make_connection(self) -> asyncio.BaseProtocol:

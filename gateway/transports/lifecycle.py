@@ -113,13 +113,13 @@ class Lifecycle(asyncio.BaseProtocol, ABC):
         self._counted = 0
         """The number of bytes in unread replies that `memory` counts."""
         self._is_yielding = False
-        """Whether other connections have their turn before this one receives more."""
+        """True if other connections have their turn before this connection receives more."""
         self._has_peer_ended = False
-        """Whether the client has closed its side, and only reads."""
+        """True if the client has closed its side, and only reads."""
 
     @property
     def awaits_client(self) -> bool:
-        """Whether nothing happens until the client sends or reads something."""
+        """True if nothing happens until the client sends or reads something."""
         return self._phase is not Phase.ANSWERING
 
     # For subclasses to implement.

@@ -173,7 +173,7 @@ class AcceptedConnection(typing.Protocol):
 
     @property
     def awaits_client(self) -> bool:
-        """Whether nothing happens until the client sends or reads something."""
+        """True if nothing happens until the client sends or reads something."""
 
     def drain(self) -> None:
         """Close after the last reply."""
@@ -198,9 +198,9 @@ class ListenerConnections:
         self.unrecognised = 0
         """The number of connections to a shared address from clients that used an unknown protocol."""
         self.ending = False
-        """Whether replies announce that their connection will close."""
+        """True if replies announce that their connection will close."""
         self.draining = False
-        """Whether each connection closes after its last reply."""
+        """True if each connection closes after its last reply."""
         self._name = name
         self._limit = limit
         self._shared_limit = shared_limit

@@ -1,4 +1,4 @@
-"""Whether a client reads a reply fast enough: the limits of a request's body, for the other direction. Pure."""
+"""Checks that a client reads a reply fast enough: the limits of a request's body, for the other direction. Pure."""
 
 from gateway.transports.timeouts import Timeouts
 

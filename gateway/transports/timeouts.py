@@ -27,8 +27,8 @@ class Timeouts:
     """From the time when the client connects to its first byte."""
     idle: float = 75.0
     """Between two messages. A client that multiplexes requests keeps its idle connection without a limit once it has
-    sent one. This is necessary for brpc: its server never closes an idle connection, and its client fails calls for 3 s
-    after the connection closes."""
+    sent one. brpc needs this: its server never closes an idle connection, and its client fails calls for 3 s after the
+    connection closes."""
     write: float = 30.0
     """Maximum time in which the client reads no byte of its reply."""
     grace: float = 1.0

@@ -119,9 +119,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._unwritten: deque[memoryview] = deque()
         self._unwritten_bytes = 0
         self._is_full = False
-        """Whether the loop accepts no more bytes for now."""
+        """True if the loop accepts no more bytes for now."""
         self._is_paused = False
-        """Whether the protocol was notified of that."""
+        """True if the protocol was notified of that."""
 
     def open(self, tls: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
         """Serve `protocol` from now on, after the handshake; `tls` is the loop's transport."""

@@ -1,5 +1,4 @@
-"""Selects a share of the calls for the payload log, and logs the request and its responses when they have been sent or
-have failed."""
+"""Selects a share of the calls for the payload log, and logs the request and its responses after their end."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -46,7 +45,7 @@ class PayloadLog:
         self.queue = queue
         self.bounds = bounds
         self.share = share
-        """The share of the calls for which `logged` is called."""
+        """The share of the calls for which the gateway calls `logged`."""
         self._fitting: set[asyncio.Task[None]] = set()
         """The tasks that find a model's tensors before their entries are queued."""
 
@@ -76,8 +75,8 @@ class PayloadLog:
 
 
 class _Call:
-    """A call that is logged. Its request and its response are kept until the record ends, as long as the exchange keeps
-    them in any case; only then are they copied, after the client has its response."""
+    """A call in the payload log. Its request and its response stay in memory until the record ends, as long as the
+    exchange needs them in any case. Only then does the log copy them, after the client has its response."""
 
     def __init__(self, log: PayloadLog, request: Request, names: TensorNames) -> None:
         self._log = log
@@ -85,11 +84,11 @@ class _Call:
         self._request: Request | None = request
         self._response: Response | None = None
         self._numbered = 0
-        """The number of responses of a stream so far."""
+        """The number of responses in a stream."""
         self._is_given_up = False
         """The queue had no capacity for the request: its responses are not logged either."""
         self._hides = False
-        """The request has values that must not be shown."""
+        """True if the request has values that must stay hidden."""
         self._facts: CallFacts | None = None
 
     async def answer(self, handler: Callable[[Request], Awaitable[Answer]], request: Request) -> Answer:
@@ -153,7 +152,7 @@ class _Call:
         return self._facts
 
     def _add(self, facts: CallFacts, replies: list[LoggedReply]) -> None:
-        """Queue the responses, the first of them together with the request: both, or neither."""
+        """Queue the responses, the first of them together with the request. Queue both or nothing."""
         if self._is_given_up:
             return
         request, self._request = self._request, None

@@ -1,8 +1,8 @@
 """Copies of the content of a request or a response, for use after its end: with a size limit, and without hidden
 values.
 
-A tensor's data can be a view of a large message. Therefore the data is copied, and a tensor above the limit is left out
-completely; its name, datatype and shape are kept.
+A tensor's data can be a view of a large message. Therefore the module copies the data. It omits the data of a tensor
+above the limit completely, and keeps its name, datatype and shape.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from gateway.core.frozen import field, frozen
 from gateway.core.types import Parameters, ParameterValue, RequestedOutput, Shape, Tensor
 
 MOST_HEADS = 64 * 2**10
-"""Maximum bytes of names, shapes and parameters' names to keep of one message. The rest is counted."""
+"""Maximum number of bytes of names, shapes and parameter names to keep from one message. The rest is counted."""
 _HEAD = 32
 """Bytes of a tensor or a parameter in addition to its name, its shape and its data."""
 
@@ -33,7 +33,7 @@ class CopyBounds:
     hide: tuple[str, ...] = ()
 
     def hides(self, *names: str) -> bool:
-        """Return True if the tensor or parameter with these names (its own and alternative ones) must not be shown."""
+        """Return True if the tensor or parameter with these names (its own and alternative ones) must stay hidden."""
         return any(fnmatchcase(name, glob) for glob in self.hide for name in names)
 
 
@@ -54,7 +54,7 @@ class CopiedTensor(Struct, frozen=True):
 class CopiedMessage(Struct, frozen=True):
     """A request or a response.
 
-    - `left_out`: the parameters, including parameters of tensors, that were left out, with the reasons.
+    - `left_out`: the omitted parameters, including tensor parameters, with the reasons.
     - `uncounted`: number of tensors, parameters and requested outputs that are completely missing because of
       MOST_HEADS.
     - `held`: the approximate size of the copy, in bytes.
@@ -119,7 +119,7 @@ class _Copying:
         return MOST_HEADS - self._heads + self._bounds.max_bytes - self._data
 
     def has_room_for_head(self, name: str, rank: int = 0) -> bool:
-        """Reserve the bytes of a tensor's or a parameter's metadata; if the limit is reached, count it instead."""
+        """Reserve the bytes of a tensor's or a parameter's metadata. If that exceeds the limit, count it instead."""
         size = _HEAD + len(name) + 8 * rank
         if size > self._heads:
             self.uncounted += 1

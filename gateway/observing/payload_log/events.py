@@ -1,6 +1,6 @@
 """CloudEvents 1.0 with requests and responses, in the form of KServe's logger, and their HTTP content modes. No I/O.
 
-KServe gives the request and the response of one call the same `id`, and distinguishes them by their `type`.
+KServe uses the same `id` for the request and the response of one call, and distinguishes them by their `type`.
 """
 
 import re
@@ -54,7 +54,7 @@ def batch(events: Iterable[Event]) -> bytes:
 
 
 def headers(event: Event) -> list[tuple[bytes, bytes]]:
-    """Return the attributes in the headers of a request, whose body is `data`: the binary content mode."""
+    """Return the attributes as headers for a request with the body `data`: the binary content mode."""
     attributes = {"specversion": "1.0", **event.attributes}
     return [(f"ce-{name}".encode(), _escaped(_text(value))) for name, value in attributes.items()]
 

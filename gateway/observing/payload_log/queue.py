@@ -1,5 +1,5 @@
-"""Entries on their way to a sink. The queue limits the bytes of waiting entries; entries above the limit are dropped
-and counted."""
+"""Entries on their way to a sink. The queue limits the bytes of waiting entries. It drops and counts entries above the
+limit."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ class PayloadLogCounts:
 
 
 class EntryQueue:
-    """The entries that wait for `sink`: at most `max_bytes` of memory, including the entries being sent."""
+    """The entries for `sink`: at most `max_bytes` of memory, including the entries that it is sending."""
 
     def __init__(self, sink: Sink, max_bytes: int, counts: PayloadLogCounts) -> None:
         self.counts = counts
@@ -60,7 +60,7 @@ class EntryQueue:
         self._lines = LogLimit(log, lines=1)
 
     def reserve(self, size: int) -> bool:
-        """Reserve `size` bytes for an entry that `add` will add. Return False if the limit is reached."""
+        """Reserve `size` bytes for an entry that `add` will add. Return False if that exceeds the limit."""
         if self.held + size > self._most_bytes:
             return False
         self.held += size
@@ -80,7 +80,7 @@ class EntryQueue:
         self.counts.dropped += len(entries)
 
     def drop(self, entries: int) -> None:
-        """Count entries for which there was no capacity."""
+        """Count entries that exceed the capacity."""
         self.counts.dropped += entries
         text = "payload log: requests and replies are dropped: more than %d bytes of them wait (log.payloads.memory)"
         self._lines.write("room", logging.WARNING, text, self._most_bytes)
@@ -94,8 +94,8 @@ class EntryQueue:
         self._sink.reopen()
 
     async def stop(self, seconds: float) -> None:
-        """Send the waiting entries once more, for at most `seconds`, and close the sink. If it is cancelled, it can be
-        called again."""
+        """Send the waiting entries once more, for at most `seconds`, and close the sink. After a cancellation, the
+        caller can call it again."""
         try:
             async with asyncio.timeout(seconds):
                 await self.flush()  # after the entries that the task is sending

@@ -1,4 +1,4 @@
-"""The payload log by HTTP: events are sent to a receiver of CloudEvents, like the receivers of KServe's loggers."""
+"""The payload log by HTTP: sends events to a receiver of CloudEvents, like the receivers of KServe's loggers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -107,8 +107,8 @@ class PayloadReceiver:
             pause *= 2
 
     async def _try(self, message: Message, seconds: float) -> tuple[str, int, bool]:
-        """Return why the request was not accepted, or an empty text; the status of the response, 0 without one; and
-        whether anything was sent: an event that was sent is not sent again."""
+        """Return three values. First, why the receiver did not accept the request, or an empty text. Second, the status
+        of the response, or 0. Third, True if the request has left: the log never sends an event twice."""
         try:
             async with asyncio.timeout(seconds):
                 reply = await self._connector.exchange(message)

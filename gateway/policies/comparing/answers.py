@@ -11,7 +11,7 @@ from gateway.policies.comparing.elements import Elements, compare_elements
 from gateway.policies.comparing.tolerance import EXACT, Tolerance
 
 Outcome: TypeAlias = Response | GatewayError
-"""The response or the error of a server."""
+"""A server's response or error."""
 
 NO_ANSWER = frozenset(
     {
@@ -82,10 +82,10 @@ def compare(
 ) -> Difference | None:
     """Return the difference of `actual` from `expected`, or None if they are equal.
 
-    Errors are equal if their statuses are equal: each server has its own texts. Outputs are paired by name. The
-    positions are used instead if `by_position` is set, or if a side has unnamed outputs or two outputs with the same
-    name. For each pair, the datatypes are compared, then the shapes, then the elements; the result has the values of
-    the first `shown` differing elements. Model names, versions, ids and parameters are not compared.
+    Errors are equal if their statuses are equal: each server has its own texts. The function pairs outputs by name, or
+    by position if `by_position` is set, or if a side has unnamed outputs or two outputs with the same name. For each
+    pair, it compares the datatypes, then the shapes, then the elements. The result has the values of the first `shown`
+    differing elements. Model names, versions, ids and parameters do not count.
     """
     if isinstance(expected, Response) and isinstance(actual, Response):
         return _compared(expected.outputs, actual.outputs, tolerance, shown, by_position=by_position)

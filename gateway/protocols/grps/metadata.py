@@ -102,7 +102,7 @@ _KNOWN = frozenset({"name", "version", "versions", "platform", "infer", "stream"
 
 
 def read_server(text: str) -> tuple[ModelEntry, ...]:
-    """Return the models in server metadata. Raises DecodeError if it is not a YAML mapping with a list of models."""
+    """Return the models in server metadata. Raises DecodeError if it is not a YAML mapping with a model list."""
     document = read_mapping(text)
     return tuple(
         ModelEntry(_text(each.get("name"), "a model's name"), _text(each.get("version"), "a model's version"))

@@ -1,6 +1,6 @@
-"""The payload of a GrpsMessage: how it is selected, and the tensors that fit into each payload.
+"""The payload of a GrpsMessage: how it is selected, and the tensors that it can hold.
 
-| payload    | tensors that fit                        |
+| payload    | tensors                                 |
 |------------|-----------------------------------------|
 | `gtensors` | any                                     |
 | `str_data` | one BYTES element that is UTF-8         |
@@ -8,11 +8,12 @@
 | `gmap`     | named tensors of one element each       |
 | `ndarray`  | one tensor of numbers, in JSON only     |
 
-A request to a backend has the payload of its route (`translate.payload`). Without this setting, the request keeps the
-client's payload if the tensors still fit, or else has gtensors.
+A backend request has the payload of its route (`translate.payload`). If this setting is missing, the request keeps the
+client's payload if it can still hold the tensors, or else has gtensors.
 
-A response to a client has the first payload into which the outputs fit: the backend's, if its server speaks grps; the
-client's; gtensors. A client that requests an ndarray gets an ndarray or an error.
+A response to a client has the first payload that can hold the outputs. The order is: the backend's payload, if its
+server speaks grps; then the client's payload; then gtensors. A client that requests an ndarray gets an ndarray or an
+error.
 
 A decoded message therefore keeps its payload for the response: ClientMessage is the `origin` of a Request,
 BackendMessage is the `origin` of a Response.

@@ -82,7 +82,7 @@ def fits(given: MediaType, declared: MediaType) -> bool:
 
 
 def is_range(media_type: MediaType) -> bool:
-    """Whether it is a range of media types, such as `*/*`."""
+    """Return True if it is a range of media types, such as `*/*`."""
     return "*" in (media_type.type, media_type.subtype)
 
 

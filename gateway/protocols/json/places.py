@@ -53,7 +53,7 @@ class BodyReading:
         self.cuts = cuts
         self.cuts_read = 0
         self.is_marked = False
-        """Whether NaN and infinities in the text are marked (`literals`)."""
+        """True if NaN and infinities in the text are marked (`literals`)."""
         self.members = 0
         """Number of object members that are not in the body's type: in parameters, in messages and in ignored values.
         """

@@ -236,8 +236,8 @@ class FormServer:
         return Message(headers=headers, parts=parts, status=status)
 
     def encode_end(self, request: Request) -> Message | None:
-        """Return the message that ends a stream. It is empty if the form has no end mark: even a stream without a
-        response needs a status and headers."""
+        """Return the message that ends a stream. The message is empty if the form has no end mark: even a stream
+        without a response needs a status and headers."""
         origin = request.origin
         assert isinstance(origin, FormMessage)
         return reply(origin.response_headers, self._stream_end, 200)

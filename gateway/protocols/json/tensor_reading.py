@@ -88,8 +88,7 @@ def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
 
 
 def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """Read a list that is nested like the tensor's shape. A tensor outside of rows can also be a single element of
-    shape []."""
+    """Read a list, nested by the tensor's shape. A tensor outside of rows can also be a single element of shape []."""
     if len(text) * _MOST_BYTES // 2 > limits.message:
         _check_count(text, limits)
     if text[0] == _OPENING and len(text) <= _WHOLE and b'"' not in text:

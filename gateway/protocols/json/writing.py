@@ -216,7 +216,7 @@ class _Content:
 
     @property
     def is_any(self) -> bool:
-        """Whether there is any place at all."""
+        """True if the node has a place."""
         return bool(self.tensors or self.words or self.parameters or self.every_parameter or self.every_tensor)
 
     def is_there(self, contents: PlacedContents) -> bool:

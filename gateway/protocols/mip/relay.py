@@ -1,8 +1,8 @@
 """Relay of inferences from a MIP client to a MIP server, without decoding them (`core.protocol.Relay`).
 
 The listener sets the model. The gateway checks only the positions of the TLVs in a payload, because kubemo's server
-does not check TLV sizes: it would wait for bytes that the packet does not have, and serve no other client during this
-time.
+does not check TLV sizes. That server would wait for bytes that the packet does not have, and serve no other client
+during this time.
 """
 
 from gateway.core.operations import INFER
@@ -38,7 +38,7 @@ def request(message: Message, request: Request, target: Target) -> Message:
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
     """Return the packet to the client, or None if the gateway must decode it: it has another batch size, or its TLVs do
-    not match its counts. kubemo's server sends wrong counts if a model has more outputs than inputs, or fewer.
+    not match its counts. The server of kubemo sends wrong counts if a model has more outputs than inputs, or fewer.
 
     Raises:
         DecodeError, GatewayError: an error, or not a response, same as `client.decode_response`.

@@ -129,7 +129,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 
 def _decode_predict(reply: Message, target: Target, nan: str | None) -> Response:
-    """Return the predictions in a response. `nan`: the setting of the route. With `null`, null among numbers is NaN;
+    """Return the predictions in a response. `nan`: the route's setting. With `null`, null among numbers is NaN;
     otherwise null is part of arbitrary JSON, which the client gets as text."""
     text = missing.as_nan(reply.body, members=True) if nan == "null" else None
     try:

@@ -58,8 +58,8 @@ def _parameter(given: Json) -> ParameterValue:
 
 
 def to_members(parameters: Parameters, origin: Message | None) -> dict[str, Json]:
-    """Return the members of a body for `parameters`. Members of a V1 message keep their position and JSON value. The
-    default signature name of a V1 message is a member although it is not a parameter.
+    """Return the members of a body for `parameters`. Members of a V1 message keep their position and JSON value. A V1
+    message has its default signature name as a member, although it is not a parameter.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, naming a parameter that is NaN or an infinity.

@@ -52,8 +52,10 @@ def request(message: Message, request: Request, target: Target) -> Message | Non
 
 
 def reply(reply: Message, request: Request, target: Target) -> Message | None:
-    """Return the response to the client, or None if the gateway must decode the response: its content type is not JSON,
-    it has NaN or an infinity, which each server type writes differently, or it can be an error from KServe's batcher.
+    """Return the response to the client, or None if the gateway must decode the response.
+
+    The gateway must decode it if its content type is not JSON, if it has NaN or an infinity, which each server type
+    writes differently, or if it can be an error from KServe's batcher.
 
     Raises:
         DecodeError, GatewayError: an error, same as `client.decode_response`.

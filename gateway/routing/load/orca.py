@@ -70,7 +70,7 @@ def report(headers: Headers, *, over_grpc: bool = False) -> Mapping[str, float]:
 def load(found: Mapping[str, float], metric: str) -> float | None:
     """Return the load in a report: the value of `metric`. If `metric` is empty, return the first value above 0 of the
     application's utilization, its CPU utilization (gRFC A58), and the cache utilization of a language model (Triton).
-    Return None without such a value. (Protobuf does not distinguish 0 from a missing value.)"""
+    Return None if it has no value above 0. (Protobuf does not distinguish 0 from a missing value.)"""
     if metric:
         value = found.get(metric)
     else:

@@ -1,8 +1,8 @@
 """Fetches the metrics pages of a backend's servers at an interval, and records the loads in them.
 
-Fetching a page takes no slot, passes no policies, and does not affect the health of its server. If the gateway cannot
-fetch or read a page, it logs this once per outage and fetches the page less and less often (MOST_SECONDS). During this
-time the strategy uses the calls in flight.
+Fetching a page takes no slot, passes no policies, and does not affect the server's health. If the gateway cannot fetch
+or read a page, it logs this once per outage and fetches the page less and less often (MOST_SECONDS). During this time
+the strategy uses the calls in flight.
 """
 
 import asyncio

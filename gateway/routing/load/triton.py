@@ -14,9 +14,9 @@ The duration without the queue is work. Between two pages, the work divided by t
 call, and the work divided by the elapsed time is the number of calls that ran in parallel (Little's law).
 
 The load is the number of pending calls plus running calls. The number of running calls is the maximum of three values:
-this gateway's calls that do not wait, the calls that ran in parallel, and the busy share of the GPUs (other processes
-might compute on them, too). The mean number of calls that run while others wait is the server's capacity, because the
-server does not report the number of its model instances.
+this gateway's calls that do not wait, the calls that ran in parallel, and the busy share of the GPUs. (Other processes
+might compute on the GPUs, too.) The mean number of calls that run while others wait is the server's capacity, because
+the server does not report the number of its model instances.
 """
 
 from collections.abc import Generator

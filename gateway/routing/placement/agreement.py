@@ -1,7 +1,7 @@
 """Coordination of several gateways in front of the same servers: which server loads a model.
 
-Without a store they use rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase hit rates"):
-each gateway orders the servers for a model by a hash of both names, so all gateways get the same order. A server that
+Without a store they use rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase hit rates").
+Each gateway orders the servers for a model by a hash of both names, so all gateways get the same order. A server that
 joins or leaves changes the order only for a small share of the models.
 """
 
@@ -21,7 +21,7 @@ class LoadCoordinator(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other gateways claim, too: another gateway might have loaded a model just before this gateway claimed
+        """True if other gateways claim, too: another gateway might have loaded a model just before this gateway claimed
         it."""
 
     async def claim(self, model: str, address: str) -> bool:

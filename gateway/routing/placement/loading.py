@@ -77,7 +77,7 @@ class Loader:
         """The models that calls wait for and that every server lacks, in order of arrival."""
         self._running: set[asyncio.Task[Any]] = set()
         self._is_due = False
-        """Whether a call of `advance` is scheduled."""
+        """True if a call of `advance` is scheduled."""
         self._came_back: set[Endpoint] = set()
         self._loop: asyncio.Task[None] | None = None
         self.takes_models: Callable[[Endpoint], bool] = _answers

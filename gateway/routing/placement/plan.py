@@ -1,16 +1,16 @@
-"""Decides where a model is loaded and what is unloaded for it. This module queries no servers and does not change the
+"""Decides where to load a model and what to unload for it. This module queries no servers and does not change the
 table.
 
-- A model goes to the server with the most free capacity; among equal ones, to the first in rendezvous order.
-- If no server has enough free capacity, models are unloaded where the least recently used models have been unused for
-  the longest time. Surplus copies, beyond the number that the calls need, go first. A model with calls in flight, or
-  with waiting calls, stays.
-- A model that is pinned, or was loaded less than `min_stay` seconds ago, is not unloaded for another one.
-- If the models of a client use more than its `share` of a server, only this client's own models are unloaded for a new
-  one. A model belongs to a client if the client's call had it loaded, and no other client has called it there since.
+- A model goes to the server with the largest free capacity, or to the first of several in rendezvous order.
+- If no server has enough free capacity, the gateway unloads models on the server whose least recently used models have
+  been unused for the longest time. Surplus copies, beyond the number that the calls need, go first. A model with calls
+  in flight, or with waiting calls, stays.
+- A pinned model, or a model that was loaded less than `min_stay` seconds ago, is not unloaded for another one.
+- If a client's models use more than its `share` of a server, only this client's own models are unloaded for a new one.
+  A model belongs to a client if the client's call had it loaded, and no other client has called it there since.
 - A model for which calls have waited for STARVED seconds can replace a model that is always in use. That model gets no
   more calls there, and is unloaded after its current calls.
-- Capacity that is being freed counts as used until the server has confirmed that the model is unloaded.
+- Capacity that is being freed counts as used until the server has confirmed the unload.
 """
 
 import math
@@ -32,14 +32,14 @@ least as long."""
 class LoadSettings:
     """Settings for loading models.
 
-    - `max_models`, `memory`: maximum number of models, and of bytes of models, on one server; None: no limit.
-    - `sizes`: the size of models in bytes by glob; the first match counts.
+    - `max_models`, `memory`: maximum number of models, and of bytes of models, on one server. None: no limit.
+    - `sizes`: the model sizes in bytes by glob. The first match counts.
     - `min_copies`, `max_copies`: minimum and maximum number of servers on which a model in use is loaded.
     - `calls_per_copy`: number of calls in flight that are enough work for one copy.
-    - `idle`: time without a call after which a model is unloaded, in seconds; 0: never.
-    - `timeout`: how long a server can take to load or unload a model, in seconds.
-    - `pinned`: globs of models that are never unloaded, neither for others nor because they are idle.
-    - `min_stay`: minimum time that a model stays loaded before it can be unloaded for another one, in seconds.
+    - `idle`: time without a call after which a model is unloaded, in seconds. 0: never.
+    - `timeout`: maximum time that a server can take to load or unload a model, in seconds.
+    - `pinned`: globs of models that the gateway never unloads.
+    - `min_stay`: minimum time that a model stays loaded before another one can replace it, in seconds.
     - `share`: the share of a server's capacity beyond which a client's new models replace only its own.
     """
 
@@ -128,7 +128,7 @@ class Capacity:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether the loaded models exceed the limits."""
+        """True if the loaded models exceed the limits."""
         settings = self._settings
         return (settings.max_models is not None and self.count > settings.max_models) or (
             settings.memory is not None and self.size > settings.memory

@@ -1,5 +1,5 @@
-"""Requests that need more than one server with the model: the list of all models, the statistics of all models, the
-readiness of a model that can be loaded on demand, and requests that change how servers run."""
+"""Requests that need more than one server with the model: the model list, the statistics of all models, the readiness
+of a model that can be loaded on demand, and settings for servers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -260,8 +260,8 @@ class PlacedSlots:
     # --- the endpoints with the model of a request ---
 
     def _choice_of(self, request: Request) -> EndpointChoice | None:
-        """Return the choice among the endpoints that have the request's model, in its version, or None without such an
-        endpoint."""
+        """Return the choice among the endpoints that have the request's model, in its version, or None if no endpoint
+        has it."""
         placement = self.placements.models.get(request.model)
         if placement is None:
             return None

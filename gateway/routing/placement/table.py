@@ -1,7 +1,7 @@
 """The table of one backend: which endpoint has which models, in which versions, and the state of each.
 
-This module queries no servers and never waits. `Placements.told` takes the list of models that a server reports.
-Requests are counted at the ModelReplica that they are sent to. A request costs one lookup, independent of the number of
+This module queries no servers and never waits. `Placements.told` takes the model list that a server reports. Each
+ModelReplica counts the requests that the gateway sends to it. A request costs one lookup, independent of the number of
 models and endpoints: each Placement keeps an EndpointChoice among the endpoints with its model, created when the first
 request needs it. Models on the same endpoints share one.
 """
@@ -141,17 +141,17 @@ class ModelReplica:
         self.idle: asyncio.Event | None = None
         """Set when its last call has ended. None before the first caller waits for that."""
         self.has_lied = False
-        """Whether it is FAILED because the server lists the model but does not have it."""
+        """True if it is FAILED because the server lists the model but does not have it."""
         self.is_unsure = False
-        """Whether it is FAILED, but the server might still have the model, because it has not reported since."""
+        """True if it is FAILED, but the server might still have the model, because it has not reported since."""
         self.is_ours = False
-        """Whether this gateway is loading or unloading it. During this time the server's reports about it are
+        """True if this gateway is loading or unloading it. During this time the server's reports about it are
         ignored."""
         self.client = ""
         """The client whose call had it loaded here, if loads per client are limited and no other client has called it
         since; else empty."""
         self.makes_room = False
-        """Whether it is UNLOADING to make space for another model. Its capacity is already counted for that model."""
+        """True if it is UNLOADING to make space for another model. Its capacity is already counted for that model."""
 
     @property
     def takes_room(self) -> bool:
@@ -202,7 +202,7 @@ class Placement:
         self.model = model
         self.places: dict[Endpoint, ModelReplica] = {}
         self.choice: EndpointChoice | None = None
-        """The choice among the endpoints with the model. None without such an endpoint, and before the first
+        """The choice among the endpoints with the model. None if no endpoint has it, and before the first
         `Placements.chosen`."""
         self.by_version: Mapping[str, EndpointChoice] | None = None
         """The same for each version; None if all endpoints have the same versions, or do not report them."""
@@ -254,7 +254,7 @@ class PlacementWatcher(Protocol):
         """Handle a model that no endpoint will have soon; `error` creates the error with the reason."""
 
     def lists_others(self) -> None:
-        """Handle a change in the list of all models."""
+        """Handle a change in the complete model list."""
 
 
 class Placements:

@@ -42,7 +42,7 @@ class Draining:
 
         Raises:
             UnknownEndpointError: the backend has no endpoint at this address.
-            UndrainableError: the gateway starts the servers of the backend.
+            UndrainableError: the gateway starts the backend's servers.
         """
         found = self._backends().get(backend)
         if found is not None and isinstance(found.slots, StartedSlots):

@@ -8,9 +8,9 @@ from typing import Any
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the event loop's thread can request its turn from a thread that encodes or decodes. With Python's
-5 ms, it never makes a request to a thread that releases the interpreter more often, for microseconds. numpy does this
-when it converts numbers: writing 12 million FP32 as JSON blocked the loop for 150 to 300 ms, and blocks it for 20 ms
-with this value."""
+5 ms, it never makes a request to a thread that releases the interpreter more often, for microseconds. Threads release
+it in this way when numpy converts numbers: writing 12 million FP32 as JSON blocked the loop for 150 to 300 ms, and
+blocks it for 20 ms with this value."""
 
 
 COLLECT_AFTER = 25_000

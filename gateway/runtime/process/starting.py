@@ -1,7 +1,7 @@
 """The first steps of a process: it handles signals, and makes sure that it has standard streams.
 
 The imports of a serving command take half a second or more. If the process is the first one in a container (PID 1), the
-kernel drops SIGTERM until the process has a handler for it, so the container would be killed at the end of its grace
+kernel drops SIGTERM until the process has a handler for it. The container would then be killed at the end of its grace
 period. Therefore the handler is the first step of a process, and this module imports nothing that takes time.
 """
 

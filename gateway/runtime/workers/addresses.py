@@ -12,10 +12,10 @@ from gateway.core.frozen import replace
 class Addresses:
     """The addresses of a configuration's listeners and sample servers.
 
-    A reserved address has a socket that is bound and does not listen. It gets no connections, selects the port if the
-    configuration has port 0, and keeps the address while all workers are stopped. With SO_REUSEPORT alone, a second
-    gateway could bind the same addresses and take half of the connections. Therefore the supervisor first binds an
-    address without it, which fails if another process has the address.
+    A reserved address has a socket that is bound and does not listen. The socket gets no connections. It selects the
+    port if the configuration has port 0, and keeps the address while all workers are stopped. With SO_REUSEPORT alone,
+    a second gateway could bind the same addresses and take half of the connections. Therefore the supervisor first
+    binds an address without it, which fails if another process has the address.
     """
 
     def __init__(self) -> None:

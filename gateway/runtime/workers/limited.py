@@ -36,8 +36,8 @@ def placed_backends(config: Config) -> frozenset[str]:
 
 
 def limited_backends(config: Config) -> frozenset[str]:
-    """Return the names of the backends whose slots the supervisor controls for all workers. These are backends with
-    limited slots, with different models on their servers, or with an endpoint that they share with one of these."""
+    """Return the names of the backends whose slots the supervisor controls for all workers: backends with limited slots
+    or with different models on their servers, and backends that share an endpoint with them."""
     protocols = spoken(config)
     places = {}
     limited = set()

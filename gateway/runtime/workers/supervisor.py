@@ -482,8 +482,8 @@ class Supervisor:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return True if a process is stopped by a signal (state T in proc(5)). Return False for a process in a debugger
-    (state t), and without /proc."""
+    """Return True if a process is stopped by a signal: its state in /proc/PID/stat is T. The state of a process in a
+    debugger is t. Return False without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
     except (OSError, IndexError):

@@ -1,8 +1,8 @@
 """`discovery: {files: GLOB}`: files with one address per line, in the format of UM-Bridge's servers on HPC systems.
 
 The gateway opens and reads the files again in every interval. It ignores their modification times, because network file
-systems cache these times. It cannot use change notifications (inotify), because they do not arrive from other machines.
-Only opening a file makes an NFS client query its server.
+systems cache these times. Change notifications (inotify) do not arrive from other machines. Only opening a file makes
+an NFS client query its server.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ class AddressFiles:
     - The addresses of a file that disappears are removed. A file that exists but is not readable, or is empty, keeps
       its addresses.
     - A truncated file might be incomplete. Its missing addresses are removed if they are missing in two reads in a row.
-    - A last line without a newline might be incomplete. It counts after two reads with the same text. (`echo` writes a
-      whole line in one step, but not every program does.)
+    - A last line without a newline might be incomplete. The line counts after two reads with the same text. (`echo`
+      writes a whole line in one step, but not every program does.)
     - A line that is not a valid address for `check` is ignored, and logged once.
     - If there are more than MOST_FILES files or MAX_TOTAL bytes, the gateway reads only the first ones, in the order of
       the file names, and logs one line.

@@ -28,7 +28,7 @@ class HttpAddress:
 
     @property
     def has_usual_port(self) -> bool:
-        """Whether the port is the default: 80, or 443 with TLS."""
+        """True if the port is the default: 80, or 443 with TLS."""
         return self.port == _DEFAULT_PORTS["https" if self.tls else "http"]
 
 

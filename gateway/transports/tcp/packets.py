@@ -63,7 +63,7 @@ class PacketReader:
 
     @property
     def in_body(self) -> bool:
-        """Whether a header is complete and its message is not."""
+        """True if a header is complete and its message is not."""
         return self._body is not None or self._to_drop > 0
 
     @property

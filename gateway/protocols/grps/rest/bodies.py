@@ -28,7 +28,7 @@ def stream_headers(content_type: str) -> Headers:
 
 
 def stream_type(answer: Answer) -> str:
-    """Return the content type of the backend's stream with `answer`. If the server speaks grps, its operator has
+    """Return the content type of the stream from the backend with `answer`. If the server speaks grps, its operator has
     configured the type ("res_content_type"), and clients depend on it. Empty if the type is unknown or the usual
     one."""
     origin = answer.origin if isinstance(answer, Response) else None

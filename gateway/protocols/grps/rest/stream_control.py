@@ -47,8 +47,8 @@ SETTINGS = (
 
 @frozen
 class StreamControl:
-    """The settings of a listener or a backend. An empty `mode` means the query or a header for a listener, and the
-    query for a backend. An empty `content_type` means the type of the backend's stream."""
+    """The settings for a listener or a backend. An empty `mode` means the query or a header for a listener, and the
+    query for a backend. An empty `content_type` means the type of the stream from the backend."""
 
     mode: str = ""
     key: str = STREAMING
@@ -66,7 +66,7 @@ class StreamControl:
 
     @property
     def is_plain(self) -> bool:
-        """Whether JSON has only one spelling of the key, apart from numeric escapes."""
+        """True if JSON has only one spelling of the key, apart from numeric escapes."""
         return _PLAIN.fullmatch(self.key) is not None
 
     def may_be_asked(self, message: Message) -> bool:

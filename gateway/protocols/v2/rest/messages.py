@@ -81,7 +81,7 @@ class InferenceRequest(Struct, kw_only=True, gc=False):
 
     @property
     def tensors(self) -> list[InferenceTensor]:
-        """The inputs of the request."""
+        """The request's inputs."""
         return self.inputs
 
 

@@ -79,7 +79,7 @@ class ClientCall:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come."""
+        """True if the call has ended or failed."""
         return self.end is not None or self.error is not None
 
     def is_late(self, now: float) -> bool:

@@ -93,7 +93,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         self._unwritten = 0
         """The number of calls that have begun and wait for one joint write."""
         self.is_retired = False
-        """Whether it begins no more calls."""
+        """True if the connection takes no more calls."""
         self._is_pinged = False
         self._on: Mapping[type[Event], Callable[[Any], None]] = {
             ReplyReceived: self._on_reply,
@@ -108,7 +108,7 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether the server accepts another call now."""
+        """True if the server accepts another call now."""
         http2 = self._http2
         if len(http2.streams) >= http2.peer.most_streams or self.is_retired:
             return False

@@ -70,7 +70,7 @@ class CallConnection(typing.Protocol):
     peer: str
     identity: str
     is_stopping: bool
-    """Whether streams end after the current message."""
+    """True if streams end after the current message."""
 
     def flush(self) -> None:
         """Write the queued data."""
@@ -142,7 +142,7 @@ class ServerCall:
 
     @property
     def is_arriving(self) -> bool:
-        """Whether the client has begun a message that it must finish."""
+        """True if the client has begun a message that it must finish."""
         raise NotImplementedError
 
     @property
@@ -431,7 +431,7 @@ class StreamCall(ServerCall):
         """The time since which all requested replies are complete. None while one is missing."""
         self._messages_pulled = 0
         self._is_cut_off = False
-        """Whether the client could not send everything, because the listener drains."""
+        """True if the client could not send everything, because the listener drains."""
         self._began = False
         self._trailers = Message()
         self._reading: asyncio.Future[None] | None = None

@@ -65,7 +65,7 @@ class Site(ConnectionContext):
     spoken: str = ""
     """The protocols of the listener, for errors."""
     shares_http1: bool = False
-    """Whether the same address serves requests that are not gRPC over HTTP/1.1."""
+    """True if the same address serves requests that are not gRPC over HTTP/1.1."""
 
     def start_record(self, head: CallHead, peer: str, now: float) -> Record:
         """Return the record of a request of `peer` that matches no method."""

@@ -83,7 +83,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         self._unwritten: Iterator[memoryview] | None = None
         self._is_tls = False
         self._has_earlier_reply = False
-        """Whether the next bytes begin a reply that is not the first one on this connection."""
+        """True if the next bytes begin a reply that is not the first one on this connection."""
 
     def send_last(self, head: bytes, message: Message, size: int, reply: ReplyReader) -> "asyncio.Future[ReplyReader]":
         """Like `send`, but the connection has no exchange after this one, independent of the peer's headers."""

@@ -31,8 +31,8 @@ class ConnectorTimeouts:
     connect: float = CONNECT_SECONDS
     """Maximum time to open a connection: name resolution, TCP and TLS."""
     idle: float = 4.0
-    """Time until the connector closes an idle connection. It is shorter than the 5 s after which uvicorn (MLServer,
-    KServe) and the C++ UM-Bridge server do that."""
+    """Time until the connector closes an idle connection. uvicorn (MLServer, KServe) and the C++ UM-Bridge server close
+    idle connections after 5 s, so this time must be shorter."""
 
 
 DEFAULT_TIMEOUTS = ConnectorTimeouts()

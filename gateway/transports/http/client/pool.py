@@ -27,11 +27,11 @@ class HttpPool:
         self._watching: asyncio.TimerHandle | None = None
         self._distrusted_until = -math.inf
         self.is_cautious = False
-        """Whether the endpoint was distrusted at the last check of `keeps`."""
+        """True if the endpoint was distrusted at the last check of `keeps`."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more connections can be opened."""
+        """True if no more connections can be opened."""
         return self._connections.is_closed
 
     @property

@@ -23,7 +23,7 @@ class StreamedReplyReader(ReplyReader):
     """
 
     is_cut = False
-    """Whether the body is split into messages, which is the case for a 200."""
+    """True if the body is split into messages, which is the case for a 200."""
 
     def __init__(self, limits: Limits, framing: StreamFraming, *, to_head: bool) -> None:
         super().__init__(limits, to_head=to_head)

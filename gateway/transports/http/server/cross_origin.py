@@ -11,8 +11,7 @@ from gateway.core.types import Headers, Message
 from gateway.transports.http.server.request_head import RequestHead
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-"""All methods that a path can have: a page can read the error of a request more easily than the error
-of its preflight."""
+"""All methods that a path can have: a page can read a request's error more easily than an error in its preflight."""
 _SHOWN = (
     "x-request-id", "gateway-reason", "retry-after", "gateway-route", "gateway-backend", "gateway-tries",
     "gateway-cache", "gateway-explanation", "gateway-derivative", "inference-header-content-length", "ce-specversion",

@@ -1,8 +1,8 @@
 """A client that ends its side of the connection (FIN) while its request is served.
 
 It might have disconnected, or wait for the reply: the packet is the same in both cases. A disconnected client responds
-to any byte with a reset, so the gateway sends one byte: the first byte of the reply, which is the same for all replies
-(`HTTP/1.1 ...`) and is skipped when the reply is written. A waiting client sees no difference.
+to any byte with a reset. So the gateway sends one byte, the first byte of the reply, and omits it when it writes the
+reply. This byte is the same for all replies (`HTTP/1.1 ...`). A waiting client sees no difference.
 
     client            gateway
     request, FIN  ─→

@@ -24,7 +24,7 @@ _SCRATCH_BYTES = 2**18
 
 class HttpListener(BaseListener):
     """Serves `protocols`, each below its path prefix, at one address. At most `connection_limit` clients are connected,
-    including clients of other listeners with the same limit. As a part of a shared listener, it has the `connections`
+    including clients on other listeners with the same limit. As a part of a shared listener, it has the `connections`
     of that listener."""
 
     opening = Opening(alpn=ALPN)

@@ -69,7 +69,7 @@ class StreamedReplyWriter:
 
     @property
     def is_delimited(self) -> bool:
-        """Whether the reply can end before its connection. HTTP/1.0 has no chunks."""
+        """True if the reply can end before its connection. HTTP/1.0 has no chunks."""
         return self._head.version == "1.1"
 
     async def write(
@@ -221,9 +221,9 @@ def _joined(parts: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
 
 
 def _end_to_end(reply: Message, record: Record, left_out: frozenset[bytes]) -> Message:
-    """Return the reply without three kinds of headers: hop-by-hop headers, including the names in its `Connection`
-    header; the headers of the record, because a reply that passes through can have its own request id; and the names
-    `left_out`."""
+    """Return the reply without hop-by-hop headers, including the names in its `Connection` header, and without the
+    names `left_out`. The headers of the record are left out, too, because a reply that passes through can have its own
+    request id."""
     options = [
         option.strip().lower().encode() for text in reply.headers.all("connection") for option in text.split(",")
     ]

@@ -2,7 +2,7 @@
 
 Recent heads are cached: a cache hit takes 0.5 us. Clients that trace or number their requests, or send bodies of many
 sizes, never send the same head twice. But their heads have the same shape, and differ only in the values of a few
-fields: a head with a known shape takes 4 us, and a head with a new shape takes 16 us, of the 45 us that a small request
+fields. A head with a known shape takes 4 us, and a head with a new shape takes 16 us, of the 45 us that a small request
 takes. (CPU time, heads of 8 to 10 fields. The cache is small because larger ones do not stay in the processor's
 caches.)
 """
