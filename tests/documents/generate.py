@@ -183,7 +183,7 @@ own reason. The text names the backend, the HTTP status and the next step.
 """
 RESETS_HEAD = """
 502, 503 and 504 mean that the proxy runs, but the server behind it does not. These statuses count as failures of the
-endpoint, which gets no calls after [some failures in a row](health.md#states). All other statuses are responses to one
+endpoint, which gets no calls after [some failures in a row](health.md#endpoint-states). All other statuses are responses to one
 call, for example to a call with a wrong token: the endpoint still gets other calls. By default, the policy
 [retry](policies/retry.md) repeats only calls with UNAVAILABLE.
 
@@ -234,7 +234,7 @@ def _mip(reason: Reason) -> str:
 
 PAGES_OF_PHRASES = {
     "protocol compatibility matrix": "matrix.md",
-    "keys and tokens": "security.md#keys",
+    "keys and tokens": "security.md#api-keys",
     "`principals` and `permissions`": "security.md#permissions",
     "rate_limit": "policies/rate_limit.md",
     "circuit_breaker": "policies/circuit_breaker.md",
