@@ -8,10 +8,11 @@ from gateway.config.access_checks import access_warnings
 from gateway.config.catalog import Catalog, EndpointAddress
 from gateway.config.document import Location
 from gateway.config.fields import VALUE
-from gateway.config.form_checks import form_warnings
+from gateway.config.form_checks import form_warnings, with_forms
 from gateway.config.forms import PREFIX
 from gateway.config.graph_checks import graph_warnings
 from gateway.config.keys import BackendConfig, Config
+from gateway.config.partial import all_parts
 from gateway.config.policy_checks import retries_of_unsent_calls, unbounded_backends
 from gateway.config.problems import Finding
 from gateway.config.relaying import relaying
@@ -23,7 +24,9 @@ from gateway.core.protocol import Protocol
 
 
 def find_warnings(config: Config, catalog: Catalog) -> list[Finding]:
-    """Return the warnings about a valid configuration."""
+    """Return the warnings about a valid configuration. `catalog` has the installed protocols; the forms that the
+    configuration declares are added."""
+    catalog, _ = with_forms(catalog, all_parts(config))
     return [finding for check in _CHECKS for finding in check(config, catalog)]
 
 

@@ -1,13 +1,13 @@
 """The last requests in the form for the page's list: `/api/requests`."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import asdict
 from pydantic import BaseModel
 
 from gateway.admin.console.reasons import ExplainedReason, explained
-from gateway.admin.console.summary import readable
+from gateway.admin.console.summary import fault_of, readable
 from gateway.core.errors import Status
 from gateway.core.frozen import frozen
 from gateway.observing.recent import RecentRequest, RecentRequests, has_failed
@@ -42,6 +42,8 @@ class ListedRequest(BaseModel):
     status: str
     reason: str
     """Empty for requests that succeeded."""
+    fault: Literal["", "caller", "server"]
+    """Who caused the error; empty for requests that succeeded."""
     code: int
     """The protocol's own status of the response; 0 if the protocol has no such status."""
     cache: str
@@ -128,5 +130,6 @@ def _listed(request: RecentRequest, since_1970: float) -> dict[str, Any]:
     at = datetime.fromtimestamp(found.pop("ended") + since_1970, UTC)
     found["at"] = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     found["model"] = readable(request.model)
+    found["fault"] = fault_of(request.kind) if has_failed(request.kind) else ""
     found |= {name: round(found[name], 6) for name in ("queued", "upstream", "seconds")}
     return found

@@ -68,7 +68,7 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
     faults: Counter[str] = Counter()
     for of_kind, number in kinds.items():
         if has_failed(of_kind):
-            faults[_fault(of_kind)] += number
+            faults[fault_of(of_kind)] += number
     ended = all_numbers[ENDED]
     names: dict[str, list[str]] = {each: [] for each in RELATED}
     for found, _ in kinds.most_common():
@@ -91,7 +91,8 @@ def summary(kept: RecentRequests, kind: SummarisedPart, name: str, since_1970: f
     }
 
 
-def _fault(kind: RequestKind) -> str:
+def fault_of(kind: RequestKind) -> str:
+    """Return who caused the error of a failed request: CALLER or SERVER."""
     if kind.status == OK:  # an error in a response that passed undecoded
         return SERVER if kind.code >= 500 else CALLER
     return fault(kind.reason, kind.status)

@@ -9,6 +9,7 @@ from gateway.core.transport import ListenerCounts
 from gateway.observing.counters import CountedPath
 from gateway.routing.backend import Backend
 from gateway.routing.endpoint import Endpoint
+from gateway.routing.on_demand import StartedSlots
 
 Plain = dict[str, object]
 """A JSON object. The page fetches it every second or two, so it is not built from models and validated again."""
@@ -46,6 +47,8 @@ class BackendTraffic(BaseModel):
     """Maximum number of calls in flight; 0 for no limit."""
     queue: int
     """Maximum number of waiting calls."""
+    starts_servers: bool
+    """The gateway starts its servers when calls need them, so it can be healthy without endpoints."""
     endpoints: list[EndpointTraffic]
 
 
@@ -108,6 +111,7 @@ def backends(running: Mapping[str, Backend]) -> Plain:
             "waiting": len(each.queue),
             "slots": each.capacity,
             "queue": each.local.queue_settings.length if each.max_in_flight else 0,
+            "starts_servers": isinstance(each.slots, StartedSlots),
             "endpoints": list(map(_endpoint, each.endpoints)),
         }
         for name, each in running.items()

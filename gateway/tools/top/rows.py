@@ -118,7 +118,7 @@ def _backends(
         yield OverviewRow(
             "backend", each["name"], each["protocol"], facts, of(each["name"]),
             sum(endpoint["in_flight"] for endpoint in now["endpoints"]), now["waiting"],
-            _level_of_endpoints(states), f"{serving}/{len(states)} up",
+            _level_of_backend(states, now.get("starts_servers", False)), f"{serving}/{len(states)} up",
         )  # fmt: skip
 
 
@@ -148,7 +148,11 @@ def _level_of_endpoint(endpoint: Mapping[str, Any]) -> str:
     return DEGRADED if "drain" in endpoint and level != DOWN else level
 
 
-def _level_of_endpoints(states: Sequence[str]) -> str:
+def _level_of_backend(states: Sequence[str], starts_servers: bool) -> str:
+    """Return the level of a backend by the states of its endpoints. A backend that starts servers when calls need them
+    is well without any."""
+    if not states and starts_servers:
+        return UNKNOWN
     if all(each == DOWN for each in states):
         return DOWN
     if any(each in (DOWN, DEGRADED) for each in states):

@@ -57,12 +57,7 @@ class Looked:
 
     def __init__(self, file: Path, lines: list[str]) -> None:
         self.file = file
-        self.http, self.admin = (self._address(lines, name) for name in ("listener http", "admin"))
-
-    @staticmethod
-    def _address(lines: list[str], name: str) -> str:
-        [address] = [re.split(r"\s{2,}", line)[1] for line in lines if line.startswith(f"{name} ")]
-        return f"http://{address}"
+        self.http, self.admin = _address(lines, "listener http"), admin_of(lines)
 
     def infer(self, model: str, body: bytes = DOUBLE, times: int = 1) -> None:
         """Send requests for a model, whatever becomes of them."""
@@ -82,6 +77,16 @@ class Looked:
         except urllib.error.HTTPError as error:
             error.close()
             return error.code
+
+
+def _address(lines: list[str], name: str) -> str:
+    [address] = [re.split(r"\s{2,}", line)[1] for line in lines if line.startswith(f"{name} ")]
+    return f"http://{address}"
+
+
+def admin_of(lines: list[str]) -> str:
+    """The address of the console, from what `gateway serve` prints."""
+    return _address(lines, "admin")
 
 
 @contextmanager

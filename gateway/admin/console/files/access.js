@@ -1,9 +1,10 @@
 // API keys by their ids with their last use, and certificates with their ends.
 
 import { to } from "./address.js";
-import { ask } from "./api.js";
-import { html, setText } from "./dom.js";
+import { ask, post } from "./api.js";
+import { html, setText, twice } from "./dom.js";
 import { NONE, count, dateTime } from "./format.js";
+import { newKey } from "./newkey.js";
 import { Table } from "./table.js";
 
 const DAY = 86_400_000; // milliseconds
@@ -33,16 +34,19 @@ const badge = (state, text) => html("span", { class: `badge ${state}` }, text);
 const moment = (iso, text) => (iso ? html("time", { datetime: iso, title: date(iso) }, text) : text);
 
 /** The cells of a key in a table that has no filter, by the titles in KEY_HEADINGS. */
-export const KEY_HEADINGS = ["Id", "State", "Last used", "Ends", "Note"];
+export const KEY_HEADINGS = ["Id", "State", "Uses", "Last used", "Ends", "Note"];
 export const keyCells = (key) => [
-  html("code", {}, key.id), badge(key.state === "valid" ? "ok" : "down", key.state), moment(key.last_used, ago(key.last_used)),
+  html("code", {}, key.id), badge(levelOfKey(key), key.state), count(key.uses), moment(key.last_used, ago(key.last_used)),
   ending(key), key.note || NONE,
 ];
+
+/** A key that has ended needs nothing more; its end is amber in the days before. */
+const levelOfKey = (key) => (key.state === "valid" ? "ok" : "");
 
 const ending = (key) =>
   (key.state === "valid" && key.expires ? badge(endState(key.expires), end(key.expires)) : moment(key.expires, end(key.expires)));
 
-const KEYS = [
+const columns = (revokeButton) => [
   { id: "id", title: "Id", text: (row) => row.id, fill: (cell, row) => cell.append(html("code", {}, row.id)) },
   {
     id: "principal", title: "Principal", text: (row) => row.principal,
@@ -50,24 +54,30 @@ const KEYS = [
   },
   {
     id: "state", title: "State", text: (row) => row.state,
-    fill: (cell, row) => cell.append(badge(row.state === "valid" ? "ok" : "down", row.state)),
+    fill: (cell, row) => cell.append(badge(levelOfKey(row), row.state)),
   },
+  { id: "uses", title: "Uses", text: (row) => count(row.uses), value: (row) => row.uses, number: true },
   {
     id: "used", title: "Last used", text: (row) => ago(row.last_used), value: (row) => (row.last_used ? Date.parse(row.last_used) : 0),
-    fill: (cell, row) => cell.append(moment(row.last_used, ago(row.last_used))),
+    fill: (cell, row) => cell.append(moment(row.last_used, ago(row.last_used))), saved: (row) => row.last_used ?? "",
   },
   {
     id: "expires", title: "Ends", text: (row) => end(row.expires), value: (row) => (row.expires ? Date.parse(row.expires) : Infinity),
-    fill: (cell, row) => cell.append(ending(row)),
+    fill: (cell, row) => cell.append(ending(row)), saved: (row) => row.expires ?? "",
   },
-  { id: "created", title: "Made", text: (row) => date(row.created), value: (row) => row.created ?? "" },
+  { id: "created", title: "Made", text: (row) => date(row.created), value: (row) => row.created ?? "", saved: (row) => row.created ?? "" },
   { id: "note", title: "Note", text: (row) => row.note || NONE, wide: true },
+  {
+    id: "revoke", title: "Revoke", saved: null, text: (row) => (row.can_be_revoked ? "Revoke" : NONE),
+    fill: (cell, row) => cell.append(row.can_be_revoked ? revokeButton(row) : NONE),
+  },
 ];
 
 export function show(root, { attempt }) {
   let asked = -Infinity;
   let isAsking = false;
-  const keys = new Table({ label: "Keys", columns: KEYS, key: (row) => row.id, empty: "There are no keys that match." });
+  const failed = html("p", { class: "error bad", role: "status" });
+  const keys = new Table({ label: "Keys", columns: columns((row) => twice("Revoke", () => revoke(row))), key: (row) => row.id, empty: "There are no keys that match." });
   const told = html("p", { class: "muted", role: "status" });
   const rows = html("tbody");
   const none = html("p", { class: "muted", hidden: true }, "No listener, port or backend uses TLS.");
@@ -79,11 +89,27 @@ export function show(root, { attempt }) {
     asked = -Infinity;
     refresh();
   });
+  const creating = newKey(attempt, again);
   root.append(
     html("h1", {}, "Access"),
-    html("div", { class: "part" }, html("h2", {}, "API keys"), told, keys.element),
+    html("div", { class: "part" }, html("h2", {}, "API keys"), told, creating.element, failed, keys.element),
     html("div", { class: "part" }, html("h2", {}, "Certificates"), none, certificates),
   );
+
+  function again() {
+    asked = -Infinity;
+    refresh();
+  }
+
+  async function revoke(row) {
+    try {
+      await attempt(() => post("../keys/revoke", { id: row.id }), true);
+      setText(failed, "");
+    } catch (error) {
+      setText(failed, `Key ${row.id} is not revoked: ${error.message}`);
+    }
+    again();
+  }
 
   async function refresh() {
     if (isAsking || performance.now() - asked < ASKED_AGAIN) return;
@@ -101,11 +127,13 @@ export function show(root, { attempt }) {
     if (other) tellCertificates(other.value.certificates);
   }
 
-  function tellKeys({ file, keys: listed, matching }) {
+  function tellKeys({ file, keys: listed, matching, why_fixed: whyFixed }) {
+    creating.tell(file === null ? "" : whyFixed);
+    creating.element.hidden = file === null;
     keys.element.hidden = file === null;
     const more = listed.length < matching ? ` The first ${count(listed.length)} of ${count(matching)} are shown; a filter finds the others.` : "";
-    setText(told, file === null ? "The configuration names no file of keys (auth.keys)." : `From ${file}. Last use is known since the gateway's start.${more}`);
-    keys.update(listed);
+    setText(told, file === null ? "The configuration names no file of keys (auth.keys)." : `From ${file}. Uses are counted since the gateway's start.${more}`);
+    keys.update(listed.map((each) => ({ ...each, can_be_revoked: !whyFixed && each.state !== "revoked" })));
   }
 
   function tellCertificates(found) {

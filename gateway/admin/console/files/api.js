@@ -72,7 +72,8 @@ export async function post(path, value, signal) {
   if (reply.status === 401 || reply.status === 403) throw new Refused((await reply.text()).trim());
   if (reply.status === 422) {
     const found = await reply.json();
-    throw found.errors ? new Wrong(found.errors) : new Failed(String(found.detail));
+    const { detail } = found;
+    throw found.errors ? new Wrong(found.errors) : new Failed(Array.isArray(detail) ? detail.map((each) => each.msg).join("; ") : String(detail));
   }
   if (!reply.ok) throw new Failed(await why(reply));
   return { value: await reply.json() };

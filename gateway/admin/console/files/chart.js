@@ -26,24 +26,26 @@ export class Chart {
   /**
    * `lines`: `{name, title, of(history, at)}` for each, the last one drawn on top. `text(value)`: a value as people
    * read it, `tick(value, most)` the same on the axis, and `least` the smallest step between two of these.
+   * `choose(from, to)` is called with the Unix times between which somebody has drawn the pointer.
    */
-  constructor({ title, lines, text, tick, least = 0 }) {
-    Object.assign(this, { title, lines, text, tick, least });
+  constructor({ title, lines, text, tick, least = 0 }, choose) {
+    Object.assign(this, { title, lines, text, tick, least, choose });
     this.values = lines.map((each) => html("span", { class: "value" }));
     this.when = html("span", { class: "muted when" });
     const legend = html("ul", { class: "legend" }, ...lines.map((each, at) =>
       html("li", {}, svg("svg", { class: "swatch", viewBox: "0 0 22 10", "aria-hidden": "true" }, svg("path", { class: `line ${each.name}`, d: "M1 5h20" })), ` ${each.title} `, this.values[at])));
-    this.drawing = svg("svg", { role: "img", pointermove: (event) => this.#point(event), pointerleave: () => this.#point(null) });
+    this.drawing = svg("svg", { role: "img", pointermove: (event) => this.#point(event), pointerleave: () => this.#leave(),
+      pointerdown: (event) => this.#press(event), pointerup: () => this.#release() });
     this.element = html("figure", { class: "chart panel" }, html("figcaption", {}, html("h3", {}, title), this.when), legend, this.drawing);
     this.pointed = null;
+    this.pressed = null; // the time at which the pointer was pressed
     this.shown = null;
     new ResizeObserver(() => this.#draw()).observe(this.drawing);
   }
 
   /** Show the steps of `history`, as /api/history has them, between two Unix times. `range`: their distance in words. */
   update(history, from, to, range) {
-    const first = history.times.findIndex((each) => each > from);
-    const steps = first < 0 ? [] : history.times.map((_, at) => at).slice(first);
+    const steps = history.times.map((_, at) => at).filter((at) => history.times[at] > from && history.times[at] <= to);
     const columns = this.lines.map((line) => steps.map((at) => line.of(history, at)));
     this.shown = { times: steps.map((at) => history.times[at]), columns, from, to, range, step: history.step };
     this.#draw();
@@ -60,11 +62,13 @@ export class Chart {
     const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - TOP - BOTTOM) * value) / most;
     this.place = { x, width };
     this.cursor = svg("path", { class: "cursor", d: "" });
+    this.selection = svg("path", { class: "selection", d: "" });
     this.drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.drawing.setAttribute("aria-label", this.#described());
     this.drawing.replaceChildren(
       ...this.#values(step, most, y, width),
       ...this.#times(x, width),
+      this.selection,
       ...columns.map((values, at) => svg("path", { class: `line ${this.lines[at].name}`, d: this.#path(times, values, x, y) })),
       this.cursor,
     );
@@ -112,6 +116,23 @@ export class Chart {
     }).join("");
   }
 
+  #press(event) {
+    if (event.button !== 0 || this.pointed === null) return;
+    event.preventDefault(); // no text is selected
+    this.pressed = this.pointed;
+  }
+
+  #release() {
+    const [from, to] = [this.pressed, this.pointed];
+    this.#leave();
+    if (from !== null && to !== null && from !== to) this.choose(Math.min(from, to), Math.max(from, to));
+  }
+
+  #leave() {
+    this.pressed = null;
+    this.#point(null);
+  }
+
   #point(event) {
     const { times } = this.shown ?? { times: [] };
     this.pointed = null;
@@ -130,6 +151,8 @@ export class Chart {
     const at = found < 0 ? times.length - 1 : found;
     for (const [line, node] of this.values.entries()) setText(node, this.#text(columns[line]?.[at]));
     setText(this.when, at < 0 ? "" : exactClock(times[at]));
+    const isDrawn = this.pressed !== null && found >= 0;
+    this.selection?.setAttribute("d", isDrawn ? `M${this.place.x(this.pressed).toFixed(1)} ${TOP}H${this.place.x(times[at]).toFixed(1)}V${HEIGHT - BOTTOM}H${this.place.x(this.pressed).toFixed(1)}Z` : "");
     this.cursor?.setAttribute("d", found < 0 ? "" : `M${this.place.x(times[at]).toFixed(1)} ${TOP}V${HEIGHT - BOTTOM}`);
   }
 

@@ -310,7 +310,9 @@ export function stateOf(traffic, node, sum) {
   if (node.kind === "endpoint" && node.about.drain) return node.about.state === "down" ? "down" : "degraded";
   if (node.kind === "endpoint") return node.about.state === "up" ? "ok" : node.about.state === "unknown" ? "" : node.about.state;
   if (node.kind === "backend") {
-    const states = (traffic.now?.backends[node.key]?.endpoints ?? []).map((each) => each.state);
+    const now = traffic.now?.backends[node.key];
+    const states = (now?.endpoints ?? []).map((each) => each.state);
+    if (!states.length && now?.starts_servers) return "";
     if (!states.length || states.every((each) => each === "down")) return "down";
     if (states.some((each) => each === "down" || each === "degraded")) return "degraded";
     return states.every((each) => each === "unknown") ? "" : "ok";

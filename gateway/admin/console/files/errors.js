@@ -2,6 +2,7 @@
 
 import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
+import { csvButton } from "./csv.js";
 import { html, setText, withCode } from "./dom.js";
 import { NONE, count, dateTime, time } from "./format.js";
 import { plainTable } from "./table.js";
@@ -9,15 +10,17 @@ import { plainTable } from "./table.js";
 const FIELDS = [
   ["Time", (each) => html("time", { datetime: each.at, title: dateTime(each.at) }, time(each.at))],
   ["Status", (each) => each.status],
-  ["Listener", (each) => each.listener],
+  ["Listener", (each) => each.listener || "a step of a graph"],
   ["Operation", (each) => each.operation || NONE],
   ["Model", (each) => each.model || NONE],
   ["Route", (each) => linked("route", each.route)],
   ["Backend", (each) => linked("backend", each.backend)],
   ["Endpoint", (each) => each.endpoint || NONE],
   ["Endpoint's last error", (each) => each.last_error || NONE, "wide"],
-  ["Request id", (each) => html("code", {}, each.request_id)],
+  ["Request id", (each) => html("a", { href: to("requests", { id: each.request_id, request: each.request_id }) }, html("code", {}, each.request_id))],
 ];
+
+const SAVED = ["at", "request_id", "status", "reason", "listener", "operation", "model", "route", "backend", "endpoint", "last_error"];
 
 const linked = (kind, name) => (name ? html("a", { href: to("overview", { at: `${kind}:${name}` }) }, name) : NONE);
 
@@ -37,21 +40,25 @@ export function show(root, { attempt }) {
   root.append(
     html("h1", {}, "Errors"),
     html("p", { class: "muted" }, "The last requests that ended with an error. The texts of the errors are not stored, because they can contain data of the request; the log has more details under the request id."),
-    html("div", { class: "controls" }, filter, told),
+    html("div", { class: "controls" }, filter, csvButton("errors", "errors", () => [SAVED, ...matching().map((each) => SAVED.map((name) => each[name]))]), told),
     list,
   );
 
-  function draw() {
+  function matching() {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const matching = found.errors.filter((each) => {
+    return found.errors.filter((each) => {
       const text = Object.values(each).join(" ").toLowerCase();
       return words.every((word) => text.includes(word));
     });
-    setText(told, matching.length === found.errors.length ? count(matching.length) : `${matching.length} of ${found.errors.length}`);
+  }
+
+  function draw() {
+    const shown = matching();
+    setText(told, shown.length === found.errors.length ? count(shown.length) : `${shown.length} of ${found.errors.length}`);
     const reasons = new Map();
-    for (const each of matching) reasons.set(each.reason, [...(reasons.get(each.reason) ?? []), each]);
+    for (const each of shown) reasons.set(each.reason, [...(reasons.get(each.reason) ?? []), each]);
     list.replaceChildren(...[...reasons].map(([reason, errors]) => group(reason, errors, found.reasons[reason], found.errors.length)));
-    if (!matching.length) {
+    if (!shown.length) {
       list.append(html("p", { class: "muted" }, found.errors.length ? "Nothing matches the filter." : "No request has failed since the start."));
     }
   }
@@ -78,7 +85,7 @@ const lastErrorOf = (traffic, { backend, endpoint }) =>
 function group(reason, errors, explanation, of) {
   const columns = FIELDS.filter(([, read]) => errors.some((each) => read(each) !== NONE));
   const rows = errors.map((each) => columns.map(([, read]) => read(each)));
-  const heading = html("h2", {}, html("span", { class: "badge down" }, reason || "unknown"), ` ${errors.length} of the last ${of}`);
+  const heading = html("h2", {}, html("span", { class: `badge ${explanation?.fault === "caller" ? "" : "down"}` }, reason || "unknown"), ` ${errors.length} of the last ${of}`);
   return html(
     "section",
     { class: "panel reason" },

@@ -60,3 +60,6 @@ export function conditions(match) {
   if (model !== undefined) parts.unshift(String(model));
   return parts.length ? parts.join(", ") : "every request";
 }
+
+/** The level of a request's badge: an error of its caller is neither green nor red, since nobody here has to act. */
+export const levelOf = ({ fault }) => (fault === "server" ? "down" : fault ? "" : "ok");

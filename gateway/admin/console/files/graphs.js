@@ -21,10 +21,10 @@ export function show(root, { attempt }) {
     columns: [
       { id: "name", title: "Step", text: (row) => row.name },
       { id: "model", title: "Model", text: (row) => row.model },
-      figure("rate", "Rate", (row) => rate(row.rate), (row) => row.rate ?? -1),
-      figure("failed", "Failed", (row) => share(row.errors, row.calls), (row) => (row.calls ? row.errors / row.calls : -1)),
+      figure("rate", "Rate", (row) => rate(row.rate), (row) => row.rate ?? -1, "per second"),
+      figure("failed", "Failed", (row) => share(row.errors, row.calls), (row) => (row.calls ? row.errors / row.calls : -1), "share"),
       figure("cancelled", "Cancelled", (row) => count(row.cancelled), (row) => row.cancelled),
-      figure("mean", "Mean", (row) => seconds(row.mean), (row) => row.mean ?? -1),
+      figure("mean", "Mean", (row) => seconds(row.mean), (row) => row.mean ?? -1, "s"),
       figure("total", "Total", (row) => count(row.calls), (row) => row.calls),
     ],
   });
@@ -95,8 +95,8 @@ export function show(root, { attempt }) {
   };
 }
 
-function figure(id, title, text, value) {
-  return { id, title, text, value, number: true };
+function figure(id, title, text, value, unit) {
+  return { id, title, text, value, unit, number: true };
 }
 
 /** A step with its calls since the poll before; after a reload they begin anew. */

@@ -2,12 +2,16 @@
 
 import { change, read } from "./address.js";
 import { ask } from "./api.js";
-import { Chart, exactClock } from "./chart.js";
+import { Chart, clock, exactClock } from "./chart.js";
+import { csvButton } from "./csv.js";
 import { html, setText } from "./dom.js";
 import { NONE, count, rate, seconds } from "./format.js";
 
 const RANGES = [["5m", "the last 5 minutes", 300], ["15m", "the last 15 minutes", 900], ["1h", "the last hour", 3600]];
 const USUAL = "15m";
+const CHOSEN = "chosen"; // between two times, which the address has as `from` and `to`
+const DAY = 86_400; // seconds
+const SAVED = ["times", "seconds", "requests", "errors", "median", "p95", "p99", "in_flight", "waiting", "queue", "server", "gateway"];
 
 const perSecond = (row) => (history, at) => history[row][at] / history.seconds[at];
 const value = (row) => (history, at) => history[row][at];
@@ -39,8 +43,10 @@ export class History {
     this.query = kind ? `?${new URLSearchParams({ kind, name })}` : "";
     // requests in flight are counted for listeners and backends, not for routes
     const shown = CHARTS.filter((each) => kind !== "route" || !each.lines.includes(LINES.inFlight));
-    this.charts = shown.map((each) => new Chart(each));
-    this.range = html("select", { id: "history-range", change: () => this.#choose() }, ...RANGES.map(([id, title]) => html("option", { value: id }, title)));
+    this.charts = shown.map((each) => new Chart(each, (from, to) => this.#between(from, to)));
+    this.range = html("select", { id: "history-range", change: () => this.#choose() }, ...[...RANGES, [CHOSEN, "a range"]].map(([id, title]) => html("option", { value: id }, title)));
+    [this.from, this.to] = ["From", "To"].map((title) => html("input", { type: "time", "aria-label": title, change: () => this.#typed() }));
+    this.bounds = html("span", { class: "controls", hidden: true }, this.from, html("span", {}, "to"), this.to);
     this.note = html("p", { class: "muted", role: "status" });
     this.rows = html("tbody");
     const table = html("table", {}, html("caption", {}, "Each row is a step of about ten seconds. In flight and waiting: the maximum in the step."),
@@ -48,7 +54,8 @@ export class History {
     this.table = html("details", { toggle: () => this.#draw() }, html("summary", {}, "The same as a table"),
       html("div", { class: "scroll values", role: "region", "aria-label": "History as a table", tabindex: "0" }, table));
     this.element = html("section", { class: "history", "aria-labelledby": "history-title" },
-      html("div", { class: "controls" }, html("h2", { id: "history-title" }, "History"), html("label", { for: "history-range" }, "Show"), this.range),
+      html("div", { class: "controls" }, html("h2", { id: "history-title" }, "History"), html("label", { for: "history-range" }, "Show"), this.range, this.bounds,
+        csvButton("history", ["history", kind, name].filter(Boolean).join("-").replace(/[^\w.-]+/g, "_"), () => this.#saved())),
       this.note,
       html("div", { class: "charts" }, this.stages?.element, ...this.charts.map((each) => each.element)),
       this.table);
@@ -74,35 +81,78 @@ export class History {
     }
   }
 
+  /** The range in the address: `{id, title, from, to}`, of which the last two are Unix times. */
   #chosen() {
-    const wanted = read().parameters.get("range");
-    return RANGES.find(([id]) => id === wanted) ?? RANGES.find(([id]) => id === USUAL);
+    const { parameters } = read();
+    const end = this.history?.times.at(-1) ?? Date.now() / 1000;
+    const [from, to] = ["from", "to"].map((name) => Number(parameters.get(name)));
+    if (parameters.get("range") === CHOSEN && from < to) {
+      return { id: CHOSEN, title: `${exactClock(from)} to ${exactClock(to)}`, from, to };
+    }
+    const [id, title, seconds] = RANGES.find(([each]) => each === parameters.get("range")) ?? RANGES.find(([each]) => each === USUAL);
+    return { id, title, from: end - seconds, to: end };
   }
 
   #choose() {
-    change({ range: this.range.value });
+    if (this.range.value === CHOSEN) {
+      const { from, to } = this.#chosen();
+      this.#between(from, to);
+    } else {
+      change({ range: this.range.value, from: "", to: "" });
+      this.#draw();
+    }
+  }
+
+  /** Show what lies between two Unix times. */
+  #between(from, to) {
+    change({ range: CHOSEN, from: Math.round(from), to: Math.round(to) });
     this.#draw();
   }
 
-  #draw() {
-    const [id, title, length] = this.#chosen();
-    this.range.value = id;
-    if (!this.history) return;
-    const { times } = this.history;
-    setText(this.note, times.length ? "" : "The first ten seconds have not passed yet.");
-    const to = times.at(-1) ?? Date.now() / 1000;
-    for (const each of this.charts) each.update(this.history, to - length, to, title);
-    this.stages?.tellHistory(this.history, to - length, title);
-    if (this.table.open) this.#fill(to - length);
+  /** Take the times that somebody has typed: those of the last day. */
+  #typed() {
+    const end = this.history?.times.at(-1) ?? Date.now() / 1000;
+    const [from, to] = [this.from, this.to].map(({ value }) => {
+      const [hours, minutes] = value.split(":").map(Number);
+      const at = new Date(1000 * end).setHours(hours, minutes, 0, 0) / 1000;
+      return at > end + 60 ? at - DAY : at;
+    });
+    const isWrong = !(from < to);
+    for (const each of [this.from, this.to]) each.setCustomValidity(isWrong ? "The first time must be earlier than the second." : "");
+    if (isWrong) this.to.reportValidity();
+    else this.#between(from, to);
   }
 
-  #fill(from) {
+  #draw() {
+    const { id, title, from, to } = this.#chosen();
+    this.range.value = id;
+    this.bounds.hidden = id !== CHOSEN;
+    if (id === CHOSEN) for (const [input, time] of [[this.from, from], [this.to, to]]) if (document.activeElement !== input) input.value = clock(time);
+    if (!this.history) return;
+    const { times } = this.history;
+    const isEmpty = id === CHOSEN && times.length && !times.some((each) => each > from && each <= to);
+    setText(this.note, isEmpty ? "The gateway has no history of this range; it keeps the last hour." : times.length ? "" : "The first ten seconds have not passed yet.");
+    for (const each of this.charts) each.update(this.history, from, to, title);
+    this.stages?.tellHistory(this.history, from, to, title);
+    if (this.table.open) this.#fill(from, to);
+  }
+
+  /** The steps of the range for the CSV, in the API's names and units. */
+  #saved() {
+    const { from, to } = this.#chosen();
+    const { history } = this;
+    const steps = (history?.times ?? []).map((_, at) => at).filter((at) => history.times[at] > from && history.times[at] <= to);
+    const rows = steps.map((at) => SAVED.map((name) => (name === "times" ? new Date(1000 * history.times[at]).toISOString() : history[name]?.[at] ?? "")));
+    return [["until", ...SAVED.slice(1)], ...rows];
+  }
+
+  #fill(from, to) {
     const { history } = this;
     const told = (at, row, text) => (history[row][at] === null ? NONE : text(history[row][at]));
     const rows = history.times.map((time, at) => [
       exactClock(time), count(history.requests[at]), count(history.errors[at]), told(at, "median", seconds),
       told(at, "p95", seconds), told(at, "p99", seconds), told(at, "in_flight", count), told(at, "waiting", count),
-    ]).filter((_, at) => history.times[at] > from).reverse();
+    ]).filter((_, at) => history.times[at] > from && history.times[at] <= to).reverse();
     this.rows.replaceChildren(...rows.map((row) =>
       html("tr", {}, ...row.map((text, at) => html("td", { class: at ? "number" : undefined }, text)))));
   }

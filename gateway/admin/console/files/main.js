@@ -139,7 +139,7 @@ async function refresh() {
   }
   traffic.take(reply.value, reply.time, reply.changed, model.topology.latency_bounds);
   tellReady(reply.value);
-  tellErrors(reply.value.errors);
+  tellErrors(traffic.groups.all.totalErrors);
   shown.view?.update(model);
   return true;
 }

@@ -49,7 +49,8 @@ export function show(root, { attempt }) {
       setText(note, "The list could not be read.");
       return;
     }
-    table.update(found.value.models);
+    const withList = new Set(found.value.models.filter((each) => each.source === "server").map((each) => each.backend));
+    table.update(found.value.models.map((each) => ({ ...each, is_expected: withList.has(each.backend) })));
     tellWithout(found.value.without_list);
     setText(note, found.value.is_complete ? "" : "There are more models than are listed.");
   }
@@ -101,14 +102,18 @@ export function show(root, { attempt }) {
 }
 
 const WORDS = { server: "listed", configuration: "not listed", graph: "made of others" };
-const wordOf = (row) => row.state || WORDS[row.source];
+const wordOf = (row) => row.state || (row.source === "configuration" && !row.is_expected ? "in a route" : WORDS[row.source]);
 
-const stateOf = (row) => {
-  const state = row.state.toUpperCase();
-  if (state === "READY") return "ok";
-  if (state === "UNAVAILABLE") return "down";
-  return state || row.source !== "configuration" ? "" : "degraded";
-};
+/**
+ * The level of a state. Somebody should act if a server that lists its models lacks the one that a route names, and if it
+ * could not load one. A model that is not loaded, and a server that has no list, are as they should be.
+ */
+function stateOf({ state, reason, source, is_expected: isExpected }) {
+  const word = state.toUpperCase();
+  if (word === "READY") return "ok";
+  if (word === "UNAVAILABLE") return reason && reason.toLowerCase() !== "unloaded" ? "down" : "";
+  return !word && source === "configuration" && isExpected ? "degraded" : "";
+}
 
 function describe(signature, backend) {
   const facts = [

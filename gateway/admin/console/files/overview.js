@@ -15,6 +15,20 @@ const FIGURES = [
   ["waiting", "Waiting", (now) => count(now.waiting)],
 ];
 
+const TILES = 900; // seconds of the tiles' lines
+
+/** The points of the tiles: the steps that the gateway has kept, and what happens now. */
+function pointsOf(kept, live) {
+  const now = live.at(-1);
+  const until = kept?.times.at(-1);
+  if (!until || !now) return live;
+  const steps = kept.times.map((time, at) => ({
+    time: time - until, rate: kept.requests[at] / kept.seconds[at], errors: kept.errors[at] / kept.seconds[at],
+    median: kept.median[at], slow: kept.p99[at], inFlight: kept.in_flight[at], waiting: kept.waiting[at],
+  })).filter(({ time }) => time > -TILES);
+  return [...steps, { ...now, time: Math.max(0, Date.now() / 1000 - until) }];
+}
+
 class Figure {
   constructor(name, title, text) {
     this.name = name;
@@ -92,11 +106,16 @@ export function show(root, { attempt }) {
 
   function update(given) {
     model = given;
-    for (const figure of figures) figure.update(model.traffic.history);
+    tell();
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     chosen = drawing.update(model, read().parameters.get("at") ?? "", words);
     describe();
-    history.update();
+    history.update().then(tell);
+  }
+
+  function tell() {
+    const points = pointsOf(history.history, model.traffic.history);
+    for (const figure of figures) figure.update(points);
   }
 
   root.append(

@@ -3,7 +3,7 @@
 import { read, to } from "./address.js";
 import { ask } from "./api.js";
 import { html, setText } from "./dom.js";
-import { NONE, conditions, count, dateTime, rate, seconds, share, time } from "./format.js";
+import { NONE, conditions, count, dateTime, levelOf, rate, seconds, share, time } from "./format.js";
 import { History } from "./history.js";
 import { Stages } from "./stages.js";
 import { plainTable } from "./table.js";
@@ -12,7 +12,6 @@ const ASKED_AGAIN = 4000; // milliseconds
 const LISTED = 20; // requests
 const HEADINGS = ["Request id", "Time", "Status", "Model", "Principal", "Total"];
 
-const hasFailed = (request) => request.status !== "OK" || request.code >= 400;
 export const link = (kind, name) => html("a", { href: to(kind, { of: name }) }, name);
 export const list = (nodes) => (nodes.length ? nodes.flatMap((each, at) => (at ? [", ", each] : [each])) : [NONE]);
 
@@ -90,7 +89,7 @@ export class PartPage {
 const requestRow = (each, query) => [
   html("a", { href: to("requests", { ...query, request: each.id }) }, html("code", {}, each.id)),
   html("time", { datetime: each.at, title: dateTime(each.at) }, time(each.at)),
-  html("span", { class: `badge ${hasFailed(each) ? "down" : "ok"}` }, each.status),
+  html("span", { class: `badge ${levelOf(each)}` }, each.status),
   each.model ? link("model", each.model) : NONE,
   each.principal ? link("principal", each.principal) : NONE,
   seconds(each.seconds),

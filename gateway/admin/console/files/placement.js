@@ -7,7 +7,7 @@ import { wordOf } from "./drawing.js";
 import { NONE, count, rate } from "./format.js";
 import { Table } from "./table.js";
 
-const COLOURS = { held: "ok", loading: "degraded", unloading: "degraded", failed: "down" };
+const COLOURS = { held: "ok", loading: "", unloading: "", failed: "down" };
 
 export function show(root, { attempt }) {
   const choice = html("select", { "aria-label": "Backend", change: () => { change({ backend: choice.value }); draw(); } });

@@ -84,7 +84,7 @@ function keysOf({ keys }) {
   return [
     html("h2", {}, "API keys"),
     keys.length
-      ? plainTable({ label: "API keys", headings: KEY_HEADINGS, names: [undefined, undefined, undefined, undefined, "wide"], rows: keys.map(keyCells) })
+      ? plainTable({ label: "API keys", headings: KEY_HEADINGS, names: [undefined, undefined, "number", undefined, undefined, "wide"], rows: keys.map(keyCells) })
       : html("p", { class: "muted" }, "No API keys."),
     html("p", {}, html("a", { href: to("access") }, "All keys")),
   ];

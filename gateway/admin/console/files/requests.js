@@ -3,7 +3,7 @@
 import { change, read, to } from "./address.js";
 import { ask } from "./api.js";
 import { html, setText, withCode } from "./dom.js";
-import { NONE, count, dateTime, seconds, time } from "./format.js";
+import { NONE, count, dateTime, levelOf, seconds, time } from "./format.js";
 import { STAGES, bar, swatch } from "./stages.js";
 import { Table } from "./table.js";
 
@@ -17,8 +17,7 @@ const STATUSES = [
   ].map((each) => [each, each]),
 ];
 
-const hasFailed = (request) => request.status !== "OK" || request.code >= 400;
-const badge = (request) => html("span", { class: `badge ${hasFailed(request) ? "down" : "ok"}` }, request.status);
+const badge = (request) => html("span", { class: `badge ${levelOf(request)}` }, request.status);
 const keyOf = (request) => `${request.id} ${request.at}`;
 const bytes = (value) => (value < 10_000 ? `${count(value)} B` : value < 1e7 ? `${Math.round(value / 1024)} KiB` : `${(value / 2 ** 20).toFixed(1)} MiB`);
 
@@ -35,36 +34,40 @@ const COLUMNS = [
       },
     }, html("code", {}, row.id))),
   },
-  { id: "time", title: "Time", text: (row) => time(row.at), value: (row) => row.at },
+  { id: "time", title: "Time", text: (row) => time(row.at), value: (row) => row.at, saved: (row) => row.at },
   { id: "status", title: "Status", text: (row) => row.status, fill: (cell, row) => cell.append(badge(row)) },
   { id: "model", title: "Model", text: (row) => row.model || NONE },
   { id: "operation", title: "Operation", text: (row) => row.operation || NONE },
   { id: "principal", title: "Principal", text: (row) => row.principal || NONE },
   { id: "route", title: "Route", text: (row) => row.route || NONE },
   { id: "backend", title: "Backend", text: (row) => row.backend || NONE },
-  { id: "total", title: "Total", text: (row) => seconds(row.seconds), value: (row) => row.seconds, number: true },
+  { id: "total", title: "Total", text: (row) => seconds(row.seconds), value: (row) => row.seconds, number: true, unit: "s" },
 ];
 
 export function show(root, { attempt }) {
   let found = null;
   let one = null; // the request that is shown, kept while newer ones push it out of the list
   let isAsking = false;
+  let asked = 0; // when the list was read
+  let isLive = read().parameters.get("live") !== "no";
   const table = new Table({ label: "Requests", columns: COLUMNS, key: keyOf, sort: "-time", empty: "No request that matches is kept." });
   const fields = new Map(CONDITIONS.map(([id, title]) => [id, html("input", {
     type: "search", placeholder: title, "aria-label": title, autocomplete: "off", spellcheck: "false", maxlength: 1024, input: () => search(),
   })]));
   fields.set("status", html("select", { "aria-label": "Status", change: () => search() }, ...STATUSES.map(([value, title]) => html("option", { value }, title))));
+  const live = html("button", { type: "button", "aria-pressed": "true", click: () => follow(!isLive) }, "Live");
   const only = html("span", { class: "controls" });
   const about = html("section", { class: "panel", "aria-labelledby": "request-title", tabindex: "-1", hidden: true, keydown: (event) => { if (event.key === "Escape") close(); } });
   const told = html("span", { class: "muted", role: "status" });
-  table.controls.replaceChildren(...fields.values(), table.order, only, told); // the gateway searches, not the table
+  table.controls.replaceChildren(...fields.values(), table.order, live, table.csv, only, told); // the gateway searches, not the table
   root.append(
     html("h1", {}, "Requests"),
-    html("p", { class: "muted" }, "The last thousand requests, and the last thousand failed requests, without headers, keys and tensors."),
+    html("p", { class: "muted" }, "The last thousand requests, and the last thousand failed requests, without headers, keys and tensors. While Live is pressed, new requests appear as they end."),
     table.controls,
     html("div", { class: "beside" }, table.element, about),
   );
 
+  const kept = () => (isLive ? {} : { live: "no" });
   const conditions = () => Object.fromEntries([...read().parameters].filter(([name]) => fields.has(name) || HIDDEN.includes(name)));
 
   function search() {
@@ -72,8 +75,17 @@ export function show(root, { attempt }) {
     refresh();
   }
 
+  /** Show new requests as they end, or keep those that are shown. */
+  function follow(wanted) {
+    isLive = wanted;
+    change({ live: isLive ? "" : "no" });
+    live.setAttribute("aria-pressed", String(isLive));
+    if (isLive) refresh();
+    else tell();
+  }
+
   /** Take the conditions from the address. */
-  function follow() {
+  function take() {
     const { parameters } = read();
     for (const [name, field] of fields) if (document.activeElement !== field) field.value = parameters.get(name) ?? "";
     const kept = HIDDEN.filter((name) => parameters.get(name));
@@ -81,7 +93,7 @@ export function show(root, { attempt }) {
       type: "button", class: "small", "aria-label": `${name} ${parameters.get(name)}: show all`,
       click: () => {
         change({ [name]: "" });
-        follow();
+        take();
         refresh();
       },
     }, `${name} ${parameters.get(name)} ×`)));
@@ -96,15 +108,22 @@ export function show(root, { attempt }) {
     if (wanted !== JSON.stringify(conditions())) return refresh(); // somebody has typed meanwhile
     if (!reply) return;
     found = reply.value;
+    asked = Date.now();
     table.update(found.requests);
-    const { length } = found.requests;
-    setText(told, length < found.matching ? `the newest ${length} of ${count(found.matching)} that match` : `${count(found.matching)} of ${count(found.kept)}`);
+    tell();
     await choose();
+  }
+
+  function tell() {
+    if (!found) return;
+    const { length } = found.requests;
+    const number = length < found.matching ? `the newest ${length} of ${count(found.matching)} that match` : `${count(found.matching)} of ${count(found.kept)}`;
+    setText(told, isLive ? number : `${number}, as of ${time(new Date(asked).toISOString())}`);
   }
 
   function close() {
     const row = [...table.element.querySelectorAll("td a")].find((each) => each.textContent === one?.id);
-    location.hash = to("requests", conditions());
+    location.hash = to("requests", { ...conditions(), ...kept() });
     row?.focus();
   }
 
@@ -134,16 +153,19 @@ export function show(root, { attempt }) {
   function describe(request, reasons) {
     if (one && keyOf(one) === keyOf(request) && !about.hidden) return;
     one = request;
-    about.replaceChildren(...description(request, reasons[request.reason]), html("p", {}, html("a", { href: to("requests", { ...conditions() }) }, "Close")));
+    about.replaceChildren(...description(request, reasons[request.reason]), html("p", {}, html("a", { href: to("requests", { ...conditions(), ...kept() }) }, "Close")));
     about.hidden = false;
     about.focus(); // on a phone it stands above the rows, out of sight
   }
 
-  follow();
+  live.setAttribute("aria-pressed", String(isLive));
+  take();
   return {
-    update: () => refresh(),
+    update: () => {
+      if (isLive || !found) refresh();
+    },
     moved: () => {
-      follow();
+      take();
       refresh();
     },
   };

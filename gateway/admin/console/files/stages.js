@@ -30,9 +30,9 @@ export function bar(times = {}) {
   return drawing;
 }
 
-/** The mean times in the steps of `history`, as /api/history has it, that ended after `from`. */
-function means(history, from) {
-  const steps = history.times.map((_, at) => at).filter((at) => history.times[at] > from);
+/** The mean times in the steps of `history`, as /api/history has it, that ended after `from` and not after `to`. */
+function means(history, from, to) {
+  const steps = history.times.map((_, at) => at).filter((at) => history.times[at] > from && history.times[at] <= to);
   const mean = (name) => {
     const known = steps.filter((at) => history[name][at] !== null);
     const requests = known.reduce((sum, at) => sum + history.requests[at], 0);
@@ -65,9 +65,9 @@ export class Stages {
     this.past = null;
   }
 
-  /** Means of a part's history from a Unix time on, `range` in words. */
-  tellHistory(history, from, range) {
-    this.past = { range, ...means(history, from) };
+  /** Means of a part's history between two Unix times, `range` in words. */
+  tellHistory(history, from, to, range) {
+    this.past = { range, ...means(history, from, to) };
     this.#draw();
   }
 

@@ -1,7 +1,9 @@
 // A table that can be filtered and sorted. What is filtered and how it is sorted stands in the page's address.
 
 import { change, read } from "./address.js";
+import { csvButton } from "./csv.js";
 import { html, setText } from "./dom.js";
+import { NONE } from "./format.js";
 
 const SHOWN = 200; // rows; more are shown on demand
 const LONG = 48; // letters; a text that has more is broken into lines, so that it leaves the other columns in sight
@@ -29,8 +31,9 @@ function region(label, caption, headings, body) {
 }
 
 /**
- * A table. `columns`: `{id, title, text(row), value?(row), fill?(cell, row), number?, wide?}`: `text` is what is shown, found by
- * the filter and compared for changes; `value` is what is sorted by; `fill` puts other nodes than the text into the cell.
+ * A table. `columns`: `{id, title, text(row), value?(row), fill?(cell, row), number?, wide?, unit?, saved?(row)}`: `text` is
+ * what is shown, found by the filter and compared for changes; `value` is what is sorted by; `fill` puts other nodes than the
+ * text into the cell. The CSV has the `value` of numbers, with their `unit` in the heading, and the `saved` text of others.
  * `key(row)` stays the same for the same thing. Cells change in place, and rows keep their order while the pointer or
  * the focus is in them.
  */
@@ -61,7 +64,8 @@ export class Table {
     // cards have no headings to sort by
     this.order = html("select", { class: "order", "aria-label": `Sort ${label.toLowerCase()}`, change: () => this.#sortAs(this.order.value) },
       html("option", { value: "" }, "Sort"), ...columns.map((column) => html("option", { value: firstSort(column) }, `Sort by ${column.title.toLowerCase()}`)));
-    this.controls = html("div", { class: "controls" }, this.filter, this.order, this.told);
+    this.csv = csvButton(label.toLowerCase(), label.toLowerCase().replaceAll(" ", "-"), () => this.#saved());
+    this.controls = html("div", { class: "controls" }, this.filter, this.order, this.csv, this.told);
     this.element = html("div", {}, this.controls, region(label, "", this.headings, this.body), this.nothing, this.more);
   }
 
@@ -88,6 +92,17 @@ export class Table {
     change({ filter: this.filter.value });
     this.limit = SHOWN;
     this.#draw(true);
+  }
+
+  /** All rows that match, as the table sorts them, for the CSV. */
+  #saved() {
+    const of = (column, row) => {
+      if (column.saved) return column.saved(row);
+      return column.number && column.text(row) !== NONE ? column.value(row) : column.text(row);
+    };
+    const columns = this.columns.filter((each) => each.saved !== null);
+    const headings = columns.map((each) => (each.unit ? `${each.title} (${each.unit})` : each.title));
+    return [headings, ...this.#sorted(this.#matching()).map((row) => columns.map((column) => of(column, row)))];
   }
 
   #showMore() {

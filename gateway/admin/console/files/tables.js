@@ -20,6 +20,7 @@ const figures = (group, key) => [
   number("rejections", "Rejected, total", (sum) => count(sum.totalRejected), (sum) => sum.totalRejected),
 ].map((column) => ({
   ...column,
+  unit: { rate: "per second", errors: "share", rejected: "share", median: "s", slow: "s" }[column.id],
   text: (row) => column.text(row.traffic.of(group, key(row))),
   value: (row) => column.value(row.traffic.of(group, key(row))),
 }));
@@ -132,7 +133,7 @@ export const endpoints = view("Endpoints", ({ attempt }) => ({
     number("inFlight", "In flight", (row) => count(row.about.in_flight), (row) => row.about.in_flight),
     { id: "error", title: "Last error", text: (row) => row.about.last_error ?? NONE, wide: true },
     {
-      id: "drain", title: "Maintenance", text: (row) => (row.about.drain ? "Serve again" : "Drain"),
+      id: "drain", title: "Maintenance", saved: null, text: (row) => (row.about.drain ? "Serve again" : "Drain"),
       fill: (cell, row) => cell.append(drainButton(row, attempt)),
     },
   ],
