@@ -29,6 +29,7 @@ from gateway.core.json.bulk_numbers import INT64_MAX, INT64_MIN, MAX_DEPTH, UINT
 from gateway.core.json.contents import array, packed, written
 from gateway.core.json.document import Json, cut_out
 from gateway.core.json.reading import read, read_bare, read_members
+from gateway.core.json.typed import CUT_FROM, TypedReader
 from gateway.core.json.writing import (
     PIECE,
     Pieces,
@@ -44,6 +45,7 @@ from gateway.core.json.writing import (
 )
 
 __all__ = [
+    "CUT_FROM",
     "INT64_MAX",
     "INT64_MIN",
     "MAX_DEPTH",
@@ -55,6 +57,7 @@ __all__ = [
     "Numbers",
     "Pieces",
     "Text",
+    "TypedReader",
     "array",
     "cut_out",
     "kept",

@@ -5,6 +5,7 @@ Each module handles the messages for which it is fastest (upb is the C library i
 - `schema`: Classes made at import from descriptor sets. upb reads and writes rare parts: parameters, metadata.
 - `wire`: The wire format by hand, for messages with tensors. upb would copy their data twice: 100,000 doubles take 7 us
   with this module and 30 us with upb. `cut` takes single fields out of a message as views.
+- `tensor_fields`: The fields of a message that holds one tensor, such as TensorProto.
 - `fields`: Single fields of text and bytes, and the limit on the total content of one message.
 - `integers`: Packed varints. upb reads them in blocks and writes short lists. numpy writes long lists, because upb
   would need a Python object for each number. For 100,000 int32, this takes 1,200 us in bounded memory; a single upb

@@ -1,8 +1,8 @@
 """Reads bodies by their templates: msgspec decodes a body with the template's type, and the value at each place is
 converted.
 
-In bodies above CUT_FROM bytes, the texts of tensors are cut out first, so they are not scanned twice. msgspec ignores
-duplicate keys. Therefore the colons are counted: if a body has more colons than members, it is checked again.
+In bodies above `json.CUT_FROM` bytes, the texts of tensors are cut out first, so they are not scanned twice. msgspec
+ignores duplicate keys. Therefore the colons are counted: if a body has more colons than members, it is checked again.
 """
 
 import re
@@ -36,8 +36,6 @@ from gateway.protocols.json.templates import (
 )
 from gateway.protocols.json.types import body_type
 
-CUT_FROM = 2**11
-"""Bytes of a body from which on cutting the tensors out costs less than letting msgspec pass over them."""
 _BACKSLASH = ord("\\")
 _BLANKS = b" \t\r\n"
 _MOST_CUT = 16
@@ -71,7 +69,7 @@ class BodyReader:
             for read in self._places:
                 read(text.strip(_BLANKS), reading)
             return reading.found(self._role)
-        rest, cuts = self._cut(text) if len(text) > CUT_FROM else (text, _NO_CUTS)
+        rest, cuts = self._cut(text) if len(text) > json.CUT_FROM else (text, _NO_CUTS)
         reading = BodyReading(limits, cuts)
         found = self._read(decode, rest, reading)
         if reading.cuts_read != len(cuts):  # one of them was cut out of something else

@@ -30,16 +30,15 @@ from gateway.core.offload import COPIED, LARGE
 from gateway.core.protobuf.fields import MessageAllowance
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
 from gateway.core.protobuf.schema import not_utf8
+from gateway.core.protobuf.tensor_fields import TensorFields, scan
 from gateway.core.protobuf.wire import (
     I32,
     I64,
     LENGTH,
     VARINT,
-    cut_short,
     fields,
     key,
     read_int64s,
-    read_tag,
     read_varint,
     varint,
 )
@@ -88,14 +87,29 @@ _LIST_NAMES = {
 _SINGLE = {_FLOAT: I32, _DOUBLE: I64}
 """The wire type of an element that is not packed; VARINT for unlisted numbers."""
 
+_FIELDS = TensorFields(
+    {
+        DTYPE: ("dtype", (VARINT,)),
+        SHAPE: ("tensor_shape", (LENGTH,)),
+        CONTENT: ("tensor_content", (LENGTH,)),
+        **{number: (name, (LENGTH, _SINGLE.get(number, VARINT))) for number, name in _LIST_NAMES.items()},
+        _STRING: ("string_val", (LENGTH,)),
+    },
+    lists=_LIST_NAMES,
+    contents=(CONTENT, *_LIST_NAMES),
+    strings=_STRING,
+    is_text=False,
+)
+_INVALID, _NO_CONTENT = [b"\x00"], [b""]
+"""The occurrences of a data type and of `tensor_content` that are left out."""
+
 _AS_BITS = {Datatype.FP16: Datatype.UINT16, Datatype.BF16: Datatype.UINT16}
 """The integer datatype of the list elements, for datatypes that the message carries as integers."""
 
 MAX_BYTES = 2**63 - 1
 """Maximum number of elements: TensorFlow counts elements in 64 bits."""
 
-_STRING_KEY = _STRING << 3 | LENGTH
-_DTYPE_TAG, _SHAPE_TAG, _CONTENT_TAG = DTYPE << 3 | VARINT, SHAPE << 3 | LENGTH, CONTENT << 3 | LENGTH
+_DTYPE_TAG = DTYPE << 3 | VARINT
 _DIM, _SIZE, _UNKNOWN_RANK = 2, 1, 3
 """The field numbers of a TensorShapeProto's `dim` with its `size`, and of `unknown_rank`."""
 _LENGTH = Struct("<I")
@@ -140,7 +154,11 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
             elements that do not match the data type or the shape.
         GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `allowance`.
     """
-    dtype, shape, content, lists, strings, count = _read_fields(message, what, allowance)
+    lists, strings, count = scan(message, _FIELDS, what, allowance)
+    number = lists.pop(DTYPE, _INVALID)[-1]
+    dtype = number[0] if len(number) == 1 else read_varint(number, 0)[0]
+    shape = _read_shape(lists.pop(SHAPE, []), what)
+    content = lists.pop(CONTENT, _NO_CONTENT)[-1]
     datatype = DATATYPES.get(dtype)
     if datatype is None:
         raise _unknown_data_type(dtype, what)
@@ -168,83 +186,6 @@ def _unknown_data_type(dtype: int, what: str) -> DecodeError:
     given = DATA_TYPE_NAMES.get(dtype, f"data type {dtype}")
     expected = ", ".join(DATA_TYPE_NAMES[number] for number in DATATYPES)
     return DecodeError(f"{what}: {given} has no datatype here; expected one of {expected}")
-
-
-_Fields: TypeAlias = tuple[int, Shape, Buffer, dict[int, list[Buffer]], bytearray, int]
-"""The fields of a TensorProto. First dtype, shape and tensor_content, then the lists by their number, each in pieces.
-Last, the elements of `string_val` in the raw form of BYTES, with their number."""
-
-
-def _read_fields(message: Buffer, what: str, allowance: TensorAllowance) -> _Fields:
-    dtype, count = 0, 0
-    shapes: list[Buffer] = []
-    content: Buffer = b""
-    lists: dict[int, list[Buffer]] = {}
-    strings, octets = bytearray(), b""
-    at, end, left = 0, len(message), allowance.left
-    try:
-        while at < end:
-            tag = message[at]
-            if tag == _STRING_KEY:
-                # one byte more than the message, so a length can be read after a key that is the last byte
-                octets = octets or b"\x00".join((message, b""))
-                at, count = _read_strings(octets, at, strings, count, what)
-                continue
-            size, start = message[at + 1], at + 2
-            stop = start + size
-            if tag == _DTYPE_TAG and size <= 0x7F:
-                start, stop = at + 1, at + 2
-            elif size > 0x7F or tag & 0x87 != LENGTH or tag < 8:
-                tag, start, stop = read_tag(message, at)
-            if stop > end:
-                raise cut_short(message, at)
-            number = tag >> 3
-            is_contents = tag == _CONTENT_TAG or (number in _LIST_NAMES and tag & 7 == LENGTH)
-            left -= allowance.PER_FIELD + (0 if is_contents else stop - at)
-            if left < 0:
-                raise allowance.spent()
-            value = message[start:stop]
-            if tag == _DTYPE_TAG:
-                dtype = value[0] if len(value) == 1 else read_varint(value, 0)[0]
-            elif tag == _SHAPE_TAG:
-                shapes.append(value)
-            elif tag == _CONTENT_TAG:
-                content = value  # the last value of a field that is not repeated counts
-            elif number == _STRING:
-                raise DecodeError(f"{what}: a key of string_val is not in its shortest form")
-            elif number in _LIST_NAMES:
-                _check_wire_type(number, tag & 7, what)
-                if stop > start:
-                    lists.setdefault(number, []).append(value)
-            at = stop
-    except IndexError as error:
-        raise cut_short(message, at) from error
-    allowance.left = left
-    return dtype, _read_shape(shapes, what), content, lists, strings, count
-
-
-def _check_wire_type(number: int, wire_type: int, what: str) -> None:
-    if wire_type not in (LENGTH, _SINGLE.get(number, VARINT)):
-        raise DecodeError(f"{what}: {_LIST_NAMES[number]} has wire type {wire_type}")
-
-
-def _read_strings(octets: bytes, at: int, strings: bytearray, count: int, what: str) -> tuple[int, int]:
-    """Append the consecutive elements of `string_val` that start at `at` to `strings`, which has `count` elements.
-    Return the end of the elements and the new number of elements. The last byte of `octets` is not part of the
-    message."""
-    end = len(octets) - 1
-    pack = _LENGTH.pack
-    while at < end and octets[at] == _STRING_KEY:
-        size, start = octets[at + 1], at + 2
-        if size > 0x7F:
-            size, start = read_varint(octets, at + 1)
-        at = start + size
-        if at > end:
-            raise DecodeError(f"{what}: element {count} of string_val reaches past the end of the message")
-        strings += pack(size)
-        strings += octets[start:at]
-        count += 1
-    return at, count
 
 
 def _read_shape(given: list[Buffer], what: str) -> Shape:

@@ -11,11 +11,11 @@ from gateway.core.frozen import replace
 from gateway.core.json import ArrayForm, Json, read, write_message
 from gateway.core.operations import COMPANION_OUTPUT, DERIVATIVES, INDEX_TENSORS, Operation
 from gateway.core.protocol import Target
-from gateway.core.types import Answer, Message, Request, Response, Tensor, post
+from gateway.core.types import Answer, Buffer, Message, Request, Response, Tensor, post
 from gateway.protocols.umbridge import errors, metadata
 from gateway.protocols.umbridge.config import encode_config
 from gateway.protocols.umbridge.errors import required
-from gateway.protocols.umbridge.messages import REPLY_TYPES, DerivativeReply, EvaluateReply, Reply, read_as
+from gateway.protocols.umbridge.messages import DERIVATIVE_REPLIES, EVALUATE_REPLIES
 from gateway.protocols.umbridge.schema import (
     CALLS_HEADER,
     INPUT_SIZES,
@@ -135,33 +135,38 @@ def _read_reply(message: Message, array_keys: Mapping[str, ArrayForm], target: T
 
 def _decode_reply(message: Message, request: Request, target: Target) -> Response:
     """Return the Answer in the response to a call."""
-    kind = REPLY_TYPES[request.operation]
-    outputs = _read_outputs(kind, message, target)
-    return Response(_outputs(kind, _read_reply(message, _ARRAYS[kind], target)) if outputs is None else outputs)
-
-
-def _read_outputs(kind: type[Reply], message: Message, target: Target) -> tuple[Tensor, ...] | None:
-    """Return the outputs of a response that the typed reader can decode, or None for the general reader."""
+    read_typed, read_general = (
+        (_evaluation, _general_evaluation)
+        if request.operation is Operation.INFER
+        else (_derivative, _general_derivative)
+    )
+    text = message.parts[0] if len(message.parts) == 1 else b""
     try:
-        body = read_as(kind, message.parts, target.limits.json_values)
-        if isinstance(body, EvaluateReply):
-            return tuple([read_vector("", text) for text in body.output])
-        return (read_vector(COMPANION_OUTPUT, body.output),)
+        return Response(read_typed(text, target.limits.json_values))
     except DecodeError:
-        return None
+        return Response(read_general(message, target))
 
 
-def _outputs(kind: type[Reply], body: dict[str, Json]) -> tuple[Tensor, ...]:
-    output = required(body, "output", "reply")
-    if kind is EvaluateReply:
-        return tuple([decode_vector("", vector, f"output {at}") for at, vector in enumerate(output)])
+def _evaluation(text: Buffer, values: int) -> tuple[Tensor, ...]:
+    body = EVALUATE_REPLIES.read(text, values)
+    return tuple([read_vector("", text) for text in body.output])
+
+
+def _derivative(text: Buffer, values: int) -> tuple[Tensor, ...]:
+    body = DERIVATIVE_REPLIES.read(text, values)
+    return (read_vector(COMPANION_OUTPUT, body.output),)
+
+
+def _general_evaluation(message: Message, target: Target) -> tuple[Tensor, ...]:
+    output = required(_read_reply(message, {"output": ArrayForm.VECTORS}, target), "output", "reply")
+    return tuple([decode_vector("", vector, f"output {at}") for at, vector in enumerate(output)])
+
+
+def _general_derivative(message: Message, target: Target) -> tuple[Tensor, ...]:
+    output = required(_read_reply(message, {"output": ArrayForm.ARRAY}, target), "output", "reply")
     return (decode_vector(COMPANION_OUTPUT, output, "output"),)
 
 
-_ARRAYS: dict[type[Reply], Mapping[str, ArrayForm]] = {
-    EvaluateReply: {"output": ArrayForm.VECTORS},
-    DerivativeReply: {"output": ArrayForm.ARRAY},
-}
 _METADATA_DECODERS: dict[tuple[Operation, str], Callable[[dict[str, Json], Request], Answer]] = {
     (Operation.METADATA, INPUT_SIZES): metadata.decode_input_sizes,
     (Operation.METADATA, OUTPUT_SIZES): metadata.decode_output_sizes,

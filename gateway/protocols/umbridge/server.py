@@ -6,14 +6,14 @@ from struct import pack
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, GatewayError, invalid_output, unsupported
 from gateway.core.frozen import replace
-from gateway.core.json import INT64_MAX, INT64_MIN, ArrayForm, Json, missing, read, write_message
+from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, ArrayForm, Json, missing, read, write_message
 from gateway.core.operations import DERIVATIVES, INDEX_TENSORS, INFER, Operation
 from gateway.core.protocol import ListenerSettings
 from gateway.core.types import Answer, Message, Parameters, Request, Response, Tensor, Translate, reply
 from gateway.protocols.umbridge import metadata
 from gateway.protocols.umbridge.config import CONFIG, decode_config
 from gateway.protocols.umbridge.errors import excerpt, required
-from gateway.protocols.umbridge.messages import CALL_TYPES, read_as
+from gateway.protocols.umbridge.messages import CALL_READERS
 from gateway.protocols.umbridge.schema import (
     CALLS,
     INFO_HEADERS,
@@ -83,15 +83,20 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
 
 def _decode_call(operation: Operation, message: Message, listener: ListenerSettings) -> Request:
     """Return the Request of a call whose body the typed reader decodes. Raises DecodeError for any other body."""
-    kind = CALL_TYPES[operation]
-    call = read_as(kind, message.parts, listener.limits.json_values)
-    if not call.name:
+    text = message.parts[0] if len(message.parts) == 1 else b""
+    call = CALL_READERS[operation].read(text, listener.limits.json_values)
+    if not call.name or (call.config and _may_be_deep(bytes(text))):
         raise DecodeError
     inputs = [read_vector("", text) for text in call.input]
     for name in DERIVATIVES.get(operation, ()):
         value = getattr(call, name)
         inputs.append(_decode_index(name, name, value) if name in INDEX_TENSORS else read_vector(name, value))
     return _call(operation, tuple(inputs), call.name, call.config, listener)
+
+
+def _may_be_deep(text: bytes) -> bool:
+    """Return whether the text may have more levels than the general reader allows, which counts them."""
+    return text.count(b"[") + text.count(b"{") > MAX_DEPTH
 
 
 def _call(

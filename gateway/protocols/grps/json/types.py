@@ -8,16 +8,13 @@ are accepted but never written. Both readers return the same value.
 """
 
 import re
-from collections.abc import Callable
 from math import prod
-from typing import Any
 
-from msgspec import UNSET, MsgspecError, Raw, Struct, UnsetType
-from msgspec.json import Decoder, Encoder
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError
-from gateway.core.json import Text, array, cut_out, packed
+from gateway.core.json import CUT_FROM, Text, TypedReader, array, packed
 from gateway.core.protocol import Limits
 from gateway.core.types import Buffer, Tensor
 from gateway.protocols.grps.errors import OK
@@ -62,15 +59,7 @@ class GtensorsMessage(Struct):
     status: SuccessStatus | UnsetType = UNSET
 
 
-_LARGE = 2**11
-"""Minimum bytes of a text for which cutting the elements out costs less than having msgspec skip them."""
-_MOST = 1000
-"""Maximum number of element lists that are cut out of a text."""
-_LARGEST = 2**16
-"""Maximum bytes of a text without the elements that were cut out."""
-
-_read: Callable[[bytes], GtensorsMessage] = Decoder(GtensorsMessage).decode
-_write: Callable[[Any], bytes] = Encoder().encode
+_READER = TypedReader(GtensorsMessage, entries=lambda message: message.gtensors.tensors)
 _DATATYPES = {
     dtype.name: (datatype, dtype.member)
     for datatype, dtype in DTYPES.items()
@@ -81,38 +70,20 @@ _ELEMENTS = re.compile(rb'"(flat_[a-z0-9]++)"')
 
 
 def read_by_type(text: bytes, limits: Limits) -> GrpsMessage | None:
-    """Return the message in `text`, or None if the typed reader might not read all of it."""
-    if b"gtensors" not in text or b"\\" in text:
+    """Return the message in `text`, or None if the typed reader might not read all of it. In a large message, the
+    elements of the first tensor's member are cut out."""
+    if b"gtensors" not in text:
         return None
+    elements = _ELEMENTS.search(text) if len(text) > CUT_FROM else None
     try:
-        message = _read_whole(text, 2 * limits.json_values)
-        if message is None or message.model == "" or message.status not in (UNSET, _OK):
+        message = _READER.read(text, limits.json_values, elements[1] if elements else b"")
+        if message.model == "" or message.status not in (UNSET, _OK):
             return None
         tensors = tuple([_tensor(each, limits) for each in message.gtensors.tensors])
-    except (DecodeError, MsgspecError, UnicodeError, RecursionError):
+    except DecodeError:
         return None
     model = "" if message.model is UNSET else message.model
     return GrpsMessage(model, None if message.status is UNSET else OK, Payload.GTENSORS, tensors) if tensors else None
-
-
-def _read_whole(text: bytes, most: int) -> GtensorsMessage | None:
-    """Return the message in `text`, or None if it has additional members, or more than `most` bytes without the
-    elements: each value, with its separator, takes at least two bytes."""
-    rest, member = text, ""
-    cuts: list[Text] = []
-    if len(text) > _LARGE and (found := _ELEMENTS.search(text)):
-        member = found[1].decode()
-        rest, cuts = cut_out(text, found[1], _MOST)
-    if len(rest) > min(_LARGEST, most):
-        return None
-    message = _read(rest)
-    # msgspec skips unknown members, and keeps the last of equal members: the message written again lacks their colons
-    if _write(message).count(b":") != rest.count(b":"):
-        return None
-    entries = [each for each in message.gtensors.tensors if cuts and getattr(each, member, UNSET) is not UNSET]
-    for entry, cut in zip(entries, cuts, strict=False):
-        setattr(entry, member, cut)
-    return message if len(entries) == len(cuts) else None
 
 
 def _tensor(entry: GenericTensor, limits: Limits) -> Tensor:

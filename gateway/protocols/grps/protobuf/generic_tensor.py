@@ -27,14 +27,13 @@ from gateway.core.datatypes import BYTES, Datatype, Kind
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.protobuf.fields import MessageAllowance, read_text, write_field, write_text
 from gateway.core.protobuf.integers import count_integers, read_integers, write_integers
+from gateway.core.protobuf.tensor_fields import TensorFields, scan
 from gateway.core.protobuf.wire import (
     I32,
     I64,
     LENGTH,
     VARINT,
-    cut_short,
     key,
-    read_tag,
     read_uint64s,
     read_varint,
     varint,
@@ -58,27 +57,30 @@ in the message."""
 _SINGLE = {ELEMENTS[datatype]: {4: I32, 8: I64}[width] for datatype, width in _WIDTHS.items()}
 """The wire type of a single element that is not packed. Unlisted fields have VARINT."""
 
-_FIELDS = {
-    NAME: ("name", (LENGTH,)),
-    DTYPE: ("dtype", (VARINT,)),
-    SHAPE: ("shape", (LENGTH, VARINT)),
-    **{number: (member, (LENGTH, _SINGLE.get(number, VARINT))) for number, member in _MEMBERS.items()},
-    ELEMENTS[Datatype.BYTES]: ("flat_string", (LENGTH,)),
-}
-"""Name and possible wire types of each field. Protobuf libraries ignore a field with another wire type."""
+_FIELDS = TensorFields(
+    {
+        NAME: ("name", (LENGTH,)),
+        DTYPE: ("dtype", (VARINT,)),
+        SHAPE: ("shape", (LENGTH, VARINT)),
+        **{number: (member, (LENGTH, _SINGLE.get(number, VARINT))) for number, member in _MEMBERS.items()},
+        ELEMENTS[Datatype.BYTES]: ("flat_string", (LENGTH,)),
+    },
+    lists=_MEMBERS,
+    contents=_MEMBERS,
+    strings=ELEMENTS[Datatype.BYTES],
+    is_text=True,
+)
 
 RAW = frozenset(datatype for datatype, width in _WIDTHS.items() if width == datatype.size)
 """The datatypes whose packed lists are the raw form of a Tensor."""
 
-_FLAT_STRING = ELEMENTS[Datatype.BYTES]
-_FLAT_STRING_KEY = _FLAT_STRING << 3 | LENGTH
 _LENGTH = Struct("<I")
 
 
 # --- Reading ---
 
-_NAME_TAG, _SHAPE_TAG = NAME << 3 | LENGTH, SHAPE << 3 | LENGTH
-_DTYPE_TAG = DTYPE << 3 | VARINT
+_UNKNOWN = [b"\x00"]
+"""The occurrences of a dtype that is left out."""
 
 
 def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> Tensor:
@@ -90,7 +92,14 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
             elements that does not match the shape, or has an element out of the datatype's range.
         GatewayError: RESOURCE_EXHAUSTED, the tensor exceeds `allowance`.
     """
-    name, dtype, dimensions, lists, strings, count = _read_fields(message, f"tensor {position}", allowance)
+    what = f"tensor {position}"
+    lists, strings, count = scan(message, _FIELDS, what, allowance)
+    name = read_text(lists.pop(NAME)[-1], f"{what}: name") if NAME in lists else ""
+    number = lists.pop(DTYPE, _UNKNOWN)[-1]
+    dtype = number[0] if len(number) == 1 else read_varint(number, 0)[0]
+    dimensions: list[int] = []
+    for piece in lists.pop(SHAPE, ()):
+        dimensions += read_uint64s(piece)
     what = f"tensor {name!r}" if name else f"tensor {position}"
     datatype = _BY_NUMBER.get(dtype)
     if datatype is None:
@@ -99,7 +108,7 @@ def read_tensor(message: Buffer, position: int, allowance: MessageAllowance) -> 
     pieces = lists.pop(ELEMENTS[datatype], ())
     if lists or (count and datatype is not BYTES):
         # Real servers do not check this, and run the model without elements.
-        filled, own = _MEMBERS[next(iter(lists), _FLAT_STRING)], DTYPES[datatype]
+        filled, own = _MEMBERS[next(iter(lists), _FIELDS.strings)], DTYPES[datatype]
         raise DecodeError(f"{what}: {filled} is filled, but {own.name} takes {own.member}")
     shape = read_shape(dimensions, what)
     elements = prod(shape)
@@ -123,70 +132,6 @@ def _raw(packed: Buffer, datatype: Datatype, elements: int, what: str) -> Buffer
     return packed if datatype in _WIDTHS else read_integers(packed, datatype, elements, what)
 
 
-_Fields: TypeAlias = tuple[str, int, list[int], dict[int, list[Buffer]], bytearray, int]
-"""The fields of a tensor. First its name, dtype and dimensions, then the lists by field number, each in pieces. Last,
-the elements of flat_string in the raw form of BYTES, with their number."""
-
-
-def _read_fields(message: Buffer, what: str, allowance: MessageAllowance) -> _Fields:
-    name, dtype, count = "", 0, 0
-    dimensions: list[int] = []
-    lists: dict[int, list[Buffer]] = {}
-    strings, octets = bytearray(), b""
-    at, end, left = 0, len(message), allowance.left
-    try:
-        while at < end:
-            tag = message[at]
-            if tag == _FLAT_STRING_KEY:
-                # One byte more than the message, so a length can be read after a key that is the last byte.
-                octets = octets or b"\x00".join((message, b""))
-                at, count = _read_strings(octets, at, strings, count, what)
-                continue
-            size, start = message[at + 1], at + 2
-            stop = start + size
-            if tag == _DTYPE_TAG and size <= 0x7F:
-                start, stop = at + 1, at + 2
-            elif size > 0x7F or tag & 0x87 != LENGTH or tag < 8:
-                tag, start, stop = read_tag(message, at)
-            if stop > end:
-                raise cut_short(message, at)
-            number = tag >> 3
-            left -= allowance.PER_FIELD + (0 if number in _MEMBERS and tag & 7 == LENGTH else stop - at)
-            if left < 0:
-                raise allowance.spent()
-            value = message[start:stop]
-            if tag == _NAME_TAG:
-                name = str(value, "utf-8")
-            elif tag == _DTYPE_TAG:
-                dtype = value[0] if len(value) == 1 else read_varint(value, 0)[0]
-            elif tag == _SHAPE_TAG:
-                dimensions += read_uint64s(value)
-            elif number in _FIELDS:
-                _check_wire_type(number, tag & 7, what)
-                if number == SHAPE:
-                    dimensions += read_uint64s(value)
-                elif number == _FLAT_STRING:  # the key has more bytes than needed
-                    read_text(value, f"{what}: element {count} of flat_string")
-                    strings += _LENGTH.pack(len(value)) + value
-                    count += 1
-                elif stop > start:
-                    lists.setdefault(number, []).append(value)
-            at = stop
-    except IndexError as error:
-        raise cut_short(message, at) from error
-    except UnicodeDecodeError as error:
-        raise DecodeError(f"{what}: name is not UTF-8") from error
-    allowance.left = left
-    return name, dtype, dimensions, lists, strings, count
-
-
-def _check_wire_type(number: int, wire_type: int, what: str) -> None:
-    name, allowed = _FIELDS[number]
-    if wire_type not in allowed:
-        expected = " or ".join(map(str, allowed))
-        raise DecodeError(f"{what}: {name} has wire type {wire_type}, expected {expected}")
-
-
 def _narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
     """Return FP32 numbers as FP16 in raw form.
 
@@ -200,30 +145,6 @@ def _narrow(wide: "np.ndarray[Any, Any]", what: str) -> Buffer:
         at = int(np.argmax(wrong))
         raise DecodeError(f"{what}: element {at}, {wide[at]!s}, is not a value of DT_FLOAT16")
     return narrowed.view(np.uint8).data
-
-
-def _read_strings(octets: bytes, at: int, strings: bytearray, count: int, what: str) -> tuple[int, int]:
-    """Append the consecutive elements of flat_string that start at `at` to `strings`, which has `count` elements.
-    Return the end of the elements and the new number of elements. The last byte of `octets` is not part of the
-    message."""
-    end = len(octets) - 1
-    pack = _LENGTH.pack
-    try:
-        while at < end and octets[at] == _FLAT_STRING_KEY:
-            size, start = octets[at + 1], at + 2
-            if size > 0x7F:
-                size, start = read_varint(octets, at + 1)
-            at = start + size
-            element = octets[start:at]
-            element.decode()
-            strings += pack(len(element))
-            strings += element
-            count += 1
-    except UnicodeDecodeError as error:
-        raise DecodeError(f"{what}: element {count} of flat_string is not UTF-8") from error
-    if at > end:
-        raise DecodeError(f"{what}: element {count - 1} of flat_string reaches past the end of the message")
-    return at, count
 
 
 # --- Writing ---

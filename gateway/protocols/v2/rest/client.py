@@ -33,13 +33,14 @@ from gateway.protocols.v2.rest.binary import binary_headers, split_body
 from gateway.protocols.v2.rest.errors import decode_error, decode_event_error, denies_readiness
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_string
 from gateway.protocols.v2.rest.messages import (
+    DATA,
+    RESPONSES,
     BodyForm,
     InferenceRequest,
     InferenceResponse,
     InferenceTensor,
     RequestOutput,
     general_response,
-    read_as_type,
 )
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.paths import backend_path
@@ -187,12 +188,10 @@ def encode_request(request: Request, target: Target) -> Message:
 def _decode_infer(reply: Message, limits: Limits, nan: str | None) -> Response:
     """Return an inference response. Its binary outputs are views of the response's body. `nan`: the route's setting."""
     header, behind = split_body(reply)
-    infer = read_as_type(InferenceResponse, header, limits.json_values)
-    if infer is not None:
-        try:
-            return _response(infer, behind, reply, limits)
-        except (DecodeError, GatewayError):
-            pass  # the general reader reports the error and its position
+    try:
+        return _response(RESPONSES.read(header, limits.json_values, DATA), behind, reply, limits)
+    except (DecodeError, GatewayError):
+        pass  # the general reader accepts the body, or reports the error and its position
     try:
         return _response(general_response(header, limits.json_values), behind, reply, limits)
     except DecodeError as fault:

@@ -31,12 +31,13 @@ from gateway.protocols.v2.rest import extensions, generate, metadata
 from gateway.protocols.v2.rest.binary import HEADER_LENGTH, binary_headers, split_body
 from gateway.protocols.v2.rest.json_bodies import JSON_HEADERS, checked_id
 from gateway.protocols.v2.rest.messages import (
+    DATA,
+    REQUESTS,
     InferenceRequest,
     InferenceResponse,
     InferenceTensor,
     RequestOutput,
     general_request,
-    read_as_type,
 )
 from gateway.protocols.v2.rest.parameters import json_parameters, read_parameters
 from gateway.protocols.v2.rest.tensors import WITHOUT_JSON, read_tensors, write_binary, write_json
@@ -67,12 +68,10 @@ def _decode_infer(message: Message, listener: ListenerSettings) -> Request:
     """Decode `POST v2/models/{model}[/versions/{version}]/infer`."""
     limits = listener.limits
     header, behind = split_body(message)
-    infer = read_as_type(InferenceRequest, header, limits.json_values)
-    if infer is not None:
-        try:
-            return _request(infer, behind, message, limits)
-        except (DecodeError, GatewayError):
-            pass  # the general reader reports the error and its position
+    try:
+        return _request(REQUESTS.read(header, limits.json_values, DATA), behind, message, limits)
+    except (DecodeError, GatewayError):
+        pass  # the general reader accepts the body, or reports the error and its position
     try:
         return _request(general_request(header, limits.json_values), behind, message, limits)
     except DecodeError as error:

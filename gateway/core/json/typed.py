@@ -1,0 +1,87 @@
+"""Read documents as values of their type (a msgspec Struct) in one pass; the texts of arrays stay texts (`Raw`).
+
+A TypedReader reads what real clients and servers write. It raises a DecodeError without text for any other document,
+and for a large one: the general reader (`read`) then reads the document, or says what is wrong. Both readers must give
+the same value.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from msgspec import UNSET, MsgspecError
+from msgspec.json import Decoder, Encoder
+
+from gateway.core.errors import DecodeError
+from gateway.core.json.bulk_numbers import Text
+from gateway.core.json.document import cut_out
+from gateway.core.types import Buffer
+
+CUT_FROM = 2**11
+"""Minimum bytes of a document for which cutting arrays out costs less than having msgspec skip them."""
+_MOST_CUT = 1000
+"""Maximum number of arrays that are cut out of a document."""
+_LARGEST = 2**16
+"""Maximum bytes of a document without the arrays that were cut out. The general reader counts the values of a larger
+document before it creates objects for them."""
+_BACKSLASH = ord("\\")
+_ESCAPED_COLON = re.compile(rb"\\u003[aA]")
+
+Body = TypeVar("Body")
+
+_write = Encoder().encode
+
+
+class TypedReader(Generic[Body]):
+    """Reads documents of the type `kind` that have at most `largest` bytes. `entries` are the objects in a value whose
+    arrays can be cut out of the document."""
+
+    def __init__(
+        self, kind: type[Body], *, largest: int = _LARGEST, entries: Callable[[Body], Sequence[Any]] | None = None
+    ) -> None:
+        self._decode: Callable[[bytes], Body] = Decoder(kind).decode
+        self._largest = largest
+        self._entries = entries
+
+    def read(self, text: Buffer, values: int, key: bytes = b"") -> Body:
+        """Return the value in `text`. In a document above CUT_FROM bytes, the value of each `key` is cut out first, so
+        it is not scanned twice: it is a Text.
+
+        `values` (`limits.json_values`) is the maximum number of values outside these arrays.
+
+        Raises:
+            DecodeError: the document is for the general reader.
+        """
+        if type(text) is not bytes:
+            raise DecodeError
+        cuts: list[Text] = []
+        try:
+            if key and len(text) > CUT_FROM and _BACKSLASH not in text:
+                text, cuts = cut_out(text, key, _MOST_CUT)
+            if len(text) > self._largest or (len(text) > values and _items(text) > values):
+                raise DecodeError
+            body = self._decode(text)
+            # msgspec ignores members without a field, and keeps the last of equal keys. A value that is written again
+            # has as many colons as its document only if each member was read.
+            is_whole = _write(body).count(b":") == text.count(b":")
+        except (MsgspecError, UnicodeError, RecursionError) as error:
+            raise DecodeError from error
+        if not is_whole or (_BACKSLASH in text and _ESCAPED_COLON.search(text)):
+            raise DecodeError
+        if cuts:
+            self._put_back(body, key.decode(), cuts)
+        return body
+
+    def _put_back(self, body: Body, name: str, cuts: list[Text]) -> None:
+        """Make the texts that were cut out the arrays of the entries."""
+        assert self._entries is not None  # only then is a key given
+        entries = [each for each in self._entries(body) if getattr(each, name) is not UNSET]
+        if len(entries) != len(cuts):
+            raise DecodeError
+        for entry, cut in zip(entries, cuts, strict=True):
+            setattr(entry, name, cut)
+
+
+def _items(text: bytes) -> int:
+    """Return an upper bound of the number of values: each one but the document follows a comma or a bracket."""
+    return 1 + text.count(b",") + text.count(b"[") + text.count(b"{")

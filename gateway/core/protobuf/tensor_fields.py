@@ -1,0 +1,130 @@
+"""Scan messages that hold one tensor in a list for its datatype, as TensorProto and GenericTensor do. The elements stay
+in the received buffer, except strings, which become the raw form of BYTES at once."""
+
+from collections.abc import Iterable, Mapping
+from struct import Struct
+from typing import TypeAlias
+
+from gateway.core.errors import DecodeError
+from gateway.core.protobuf.fields import read_text
+from gateway.core.protobuf.wire import LENGTH, VARINT, Allowance, cut_short, read_tag, read_varint
+from gateway.core.types import Buffer
+
+_LENGTH = Struct("<I")
+
+
+class TensorFields:
+    """The fields of a kind of message, by number: their names, for errors, and their wire types. Protobuf libraries
+    ignore a field with another wire type, here it is an error. `lists` are the fields with elements, `strings` is the
+    one of BYTES; `is_text`: its elements must be UTF-8. `contents` are the tags of fields whose bytes are data of the
+    tensor, which the allowance does not count."""
+
+    def __init__(
+        self,
+        fields: Mapping[int, tuple[str, tuple[int, ...]]],
+        *,
+        lists: Iterable[int],
+        contents: Iterable[int],
+        strings: int,
+        is_text: bool,
+    ) -> None:
+        self.fields = fields
+        self.tags = {number << 3 | each: number for number, (_, wire_types) in fields.items() for each in wire_types}
+        self.lists = frozenset(lists)
+        self.contents = frozenset(number << 3 | LENGTH for number in contents)
+        self.strings = strings
+        self.string_key = strings << 3 | LENGTH
+        self.is_text = is_text
+
+    def name(self, number: int) -> str:
+        """Return the name of a field, for errors."""
+        return self.fields[number][0]
+
+    def check_unknown(self, tag: int, what: str) -> None:
+        """Raise DecodeError if a tag that is not in `tags` has the number of a known field."""
+        known = self.fields.get(tag >> 3)
+        if known is not None:
+            expected = " or ".join(map(str, known[1]))
+            raise DecodeError(f"{what}: {known[0]} has wire type {tag & 7}, expected {expected}")
+
+
+Scanned: TypeAlias = tuple[dict[int, list[Buffer]], bytearray, int]
+"""The occurrences of each field, by number, without empty pieces of lists; and the strings in the raw form of BYTES,
+with their number."""
+
+
+def scan(message: Buffer, kind: TensorFields, what: str, allowance: Allowance) -> Scanned:
+    """Return the fields of `message`. Unknown fields are ignored; `allowance` counts them.
+
+    Raises:
+        DecodeError: a field is malformed, or has another wire type; an element must be UTF-8 and is not.
+        GatewayError: RESOURCE_EXHAUSTED, the message exceeds `allowance`.
+    """
+    found: dict[int, list[Buffer]] = {}
+    strings, count, octets = bytearray(), 0, b""
+    tags, contents, string_key = kind.tags, kind.contents, kind.string_key
+    at, end, left, per_field = 0, len(message), allowance.left, allowance.PER_FIELD
+    try:
+        while at < end:
+            tag = message[at]
+            if tag == string_key:
+                # one byte more than the message, so a length can be read after a key that is the last byte
+                octets = octets or b"\x00".join((message, b""))
+                at, count = _read_strings(octets, at, strings, count, kind, what)
+                continue
+            size, start = message[at + 1], at + 2
+            stop = start + size
+            if tag & 0x87 == VARINT and size <= 0x7F and tag >= 8:
+                start, stop = at + 1, at + 2
+            elif size > 0x7F or tag & 0x87 != LENGTH or tag < 8:
+                tag, start, stop = read_tag(message, at)
+            if stop > end:
+                raise cut_short(message, at)
+            left -= per_field if tag in contents else per_field + stop - at
+            if left < 0:
+                raise allowance.spent()
+            number = tags.get(tag)
+            if number is None:
+                kind.check_unknown(tag, what)
+            elif number in found:
+                found[number].append(message[start:stop])
+            elif number == kind.strings:  # the key has more bytes than needed
+                value = message[start:stop]
+                if kind.is_text:
+                    read_text(value, f"{what}: element {count} of {kind.name(number)}")
+                strings += _LENGTH.pack(len(value)) + value
+                count += 1
+            elif stop > start or number not in kind.lists:
+                found[number] = [message[start:stop]]
+            at = stop
+    except IndexError as error:
+        raise cut_short(message, at) from error
+    allowance.left = left
+    return found, strings, count
+
+
+def _read_strings(
+    octets: bytes, at: int, strings: bytearray, count: int, kind: TensorFields, what: str
+) -> tuple[int, int]:
+    """Append the consecutive strings that start at `at` to `strings`, which has `count` elements. Return the end of the
+    strings and the new number of elements. The last byte of `octets` is not part of the message."""
+    end = len(octets) - 1
+    pack, string_key, is_text = _LENGTH.pack, kind.string_key, kind.is_text
+    try:
+        while at < end and octets[at] == string_key:
+            size, start = octets[at + 1], at + 2
+            if size > 0x7F:
+                size, start = read_varint(octets, at + 1)
+            at = start + size
+            element = octets[start:at]
+            if is_text:
+                element.decode()
+            strings += pack(len(element))
+            strings += element
+            count += 1
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{what}: element {count} of {kind.name(kind.strings)} is not UTF-8") from error
+    if at > end:
+        name = kind.name(kind.strings)
+        raise DecodeError(f"{what}: element {count - 1} of {name} reaches past the end of the message")
+    return at, count
