@@ -16,7 +16,6 @@ from gateway.admin.console.keys import ListedKey, listed_key
 from gateway.admin.state import GatewayState
 from gateway.auth.key_changes import UnknownKeyIdError, add_key, revoke_key
 from gateway.auth.keys import KeyEntry, KeyFileError
-from state.config.keys import Config
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

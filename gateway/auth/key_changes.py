@@ -21,7 +21,11 @@ _PAUSE = 0.02
 
 
 class UnknownKeyIdError(LookupError):
-    """The file has no key with this id."""
+    """The file has no key with this `id`."""
+
+    def __init__(self, file: Path, id: str) -> None:
+        super().__init__(f"no key in {file} has the id {id!r}")
+        self.id = id
 
 
 def add_key(file: Path, principal: str, expires: datetime | None, note: str) -> tuple[str, KeyEntry]:
@@ -53,7 +57,7 @@ def revoke_key(file: Path, id: str) -> KeyEntry:
         ]
         found.extend(each for each in changed if each.id == id)
         if not found:
-            raise UnknownKeyIdError(f"no key in {file} has the id {id!r}")
+            raise UnknownKeyIdError(file, id)
         return changed
 
     _change(file, revoked)

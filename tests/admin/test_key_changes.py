@@ -59,18 +59,18 @@ async def gateway(kept: Kept) -> AsyncIterator[Gateway]:
 
 
 async def post(gateway: Gateway, path: str, body: Any, key: str = OPS, **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
         return await client.post(path, json=body, headers={"x-api-key": key, **headers})
 
 
 async def asked(gateway: Gateway, key: str) -> int:
     """The status of a request for a model's server with this key."""
-    async with httpx.AsyncClient(base_url=f"http://{gateway.listeners['http'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.state.listeners['http'].address}") as client:
         return (await client.get("/v2", headers={"x-api-key": key})).status_code
 
 
 async def listed(gateway: Gateway) -> ListedKeys:
-    async with httpx.AsyncClient(base_url=f"http://{gateway.ports['admin'].address}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{gateway.ports.all['admin'].address}") as client:
         return ListedKeys.model_validate_json((await client.get("/api/keys", headers={"x-api-key": OPS})).content)
 
 
