@@ -184,8 +184,8 @@ own reason. The text names the backend, the HTTP status and the next step.
 RESETS_HEAD = """
 502, 503 and 504 mean that the proxy runs, but the server behind it does not. These statuses count as failures of the
 endpoint, which gets no calls after [some failures in a row](health.md#endpoint-states). All other statuses are
-responses to one call, for example to a call with a wrong token: the endpoint still gets other calls. By default, the policy
-[retry](policies/retry.md) repeats only calls with UNAVAILABLE.
+responses to one call, for example to a call with a wrong token: the endpoint still gets other calls. By default, the
+policy [retry](policies/retry.md) repeats only calls with UNAVAILABLE.
 
 **A call that the server resets** (RST_STREAM) has the status in [gRPC's
 mapping](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors). A reset is a response to that call, and
