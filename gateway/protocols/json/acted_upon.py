@@ -54,7 +54,7 @@ class ActedUpon:
         ambiguous, or it is too long to search on the event loop."""
         if self.names is None:
             return {}
-        if len(body) > LARGE:  # a thread reads it
+        if len(body) > LARGE:  # a thread decodes it
             return None
         if has_byte(body, b"\\") and _ESCAPE.search(body) is not None:
             return None
@@ -96,7 +96,7 @@ def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
             if found is not None and (type(body) is not JsonBody or not isinstance(found, Object)):
                 return None
             kept.append(found)
-    # otherwise the rest of the body would tell which template is meant
+    # otherwise only the rest of the body would show the right template
     places = [dict(_places(each)) if each is not None else {} for each in kept]
     if any(each != places[0] for each in places):
         return None

@@ -150,7 +150,7 @@ class JsonBody(MessageBody):
             except DecodeError as error:
                 errors.append(error)
             except GatewayError as error:
-                too_large = too_large or error  # a further one may read no rows
+                too_large = too_large or error  # another alternative might have no rows
         if unequal is not None:
             return unequal
         if too_large is not None:

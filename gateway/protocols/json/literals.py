@@ -8,7 +8,7 @@ their literals back; all other literals are refused.
 import re
 
 _MARK = b'"\x7f'
-# Strings, so that the words in them are passed over. One without an end goes on to the end of the text: nothing
+# Strings, to skip the words in them. A string without an end continues to the end of the text, so the pattern never
 # backtracks.
 _LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?(?:NaN|Infinity)\b', re.DOTALL)
 _MARKED = re.compile(rb'"\x7f(-?(?:NaN|Infinity))"')

@@ -14,8 +14,8 @@ from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, Json, write
 from gateway.core.types import ParameterValue
 
 _decode = msgspec.json.Decoder().decode
-# A string and, if it is a key, its colon; or a brace. Nothing backtracks: quantifiers are possessive, and a string
-# without an end goes on to the end of the text, which is then looked at once.
+# A string and, if it is a key, its colon; or a brace. The pattern never backtracks: quantifiers are possessive, and a
+# string without an end continues to the end of the text, which is scanned only once.
 _TOKEN = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"([ \t\r\n]*+:)?|\\?\Z)|[{}]', re.DOTALL)
 _DEEPEST = 1024
 """Objects in objects up to which `members_of` follows a text; msgspec passes over fewer."""

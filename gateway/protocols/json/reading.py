@@ -74,13 +74,13 @@ class BodyReader:
         rest, cuts = self._cut(text) if len(text) > CUT_FROM else (text, _NO_CUTS)
         reading = BodyReading(limits, cuts)
         found = self._read(decode, rest, reading)
-        if reading.cuts_read != len(cuts):  # one of them was cut out of something else
+        if reading.cuts_read != len(cuts):  # one of the cuts is from another place
             found = self._read(decode, text, BodyReading(limits, _NO_CUTS))
         return found
 
     def _read(self, decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> BodyContents:
         colons, limits = text.count(b":"), reading.limits
-        # before anything becomes an object
+        # before any row becomes an object
         if self._rows is not None:
             self._rows.check(text, limits)
         elif colons > limits.json_values:

@@ -101,10 +101,10 @@ class _Path:
         return (self._way if len(content_type) > _LONGEST_REMEMBERED else self._remembered)(content_type)
 
     def _way(self, content_type: str) -> _Way | None:
-        if self._is_mixed:  # the body says whether it asks for a stream
+        if self._is_mixed:  # the body determines whether the client gets a stream
             return None
         found = self._requests.by_type(content_type)
-        if any(each.query is not None for each in found):  # its tensors are read
+        if any(each.query is not None for each in found):  # its tensors are decoded
             return None
         if not found or not all(_have_one_head(found[0], each) for each in found):
             return None
@@ -122,7 +122,7 @@ class _Path:
 
 def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
     """Return True if two exchanges have the same headers and query, which means that they do not depend on the body."""
-    if Word.ID in other.head.words & other.request.words:  # the body may have the id for the header
+    if Word.ID in other.head.words & other.request.words:  # the body can have the id for the header
         return False
     return (one.form.headers, one.form.query) == (other.form.headers, other.form.query)
 
@@ -177,7 +177,7 @@ class FormRelay:
             try:
                 words, parameters = exchange.head.read(message)
             except DecodeError:
-                return None  # reading explains it
+                return None  # the decoder reports the error
         names = message.captures
         model: str | None = names.get("model", "")
         version: str | None = names.get("version", "")

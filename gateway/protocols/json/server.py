@@ -161,7 +161,7 @@ class FormServer:
                 return _read_missing(route, message, listener, error)
         captures = message.captures
         operation = self._operations[message.pattern]
-        if operation is Operation.MODELS:  # one of them is looked up in the list
+        if operation is Operation.MODELS:  # the server looks up a single model in the list
             return Request(operation, origin=message)
         return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
 

@@ -95,7 +95,7 @@ def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
         try:
             tensor = _numbers(form, text)
         except DecodeError:
-            pass  # `array` reads it, or says what is wrong
+            pass  # `array` reads it, or reports the error
         else:
             return _checked(form, tensor)
     if text[0] == _BRACE:
@@ -106,7 +106,7 @@ def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
     rank = len(tensor.shape)
-    if rank < form.rows and tensor.shape[-1:] == (0,):  # no rows, so that none shows the lists in them
+    if rank < form.rows and tensor.shape[-1:] == (0,):  # without rows, the text does not show their lists
         shape = (*tensor.shape, *[0] * (form.rows - rank))
         return Tensor(tensor.name, tensor.datatype, shape, tensor.data, "", {}, tensor.untyped)
     if rank < form.rows:
@@ -209,7 +209,7 @@ def _only_numbers(tensor: Tensor) -> Tensor:
     return tensor
 
 
-# --- bare elements ---
+# --- single elements ---
 
 
 def _read_scalar(form: TensorForm, text: bytes, limits: Limits) -> Tensor:

@@ -95,7 +95,7 @@ def _checked(text: bytes) -> bytes:
     at = len(text) if text.isascii() else 0
     while at < len(text):
         end = min(at + _PIECE, len(text))
-        while end < len(text) and text[end] & 0xC0 == 0x80 and end > at + _PIECE - 4:  # within a letter
+        while end < len(text) and text[end] & 0xC0 == 0x80 and end > at + _PIECE - 4:  # within a character
             end -= 1
         try:
             text[at:end].decode()
@@ -143,7 +143,7 @@ def _are_numbers(rows: CsvRows) -> bool:
     while at < len(text):
         found = _numbers_at(text, at, at + _PIECE // 4)
         if found is None or found.end() == at:
-            return False  # not a number, or one of more digits than any has
+            return False  # not a number, or too many digits for a number
         ends = found[0].translate(None, NOT_STRUCTURE)
         if not rows.have(ends, cells):
             return False
@@ -156,7 +156,7 @@ def _number_pieces(rows: CsvRows, names: tuple[str, ...] | None, *, flat: bool) 
     """Yield the rows as JSON if every cell is a number. The cells are not changed."""
     for piece in rows.pieces():
         lines = piece.replace(b"\r\n", b"\n")[:-1]
-        if b"n" in lines:  # NaN and infinities as JSON's readers know them
+        if b"n" in lines:  # NaN and infinities in the spelling of JSON readers
             lines = lines.replace(b"nan", b"NaN").replace(b"inf", b"Infinity")
         if flat:
             yield lines.replace(b"\n", b",")
@@ -186,7 +186,7 @@ def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[b
     else:
         keys = [f"{orjson.dumps(name).decode()}:" for name in names]
         before, end = [f"}},{{{keys[0]}", *(f",{key}" for key in keys[1:])], "}"
-    # what is made at once is bounded before it is counted
+    # limit the rows of one step before their size is counted
     count, step = len(columns[0]), max(1, _ROWS // sum(_CELL_SIZE + len(each) for each in before))
     for at in range(0, count, step):
         size = min(step, count - at)
@@ -219,7 +219,7 @@ def _texts(cells: list[str]) -> list[str]:
     mark = next((mark for mark in _MARKS if mark not in joined), None)
     if mark is None or len(joined) > 2 * BLOCK:
         return list(map(_json_text, cells))
-    # one call for all of them: orjson takes less time for a letter than Python for a cell
+    # one call for all cells: orjson takes less time for a character than Python for a cell
     return orjson.dumps(mark.join(cells)).decode().replace(mark, f'"{mark}"').split(mark)
 
 
@@ -230,7 +230,7 @@ def _json_text(text: str) -> str:
 
 def _numbers(cells: list[str]) -> list[str] | None:
     joined = "\n".join(cells)
-    if len(joined) > BLOCK and max(map(len, cells)) > BLOCK:  # other threads would wait while it is matched
+    if len(joined) > BLOCK and max(map(len, cells)) > BLOCK:  # other threads would wait during the match
         return None
     if joined.count("\n") >= len(cells) or not _are_numbers_or_empty(joined + "\n"):
         return None
@@ -282,7 +282,7 @@ def _looks(batch: CsvBatch, at: int) -> _Convert | None:
     if batch.has_quotes(at):
         if batch.width > 1 or any(compress(cells, batch.quoted)):
             return _texts
-        # an empty cell that is alone in its row cannot be written otherwise
+        # an empty cell that is alone in its row must be quoted
         cells = [cell for cell in cells if cell]
         if not cells:
             return None
@@ -368,7 +368,7 @@ def _cells(row: list[Any]) -> list[str]:
     if not row:
         raise invalid_input("a row is empty, which no line of CSV says")
     cells = list(map(_cell, row))
-    return cells if cells != [""] else ['""']  # most readers take a line without a character for no row
+    return cells if cells != [""] else ['""']  # most readers ignore an empty line
 
 
 def _cell(value: Any) -> str:

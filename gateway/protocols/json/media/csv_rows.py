@@ -183,7 +183,7 @@ def _quoted(octets: _Bytes, at: int, end: int, inside: bool) -> _Cut | None:
     piece = octets[at:end]
     before, after = _beside(octets, at - 1, end - 1), _beside(octets, at + 1, end + 1)
     quotes = piece == _QUOTE
-    is_inside = np.logical_xor.accumulate(quotes)  # of the quotes themselves: those that open
+    is_inside = np.logical_xor.accumulate(quotes)  # for the quotes themselves: the opening ones
     if inside:
         is_inside = ~is_inside
     is_outside = ~is_inside
@@ -277,5 +277,5 @@ def _end_of_quoted(text: bytes, at: int, line: int) -> int:
 def _end_of(pattern: "re.Pattern[bytes]", text: bytes, at: int) -> int:
     """Return the end of the match at `at`, or of a part of it: a match blocks all other threads."""
     found = pattern.match(text, at, at + BLOCK)
-    assert found is not None  # the patterns match nothing at all, too
+    assert found is not None  # the patterns also match an empty text
     return found.end()

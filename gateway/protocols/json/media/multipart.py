@@ -154,7 +154,7 @@ def write(parts: Sequence[FormPart]) -> tuple[Buffer, ...]:
     for head, part in zip(heads, parts, strict=True):
         hashed.update(head)
         hashed.update(part.content)
-    # a text that has the hash of a text in it cannot be found
+    # a text cannot contain its own hash
     boundary = hashed.hexdigest().encode()
     pieces: list[Buffer] = []
     for head, part in zip(heads, parts, strict=True):
