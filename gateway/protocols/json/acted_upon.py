@@ -71,7 +71,8 @@ class ActedUpon:
 
 
 def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
-    """Each match of a pattern that begins with a quote. Bodies of numbers have few, which `find` finds much faster."""
+    """Yield each match of a pattern that begins with a quote. Bodies of numbers have few quotes, which `find` finds
+    much faster."""
     at = 0
     for _ in range(_MOST_QUOTES if type(body) is bytes else 0):
         at = body.find(b'"', at)  # type: ignore[union-attr]
@@ -169,7 +170,7 @@ def _letter(letter: str) -> str:
 
 
 def _words(kind: BodyType, body: Buffer) -> Mapping[Word, str] | None:
-    """The words in a body; None if it does not fit."""
+    """Return the words in a body, or None if it does not match."""
     assert kind.decode is not None
     try:
         value = kind.decode(body)  # type: ignore[arg-type]

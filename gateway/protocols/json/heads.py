@@ -99,11 +99,10 @@ class HeadFields:
             _read(each, "query parameter", [text for name, text in given if name == each.name], words, parameters)
 
     def write(self, words: _Words, parameters: Parameters) -> tuple[list[tuple[bytes, bytes]], str]:
-        """The headers and the query of a request.
+        """Return the headers and the query of a request.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, nothing to write for one that is required; or a text that a header cannot
-                hold.
+            GatewayError: INVALID_ARGUMENT, a required content is missing, or a header cannot hold a text.
         """
         headers = []
         for each in self._headers:

@@ -28,7 +28,7 @@ def _marked(match: "re.Match[bytes]") -> bytes:
 
 
 def unmark(text: bytes) -> bytes:
-    """The text with the literals back in it."""
+    """Return the text with its literals instead of the marked strings."""
     return _MARKED.sub(rb"\1", text) if _MARK in text else text
 
 

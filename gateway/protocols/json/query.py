@@ -51,10 +51,10 @@ class QueryTensors:
             raise DecodeError(f"the query: {error}") from error
 
     def write(self, said: MessageContents) -> tuple[str, tuple[Tensor, ...]]:
-        """The query of the tensors that have a place in it, and the tensors of the body.
+        """Return the query with the tensors that have a place in it, and the tensors of the body.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming a tensor that has no place, or is missing for one.
+            GatewayError: INVALID_ARGUMENT, naming a tensor without a place, or a place without a tensor.
         """
         placed = {
             name: tensor if tensor.name == name else replace_struct(tensor, name=name)

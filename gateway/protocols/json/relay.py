@@ -192,7 +192,7 @@ class FormRelay:
         return Head(operation, model or listener.model, version, None, None, origin)
 
     def _request(self, message: Message, request: Request, target: Target) -> Message | None:
-        """The message to a server of the form.
+        """Return the message to a server of the form.
 
         Raises:
             GatewayError: INVALID_ARGUMENT, a name cannot be a segment of a path, or a header cannot hold a text.

@@ -204,7 +204,7 @@ class _Content:
 
     @classmethod
     def below(cls, node: Node) -> "_Content":
-        """The places in `node`."""
+        """Return the places in `node`."""
         nodes = list(walk(node))
         return cls(
             frozenset(each.name for each in nodes if isinstance(each, TensorPlace)),

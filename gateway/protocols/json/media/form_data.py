@@ -62,7 +62,7 @@ class FormFields:
             return b'"%b"' % b64encode(part.content)
 
     def write(self, text: bytes) -> list[FormPart]:
-        """The parts of the object in the compact JSON `text`."""
+        """Return the parts of the object in the compact JSON `text`."""
         return [self._part(name, value) for name, value in members(text).items()]
 
     def _part(self, name: str, value: bytes) -> FormPart:

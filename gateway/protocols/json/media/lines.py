@@ -31,7 +31,7 @@ def read(body: Buffer) -> bytes:
 
 
 def _check_lines(lines: bytes, first: int) -> None:
-    """Raises DecodeError unless each line is one document. `first` is the number of the first line."""
+    """Raise DecodeError unless each line is one document. `first`: the number of the first line."""
     # Other content of a line next to its document could become a second document in the list. msgspec accepts any
     # blanks between documents. Therefore their texts, each on its own line, must be equal to the lines.
     try:
@@ -47,5 +47,5 @@ def _check_lines(lines: bytes, first: int) -> None:
 
 
 def write(text: bytes) -> bytes:
-    """The lines of the elements of the list in the compact JSON `text`; without elements an empty body."""
+    """Return the lines of the elements of the list in the compact JSON `text`. Without elements the body is empty."""
     return b"".join([b"%b\n" % document for document in elements(text)])
