@@ -127,8 +127,8 @@ class SharedCall:
                 each.set_result(found)
 
     def ended(self, task: "asyncio.Task[None]") -> None:
-        """The task is done. If it was cancelled from outside, for example because the gateway stops, cancel all waiting
-        calls."""
+        """Handle the end of the task. If the task was cancelled from outside, for example because the gateway stops,
+        cancel all waiting calls."""
         if task.cancelled():
             for each in self.waiting:
                 each.cancel()

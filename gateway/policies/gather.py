@@ -276,7 +276,7 @@ class _Batch:
         return all(each.reply.done() for each in self.members)
 
     def left(self, member: _Member) -> None:
-        """A client stopped waiting. When the last client leaves, the batch is cancelled."""
+        """Handle a client that stopped waiting. When the last client leaves, cancel the batch."""
         if member.task is not None:
             member.task.cancel()
         if self.task is not None and self.is_over:
@@ -462,7 +462,7 @@ class Gathering:
             batch.waits.note(member.began, go_on=not batch.is_over)
 
     def _left(self, kind: _Kind, member: _Member, batch: _Batch) -> None:
-        """A client stopped waiting: do not send its request, or discard its response."""
+        """Handle a client that stopped waiting: do not send its request, or discard its response."""
         if kind.waiting.pop(member, None) is None:
             batch.left(member)
             return
@@ -494,7 +494,7 @@ class Gathering:
         batch.task.add_done_callback(lambda _: self._ended(kind))
 
     def _ended(self, kind: _Kind) -> None:
-        """A call has ended."""
+        """Handle the end of a call."""
         kind.in_flight -= 1
         if not kind.in_flight:
             if kind.waiting:

@@ -77,7 +77,7 @@ class Gradient:
         if self._rests or not self._usual:
             is_first = not self._rests
             self._usual, self._queued, self._rests = latency, 0, False
-            if is_first and in_flight > AT_REST:  # they may have queued
+            if is_first and in_flight > AT_REST:  # they might have queued
                 self._rest(now)
             return
         has_queue = latency > TOLERANCE * self._usual
@@ -89,7 +89,7 @@ class Gradient:
         elif in_flight < self._limit / 2:
             self._usual += (latency - self._usual) / LONG
             self._queued = 0
-            return  # that few calls say nothing about a higher limit
+            return  # this number of calls does not test a higher limit
         gradient = max(0.5, min(1.0, TOLERANCE * self._usual / latency))
         wanted = self._limit * gradient + sqrt(self._limit)
         smoothed = self._limit + (wanted - self._limit) * SMOOTHING

@@ -394,7 +394,7 @@ class _Share:
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Raises GatewayError like `Memory.add`."""
+        """Count `size` bytes. Raises GatewayError like `Memory.add`."""
         self._memory.add(size)
         self.size += size
 

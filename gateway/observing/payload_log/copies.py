@@ -83,7 +83,7 @@ OtherNames: TypeAlias = Callable[[str], str]
 
 
 def same_name(name: str) -> str:
-    """The OtherNames of a route without renaming."""
+    """Return the OtherNames of a route without renaming."""
     return name
 
 

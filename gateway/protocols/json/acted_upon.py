@@ -54,7 +54,7 @@ class ActedUpon:
         ambiguous, or it is too long to search on the event loop."""
         if self.names is None:
             return {}
-        if len(body) > LARGE:  # a thread reads it
+        if len(body) > LARGE:  # a thread decodes it
             return None
         if has_byte(body, b"\\") and _ESCAPE.search(body) is not None:
             return None
@@ -71,7 +71,8 @@ class ActedUpon:
 
 
 def _found(names: re.Pattern[bytes], body: Buffer) -> Iterator[re.Match[bytes]]:
-    """Each match of a pattern that begins with a quote. Bodies of numbers have few, which `find` finds much faster."""
+    """Yield each match of a pattern that begins with a quote. Bodies of numbers have few quotes, which `find` finds
+    much faster."""
     at = 0
     for _ in range(_MOST_QUOTES if type(body) is bytes else 0):
         at = body.find(b'"', at)  # type: ignore[union-attr]
@@ -96,7 +97,7 @@ def acted_upon(bodies: Sequence[MessageBody]) -> ActedUpon | None:
             if found is not None and (type(body) is not JsonBody or not isinstance(found, Object)):
                 return None
             kept.append(found)
-    # otherwise the rest of the body would tell which template is meant
+    # otherwise only the rest of the body would show the right template
     places = [dict(_places(each)) if each is not None else {} for each in kept]
     if any(each != places[0] for each in places):
         return None
@@ -170,7 +171,7 @@ def _letter(letter: str) -> str:
 
 
 def _words(kind: BodyType, body: Buffer) -> Mapping[Word, str] | None:
-    """The words in a body; None if it does not fit."""
+    """Return the words in a body, or None if it does not match."""
     assert kind.decode is not None
     try:
         value = kind.decode(body)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ class Arrangement:
         self._required = frozenset(required_tensors(node))
 
     def arrange(self, tensors: Sequence[Tensor]) -> Mapping[str, Tensor]:
-        """The tensors by the names of their places; by their own names if the template has `$*`.
+        """Return the tensors by the names of their places, or by their own names if the template has `$*`.
 
         Raises:
             GatewayError: INVALID_ARGUMENT, naming a tensor without a place, or a place without a tensor.
@@ -72,7 +72,7 @@ class Arrangement:
 
 
 def required_tensors(node: Node) -> set[str]:
-    """The names of the tensors that every body of the template has."""
+    """Return the names of the tensors that every body of the template has."""
     if isinstance(node, TensorPlace):
         return {node.name}
     if isinstance(node, Object):

@@ -67,10 +67,10 @@ class MessageBody(ABC):
 
     @abstractmethod
     def write(self, said: MessageContents) -> tuple[Buffer, ...]:
-        """The body that says `said`, in parts.
+        """Return the body with the contents `said`, in parts.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming what has no place, or what is missing for one.
+            GatewayError: INVALID_ARGUMENT, naming a content without a place, or a place without a content.
         """
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
@@ -125,11 +125,11 @@ class JsonBody(MessageBody):
         self._writers = [BodyWriter(each, specs, label) for each in nodes]
 
     def to_json(self, body: Buffer, headers: Headers, limits: Limits) -> bytes:
-        """The JSON text of a body."""
+        """Return the JSON text of a body."""
         return (body if isinstance(body, bytes) else bytes(body)).removeprefix(_BOM)
 
     def from_json(self, parts: tuple[bytes, ...]) -> tuple[Buffer, ...]:
-        """The body of a JSON text."""
+        """Return the body for a JSON text."""
         return parts
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
@@ -150,7 +150,7 @@ class JsonBody(MessageBody):
             except DecodeError as error:
                 errors.append(error)
             except GatewayError as error:
-                too_large = too_large or error  # a further one may read no rows
+                too_large = too_large or error  # another alternative might have no rows
         if unequal is not None:
             return unequal
         if too_large is not None:
@@ -301,7 +301,7 @@ class FormData(JsonBody):
         return self._codec.write(self._fields.write(b"".join(parts)))
 
     def headers(self, declared: Headers, parts: tuple[Buffer, ...]) -> Headers:
-        """The declared headers, with the boundary of `parts` in Content-Type, if they have one."""
+        """Return the declared headers, with the boundary of `parts` in Content-Type, if they have one."""
         told = (b"content-type", self._codec.content_type(parts).encode())
         return Headers([told if name == b"content-type" else (name, value) for name, value in declared.raw])
 
@@ -338,11 +338,11 @@ class TypedBytes(OneTensor):
 
     @abstractmethod
     def tensor(self, body: Buffer, label: str) -> Tensor:
-        """The tensor in a body. Raises DecodeError, naming it by its label."""
+        """Return the tensor in a body. Raises DecodeError with the label of the tensor."""
 
     @abstractmethod
     def body(self, tensor: Tensor, label: str) -> tuple[Buffer, ...]:
-        """The body of a tensor. Raises GatewayError, INVALID_ARGUMENT."""
+        """Return the body of a tensor. Raises GatewayError, INVALID_ARGUMENT."""
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         form = self._form

@@ -84,7 +84,7 @@ class FormClient:
             raise unsupported(f"the form {self._form.name!r} asks for the health of a model only: {error}") from error
 
     def _ask_anything(self, request: Request) -> Message:
-        """A GET that runs no model: at the path of the first exchange, if that has another method."""
+        """Return a GET request that runs no model: at the path of the first exchange, if that has another method."""
         first = self._form.exchanges[0].form
         try:
             path = "/" if "GET" in first.methods else filled_path(first.paths, request.model, request.version)
@@ -185,7 +185,7 @@ class FormClient:
         return refusal(reason, text or f"status {reply.status} without a body")
 
     def _failure(self, reply: Message, limits: Limits) -> CompiledFailure | None:
-        """The failure of the form that an error is."""
+        """Return the form's failure that matches an error."""
         for each in self._form.failures:
             is_any = each.form.error is ABSENT
             if each.form.status == reply.status and (is_any or _error_text(each.error, reply, limits)):

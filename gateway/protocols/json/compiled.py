@@ -111,7 +111,7 @@ class CompiledForm:
     """That of requests without a Content-Type, if the form says it."""
 
     def by_pattern(self) -> Mapping[str, tuple[CompiledExchange, ...]]:
-        """The exchanges of each method and path that a listener accepts."""
+        """Return the exchanges of each method and path that a listener accepts."""
         found: dict[str, tuple[CompiledExchange, ...]] = {}
         for each in self.exchanges:
             for pattern in each.form.patterns:
@@ -220,7 +220,7 @@ def _signature(specs: Mapping[str, TensorSpec], exchanges: Sequence[CompiledExch
 
 
 def tensor_names(nodes: Iterable[Node]) -> set[str]:
-    """The names of the tensors in templates."""
+    """Return the names of the tensors in templates."""
     return {each.name for each in walk_all(nodes) if isinstance(each, TensorPlace)}
 
 
@@ -251,7 +251,7 @@ def filled_path(paths: tuple[str, ...], model: str, version: str, id: str | None
 
 @lru_cache(4096)
 def _filled(paths: tuple[str, ...], model: str, version: str, has_id: bool) -> "str | GatewayError":
-    """The path, in which only the id is still a variable."""
+    """Return the path, in which only the id is still a variable."""
     known = {"model": model, "version": version}
     ordered = sorted(paths, key=lambda path: "{version}" not in path) if version else paths
     for path in ordered:

@@ -106,11 +106,10 @@ class HeadFields:
             _read(one, "query parameter", [text for name, text in given if name == one.name], words, parameters)
 
     def write(self, words: _Words, parameters: Parameters) -> tuple[list[tuple[bytes, bytes]], str]:
-        """The headers and the query of a request.
+        """Return the headers and the query of a request.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, nothing to write for one that is required; or a text that a header cannot
-                hold.
+            GatewayError: INVALID_ARGUMENT, a required content is missing, or a header cannot hold a text.
         """
         headers = []
         for each in self._headers:

@@ -8,7 +8,7 @@ their literals back; all other literals are refused.
 import re
 
 _MARK = b'"\x7f'
-# Strings, so that the words in them are passed over. One without an end goes on to the end of the text: nothing
+# Strings, to skip the words in them. A string without an end continues to the end of the text, so the pattern never
 # backtracks.
 _LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?(?:NaN|Infinity)\b', re.DOTALL)
 _MARKED = re.compile(rb'"\x7f(-?(?:NaN|Infinity))"')
@@ -28,7 +28,7 @@ def _marked(match: "re.Match[bytes]") -> bytes:
 
 
 def unmark(text: bytes) -> bytes:
-    """The text with the literals back in it."""
+    """Return the text with its literals instead of the marked strings."""
     return _MARKED.sub(rb"\1", text) if _MARK in text else text
 
 

@@ -44,7 +44,7 @@ def _replaced(text: bytes, refused: bytes, brackets: bytes) -> bytes:
 
 
 def texts_of_numbers(text: bytes) -> bytes:
-    """A JSON text of numbers, compact, flat or nested, with each number as a text. null stays null."""
+    """Return a JSON text of numbers, compact, flat or nested, with each number as a text. null stays null."""
     if b"[]" in text:
         return text
     found = text.replace(b",", b'","').replace(b"[", b'["').replace(b"]", b'"]')
@@ -55,5 +55,5 @@ def texts_of_numbers(text: bytes) -> bytes:
 
 
 def text_with_commas(text: bytes) -> bytes:
-    """A flat JSON list of numbers as one text."""
+    """Return a flat JSON list of numbers as one text."""
     return b'"%b"' % text[1:-1]

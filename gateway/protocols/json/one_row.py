@@ -14,7 +14,7 @@ from gateway.protocols.json.form import FormError
 
 
 def specs_of_row(specs: Mapping[str, TensorSpec]) -> Mapping[str, TensorSpec]:
-    """The tensors of a form as they are in one row."""
+    """Return the tensors of a form in the shape of one row."""
     return {name: replace(spec, shape=spec.shape[1:]) if _has_rows(spec) else spec for name, spec in specs.items()}
 
 

@@ -53,7 +53,7 @@ _NUMBERS = frozenset({Word.INDEX, Word.CODE})
 
 
 def describer(form: CompiledForm) -> DescribeOperation:
-    """The function that describes the paths of `form`."""
+    """Return the function that describes the paths of `form`."""
 
     def describe(pattern: str, model: DescribedModel | None, flavor: str) -> HttpOperation | None:
         path = pattern.partition(" ")[2]
@@ -129,7 +129,7 @@ def _joined(form: CompiledForm, bodies: Iterable[tuple[str, tuple[Node, ...]]]) 
 
 
 def _content(form: CompiledForm, media_type: str, nodes: tuple[Node, ...]) -> Content:
-    """A body of one type. Only JSON has a schema."""
+    """Return the description of a body with one type. Only JSON has a schema."""
     if media_type != JSON_TYPE or not nodes:
         return {media_type: Media()}
     schemas = _Schemas(form)

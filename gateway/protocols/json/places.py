@@ -190,7 +190,7 @@ def _every_form(name: str, role: str, rows: int) -> TensorForm:
 
 
 def _read_members(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None:
-    """An object with a member for each tensor; or rows of them."""
+    """Read an object with a member for each tensor, or rows of these objects."""
     given = _in_order(leaf.get(value), leaf, reading)
     if given is UNSET:
         return
@@ -202,7 +202,7 @@ def _read_members(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> No
 
 
 def _names(given: Any) -> tuple[str, ...]:
-    """The names that all objects in `given` have; it is one, rows of them, or missing."""
+    """Return the names that all objects in `given` have. `given` is one object, rows of objects, or missing."""
     if given is UNSET:
         return ()
     if type(given) is dict:
@@ -319,7 +319,7 @@ def _in_order(given: Any, leaf: Leaf, reading: BodyReading) -> Any:
 
 
 def _innermost(given: Any) -> Iterator[list[Any]]:
-    """The innermost lists of nested ones."""
+    """Yield the innermost lists of nested lists."""
     if given and type(given[0]) is list:
         for each in given:
             yield from _innermost(each)

@@ -14,23 +14,23 @@ from gateway.core.json import INT64_MAX, INT64_MIN, MAX_DEPTH, Json, write
 from gateway.core.types import ParameterValue
 
 _decode = msgspec.json.Decoder().decode
-# A string and, if it is a key, its colon; or a brace. Nothing backtracks: quantifiers are possessive, and a string
-# without an end goes on to the end of the text, which is then looked at once.
+# A string and, if it is a key, its colon; or a brace. The pattern never backtracks: quantifiers are possessive, and a
+# string without an end continues to the end of the text, which is scanned only once.
 _TOKEN = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)(?:"([ \t\r\n]*+:)?|\\?\Z)|[{}]', re.DOTALL)
 _DEEPEST = 1024
 """Objects in objects up to which `members_of` follows a text; msgspec passes over fewer."""
 
 
 def too_many(values: int) -> DecodeError:
-    """The error of a body with too many values."""
+    """Return the error of a body with too many values."""
     return DecodeError(f"more than {values} JSON values outside tensor data; limits.json_values is the limit")
 
 
 def read_plain(text: bytes, values: int) -> tuple[Json, int]:
-    """The value of a JSON text that has at most `values` values, and how many members its objects have.
+    """Return the value of a JSON text with at most `values` values, and the number of members in its objects.
 
     Raises:
-        DecodeError: not JSON, too many values, a key that occurs twice, or nested too deep.
+        DecodeError: the text is not JSON, has too many values, a duplicate key, or is nested too deeply.
     """
     # each value but the first follows a comma or an opening bracket
     if len(text) > values and text.count(b",") + text.count(b"[") + text.count(b"{") > 2 * values:
@@ -50,7 +50,7 @@ def read_plain(text: bytes, values: int) -> tuple[Json, int]:
 
 
 def _counted(value: Any, level: int) -> tuple[int, int]:
-    """The values and the members in a list or an object."""
+    """Return the number of values, and the number of members, in a list or an object."""
     if level > MAX_DEPTH:
         raise DecodeError(f"nested deeper than {MAX_DEPTH}")
     members = len(value) if type(value) is dict else 0
@@ -63,10 +63,10 @@ def _counted(value: Any, level: int) -> tuple[int, int]:
 
 
 def members_of(text: bytes, most: int) -> int:
-    """How many members all objects of a JSON text have.
+    """Return the number of members in all objects of a JSON text.
 
     Raises:
-        DecodeError: a key occurs twice in one object, there are more than `most` members, or it is nested too deep.
+        DecodeError: an object has a duplicate key, the text has more than `most` members, or is nested too deeply.
     """
     members, open_objects = 0, list[set[bytes]]()
     for token in _TOKEN.finditer(text):
@@ -94,7 +94,8 @@ def _unescaped(key: bytes) -> bytes:
 
 
 def to_parameter(value: Json) -> ParameterValue:
-    """A JSON value as a parameter: a scalar as it is, any other JSON, and integers beyond 64 bits, as its text."""
+    """Return a JSON value as a parameter: a scalar unchanged. Any other JSON, and integers beyond 64
+    bits, become text."""
     if isinstance(value, str | bool | float) or (isinstance(value, int) and INT64_MIN <= value <= INT64_MAX):
         return value
     return write(value).decode()

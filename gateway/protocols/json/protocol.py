@@ -67,7 +67,7 @@ def protocol_of(name: str, form: Form) -> Protocol:
 
 
 def _describer(form: CompiledForm) -> "DescribeOperation":
-    from gateway.protocols.json.openapi import describer  # only when somebody asks for a document
+    from gateway.protocols.json.openapi import describer  # only when a client requests a document
 
     return describer(form)
 
@@ -79,7 +79,7 @@ def _framing(form: CompiledForm) -> StreamFraming | None:
 def _traits(form: CompiledForm) -> Traits:
     return Traits(
         wire=Wire(
-            # what a form declares of its tensors is not on the wire
+            # messages do not contain the form's declaration of tensors
             untyped=True,
             unnamed=True,
             selects=False,
@@ -95,7 +95,7 @@ def _traits(form: CompiledForm) -> Traits:
             versions=bool
             if any("{version}" in path for each in form.exchanges for path in each.form.accepted_paths)
             else None,
-            # what a form declares is said of every model, whether the server has it or not
+            # the declaration of a form applies to every model, whether the server has it or not
             companions=all(_names_model(form)) and form.signature is None,
             ready_as_a_whole=True,
             metadata_parts=(),

@@ -77,7 +77,7 @@ class QueryDocuments:
         """The query of what has a place in it, and the tensors of the body.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming a tensor that has no place, or is missing for one.
+            GatewayError: INVALID_ARGUMENT, naming a tensor without a place, or a place without a tensor.
         """
         placed = {
             name: tensor if tensor.name == name else replace_struct(tensor, name=name)

@@ -57,11 +57,12 @@ class BodyReader:
         self._places = [reader_of_place(each, specs, keys, role) for each in leaves]
 
     def read(self, text: bytes, limits: Limits) -> BodyContents:
-        """The contents of the body `text`.
+        """Return the contents of the body `text`.
 
         Raises:
-            MisfitError: it is not as the template. DecodeError: it is, but something in it is wrong.
-            GatewayError: RESOURCE_EXHAUSTED, beyond `limits.message`.
+            MisfitError: the body does not match the template.
+            DecodeError: the body matches the template, but has an error.
+            GatewayError: RESOURCE_EXHAUSTED, the body exceeds `limits.message`.
         """
         decode = self._type.decode
         if decode is None:
@@ -72,13 +73,13 @@ class BodyReader:
         rest, cuts = self._cut(text) if len(text) > json.CUT_FROM else (text, _NO_CUTS)
         reading = BodyReading(limits, cuts)
         found = self._read(decode, rest, reading)
-        if reading.cuts_read != len(cuts):  # one of them was cut out of something else
+        if reading.cuts_read != len(cuts):  # one of the cuts is from another place
             found = self._read(decode, text, BodyReading(limits, _NO_CUTS))
         return found
 
     def _read(self, decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> BodyContents:
         colons, limits = text.count(b":"), reading.limits
-        # before anything becomes an object
+        # before any row becomes an object
         if self._rows is not None:
             self._rows.check(text, limits)
         elif colons > limits.json_values:
@@ -116,7 +117,7 @@ class BodyReader:
 
 
 def _decoded(decode: Callable[[bytes], Any], text: bytes, reading: BodyReading) -> Any:
-    """The body as a value of its type. NaN and infinities are marked first if there are any."""
+    """Return the body as a value of its type. NaN and infinities are marked first, if there are any."""
     try:
         return decode(text)
     except msgspec.ValidationError:
@@ -177,7 +178,7 @@ def _place(text: str, body: bytes) -> Place:
 
 
 def _explained(text: str) -> str:
-    """An error of msgspec with the remedy, where a member is not in the form."""
+    """Return the text of an msgspec error, with the remedy for a member that is not in the form."""
     return _UNKNOWN.sub(
         r'member `\1` is not in the form, in which `ignore_unknown: true` or `"\1?": $_` ignores it', text
     )

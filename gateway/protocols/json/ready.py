@@ -22,7 +22,7 @@ def document(name: str) -> dict[str, Any]:
     Raises:
         LookupError: no built-in form has this name.
     """
-    import yaml  # only programs that use a ready form pay for it
+    import yaml  # imported only by programs that use a built-in form
 
     if name not in names():
         raise LookupError(f"no ready form {name!r}; expected {', '.join(names())}")

@@ -104,10 +104,10 @@ class _Path:
         return (self._way if len(content_type) > _LONGEST_REMEMBERED else self._remembered)(content_type)
 
     def _way(self, content_type: str) -> _Way | None:
-        if self._is_mixed:  # the body says whether it asks for a stream
+        if self._is_mixed:  # the body determines whether the client gets a stream
             return None
         found = self._requests.by_type(content_type)
-        if any(each.query is not None and not _is_in_query(each) for each in found):  # its tensors are read
+        if any(each.query is not None and not _is_in_query(each) for each in found):  # its tensors are decoded
             return None
         if not found or not all(_have_one_head(found[0], each) for each in found):
             return None
@@ -125,7 +125,7 @@ class _Path:
 
 def _have_one_head(one: CompiledExchange, other: CompiledExchange) -> bool:
     """Return True if two exchanges have the same headers and query, which means that they do not depend on the body."""
-    if Word.ID in other.head.words & other.request.words:  # the body may have the id for the header
+    if Word.ID in other.head.words & other.request.words:  # the body can have the id for the header
         return False
     in_query = one.query is not None and other.query is not None
     same = one.form.query.keys() == other.form.query.keys() if in_query else one.form.query == other.form.query
@@ -196,7 +196,7 @@ class FormRelay:
             try:
                 words, parameters = exchange.head.read(message)
             except DecodeError:
-                return None  # reading explains it
+                return None  # the decoder reports the error
         names = message.captures
         model: str | None = names.get("model", "")
         version: str | None = names.get("version", "")
@@ -211,7 +211,7 @@ class FormRelay:
         return Head(operation, model or listener.model, version, None, None, origin)
 
     def _request(self, message: Message, request: Request, target: Target) -> Message | None:
-        """The message to a server of the form.
+        """Return the message to a server of the form.
 
         Raises:
             GatewayError: INVALID_ARGUMENT, a name cannot be a segment of a path, or a header cannot hold a text.

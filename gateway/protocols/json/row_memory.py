@@ -28,7 +28,7 @@ class RowMemory:
     comma: int = 0
 
     def check(self, text: bytes, limits: Limits) -> None:
-        """Raises GatewayError, RESOURCE_EXHAUSTED, if the rows in `text` would take more than `limits.message`."""
+        """Raise GatewayError, RESOURCE_EXHAUSTED, if the rows in `text` would take more than `limits.message`."""
         if len(text) * max(self.brace, self.bracket, self.comma, _MEMBER) <= limits.message:
             return
         size = text.count(b":") * _MEMBER

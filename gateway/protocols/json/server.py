@@ -174,7 +174,7 @@ class FormServer:
                 return _read_missing(route, message, listener, error)
         captures = message.captures
         operation = self._operations[message.pattern]
-        if operation is Operation.MODELS:  # one of them is looked up in the list
+        if operation is Operation.MODELS:  # the server looks up a single model in the list
             return Request(operation, origin=message)
         return Request(operation, captures.get("model", ""), captures.get("version", ""), origin=message)
 
@@ -195,11 +195,11 @@ class FormServer:
             return False  # `decode_request` reports it
 
     def encode_response(self, answer: Answer, request: Request, translate: Translate) -> Message:
-        """The reply to a request that `decode_request` read; one of several in a stream.
+        """Return the response to a request that `decode_request` read, or one response of a stream.
 
         Raises:
-            GatewayError: INVALID_ARGUMENT, naming an output that the form has no place for; NOT_FOUND, a model that
-                is not in the list.
+            GatewayError: INVALID_ARGUMENT, naming an output that has no place in the form; NOT_FOUND, a model that is
+                not in the list.
         """
         if isinstance(answer, Response):
             return _reply(answer, request, translate)

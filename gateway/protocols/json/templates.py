@@ -175,7 +175,7 @@ Node: TypeAlias = (
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes right below `node`."""
+    """Return the nodes directly below `node`."""
     match node:
         case Object(members):
             return tuple(each.node for each in members)
@@ -187,14 +187,14 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """`node` and all nodes below it, in the order of the template."""
+    """Yield `node` and all nodes below it, in the order of the template."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def walk_all(nodes: Iterable[Node]) -> Iterator[Node]:
-    """All of `nodes` and the nodes below them."""
+    """Yield all of `nodes` and the nodes below them."""
     for node in nodes:
         yield from walk(node)
 
@@ -341,7 +341,7 @@ class _Parser:
 
 
 def _key(given: str, place: Place) -> tuple[str, bool]:
-    """The key of a member and whether it is optional."""
+    """Return the key of a member, and True if it is optional."""
     optional = given.endswith("?")
     key = given.removesuffix("?")
     if key.startswith("$"):
@@ -364,7 +364,7 @@ def _constant(template: Template, place: Place) -> str | int | float | bool | No
 
 
 def _given(text: str) -> Json:
-    """The value of `$_=text`: JSON, or else the text itself."""
+    """Return the value of `$_=text`: JSON, or else the text itself."""
     try:
         return json.loads(text)
     except ValueError:

@@ -53,8 +53,8 @@ def read_tensor(form: TensorForm, text: bytes, shape: Shape | None, limits: Limi
 
 
 def in_declared_shape(form: TensorForm, tensor: Tensor) -> Tensor:
-    """The tensor in the shape that the form declares, if it does. Raises DecodeError if it is of another datatype or
-    shape."""
+    """Return the tensor in the declared shape, if the form declares one. Raises DecodeError if the tensor has another
+    datatype or shape."""
     spec = form.spec
     if spec is None:
         return tensor
@@ -74,7 +74,8 @@ _BARE = {
 
 
 def _in_shape(form: TensorForm, tensor: Tensor, wanted: Shape) -> Tensor:
-    """The tensor in the shape that is `wanted`, -1 for any size. Raises DecodeError if it has another."""
+    """Return the tensor in the shape `wanted`, in which -1 means any size. Raises DecodeError if it has
+    another shape."""
     shape = filled(wanted, tensor.elements) if form.place.spelling in _FREE else None
     if shape is None:
         bare = "" if tensor.shape else _BARE.get(form.place.spelling, "").format(form.place.name)
@@ -95,7 +96,7 @@ def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
         try:
             tensor = _numbers(form, text)
         except DecodeError:
-            pass  # `array` reads it, or says what is wrong
+            pass  # `array` reads it, or reports the error
         else:
             return _checked(form, tensor)
     if text[0] == _BRACE:
@@ -106,7 +107,7 @@ def _read_nested(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
     rank = len(tensor.shape)
-    if rank < form.rows and tensor.shape[-1:] == (0,):  # no rows, so that none shows the lists in them
+    if rank < form.rows and tensor.shape[-1:] == (0,):  # without rows, the text does not show their lists
         shape = (*tensor.shape, *[0] * (form.rows - rank))
         return Tensor(tensor.name, tensor.datatype, shape, tensor.data, "", {}, tensor.untyped)
     if rank < form.rows:
@@ -117,7 +118,7 @@ def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _numbers(form: TensorForm, text: bytes) -> Tensor:
-    """The tensor of a list of numbers. Raises DecodeError for every other text."""
+    """Return the tensor of a list of numbers. Raises DecodeError for every other text."""
     if form.spec is None:
         datatype, data, shape = untyped_numbers(text)
         return Tensor(form.name, datatype, shape, data, "", {}, True)
@@ -188,7 +189,7 @@ def _read_texts(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_numbers(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """As nested lists, of texts that are numbers."""
+    """Read nested lists of texts that are numbers."""
     tensor = _only_numbers(_read_nested(form, numbers_of_texts(text), limits))
     if text.count(b'"') > 2 * tensor.elements:
         raise DecodeError("an empty text, expected a number")
@@ -196,7 +197,7 @@ def _read_numbers(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_commas(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """One text of numbers with commas; in rows one for each."""
+    """Read one text of numbers with commas; in rows, one text for each row."""
     tensor = _only_numbers(_read_nested(form, numbers_of_lists(text), limits))
     if len(tensor.shape) != form.rows + 1 or text.count(b'"') != 2 * prod(tensor.shape[:-1]):
         raise MisfitError("expected a text of numbers with commas")
@@ -209,7 +210,7 @@ def _only_numbers(tensor: Tensor) -> Tensor:
     return tensor
 
 
-# --- bare elements ---
+# --- single elements ---
 
 
 def _read_scalar(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
@@ -233,7 +234,7 @@ def _of_texts(tensor: Tensor) -> Tensor:
 
 
 def _read_bytes(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """The base64 of one element; in rows of one for each."""
+    """Read the base64 of one element; in rows, the base64 of one element for each row."""
     contents, shape = _decoded(form, text, limits)
     return Tensor(form.name, BYTES, shape, bytes_elements.pack(contents))
 
@@ -256,7 +257,8 @@ def _read_base64(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _read_npy(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
-    """The base64 of a `.npy` file; in rows of one for each row, which have one datatype and shape."""
+    """Read the base64 of a `.npy` file; in rows, of one file for each row. All files have the same
+    datatype and shape."""
     contents, lead = _decoded(form, text, limits)
     files = [npy.decode(each, "the file") for each in contents]
     if not form.rows:
@@ -273,7 +275,7 @@ def _read_npy(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
 
 
 def _decoded(form: TensorForm, text: bytes, limits: Limits) -> tuple[list[bytes], Shape]:
-    """The bytes of base64 texts, and the shape of these texts."""
+    """Return the bytes of base64 texts, and the shape of the list of texts."""
     array = json.array(text if form.rows else b"[%b]" % text, values=limits.json_values, literals=False)
     if len(array.shape) != max(form.rows, 1):
         raise MisfitError("a list, expected base64 in a string")

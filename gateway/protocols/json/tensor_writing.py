@@ -30,11 +30,11 @@ class ElementStyle(Struct, frozen=True):
 
 
 def write_tensor(form: TensorForm, tensor: Tensor, style: ElementStyle) -> tuple[bytes, ...]:
-    """The JSON text of a tensor whose place is in no row, in pieces.
+    """Return the JSON text of a tensor whose place is outside of rows, in pieces.
 
     Raises:
-        GatewayError: INVALID_ARGUMENT naming the tensor: it is not as the form declares it, or its place has no
-            spelling for it.
+        GatewayError: INVALID_ARGUMENT naming a tensor that does not match the form's declaration, or that its place
+            cannot spell.
     """
     if form.spec is not None:
         tensor = _as_declared(form, tensor)
@@ -141,10 +141,10 @@ _WRITERS: Mapping[Spelling, Callable[[TensorForm, Tensor, ElementStyle], tuple[b
 
 
 def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyle) -> list[bytes]:
-    """The JSON text of each part of a tensor, for all indices of its first dimensions, which are `lead`.
+    """Return the JSON text of each part of a tensor, for all indices of its first dimensions, which are `lead`.
 
     Raises:
-        GatewayError: as `write_tensor`; or its first dimensions are others.
+        GatewayError: like `write_tensor`; or the tensor has other first dimensions.
     """
     if form.spec is not None:
         tensor = _as_declared(form, tensor)
@@ -184,7 +184,7 @@ _OF_NUMBERS = {Spelling.NUMBERS: texts_of_numbers, Spelling.COMMAS: text_with_co
 
 
 def _as_declared(form: TensorForm, tensor: Tensor) -> Tensor:
-    """The tensor in the shape that the form declares, with integers where it declares integers."""
+    """Return the tensor in the declared shape, with integers if the form declares integers."""
     spec, what = form.spec, form.label
     assert spec is not None
     shape = tensor.shape
@@ -201,8 +201,8 @@ def _as_declared(form: TensorForm, tensor: Tensor) -> Tensor:
 
 
 def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray | memoryview":
-    """The elements of a tensor in another datatype; floats are rounded to the nearest. Raises GatewayError for an
-    element that is beyond its range, or no integer."""
+    """Return the elements of a tensor in another datatype; floats are rounded to the nearest. Raises GatewayError for
+    an element that is out of its range, or not an integer."""
     own = tensor.datatype
     if own is datatype or not tensor.elements:
         return tensor.data
@@ -218,7 +218,7 @@ def _cast(tensor: Tensor, datatype: Datatype, what: str) -> "bytes | bytearray |
 
 
 def _elements(form: TensorForm, tensor: Tensor) -> Tensor:
-    """The tensor in the datatype whose raw elements its place holds; other floats are rounded to it."""
+    """Return the tensor in the datatype of the raw elements in its place. Floats of other datatypes are rounded."""
     datatype = form.place.datatype or (form.spec.datatype if form.spec else tensor.datatype)
     return Tensor(tensor.name, datatype, tensor.shape, _cast(tensor, datatype, form.label))
 
@@ -241,21 +241,21 @@ def _base64_rows(tensor: Tensor, count: int) -> list[bytes]:
 
 
 def _npy(tensor: Tensor, what: str) -> bytes:
-    """The base64 of a `.npy` file."""
+    """Return the base64 of a `.npy` file."""
     if tensor.datatype is BYTES:
         raise invalid_input(f"{what} is BYTES, which a .npy file holds as pickles only")
     return _base64(b"".join(npy.encode(npy.storable(tensor))))
 
 
 def _parts(tensor: Tensor, lead: Shape) -> list[Tensor]:
-    """The parts of a tensor for all indices of its first dimensions, which are `lead`."""
+    """Return the parts of a tensor for all indices of its first dimensions, which are `lead`."""
     count, shape, data = prod(lead), tensor.shape[len(lead) :], memoryview(tensor.data)
     size = len(data) // count if count else 0
     return [Tensor("", tensor.datatype, shape, data[at * size : (at + 1) * size]) for at in range(count)]
 
 
 def _split(text: bytes, rank: int) -> list[bytes]:
-    """The rows of a JSON list of numbers. Only between two rows do `rank - 1` brackets close and open again."""
+    """Return the rows of a JSON list of numbers. Only between two rows do `rank - 1` brackets close and open again."""
     closing, opening = b"]" * (rank - 1), b"[" * (rank - 1)
     rows = text[rank : len(text) - rank].split(closing + b"," + opening)
     return [opening + row + closing for row in rows] if rank > 1 else rows

@@ -228,7 +228,7 @@ def _decoded_member(member: Member, decode: Callable[[bytes], Any]) -> Get:
 
 
 def _count(counts: list[tuple[str, bool, int | Callable[[Any], int]]]) -> int | Callable[[Any], int]:
-    """The number of members in an object of these fields, its own among them."""
+    """Return the number of members in an object of these fields, including the fields themselves."""
     fixed = sum(1 + inner for _, optional, inner in counts if not optional and not callable(inner))
     further = [(attrgetter(name), inner) for name, optional, inner in counts if optional or callable(inner)]
     if not further:

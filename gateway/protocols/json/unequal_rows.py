@@ -46,6 +46,6 @@ def rows_of(form: TensorForm, text: bytes, error: DecodeError, limits: Limits) -
 
 
 def flaw(unequal: UnequalTensors, tensors: Sequence[Tensor], further: Sequence[Tensor]) -> UnequalRows:
-    """The flaw of a request with the `tensors` of a body, and `further` ones before them."""
+    """Return the flaw of a request with the `tensors` of a body, and `further` ones before them."""
     columns = [unequal.rows.get(at, (tensor,)) for at, tensor in enumerate(tensors)]
     return UnequalRows(f"{unequal.error}; {_REMEDY}", (*((each,) for each in further), *columns))

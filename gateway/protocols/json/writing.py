@@ -160,7 +160,7 @@ class _Compiler:
         for each in node.members:
             content = _Content.below(each.node)
             if each.optional and not content.is_any:
-                continue  # constants and `$_` that may be missing say nothing
+                continue  # optional constants and `$_` have no content
             is_there = content.is_there if each.optional and isinstance(each.node, _CONTAINERS) else None
             writer = self.compile(each.node, rows)
             members.append(_Member(each.key, json.write(each.key) + b":", writer, each.optional, is_there))
@@ -204,7 +204,7 @@ class _Content:
 
     @classmethod
     def below(cls, node: Node) -> "_Content":
-        """The places in `node`."""
+        """Return the places in `node`."""
         nodes = list(walk(node))
         return cls(
             frozenset(each.name for each in nodes if isinstance(each, TensorPlace)),

@@ -57,7 +57,7 @@ class SlurmEngine:
     """Jobs of the cluster that SLURM's commands use: from SLURM_CONF, or from the site's setup."""
 
     def __init__(self) -> None:
-        """Raises RefusedError if SLURM's commands are not installed."""
+        """Raise RefusedError if SLURM's commands are not installed."""
         if not is_installed():
             raise RefusedError(f"slurm: it needs {REQUIRES}; sbatch is not on the PATH")
         self._addresses: dict[str, str] = {}

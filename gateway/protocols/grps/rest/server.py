@@ -83,7 +83,7 @@ def _decode_inference(message: Message, query: Query, listener: ListenerSettings
 
 
 def _read_body(body: Buffer, headers: Headers, limits: Limits, control: StreamControl, is_stream: bool) -> GrpsMessage:
-    """The message of an inference. Real servers refuse a type with parameters, and JSON without its type."""
+    """Return the message of an inference. Real servers refuse a type with parameters, and JSON without its type."""
     content_type = headers.get("content-type")
     given = media_type(content_type)
     if given == OCTETS_TYPE:

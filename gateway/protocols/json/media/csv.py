@@ -59,16 +59,17 @@ _MARKS = "\x7f", "\x80", "\x81"
 
 
 def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: int, flat: bool = False) -> bytes:
-    """The JSON text of the table in `body`. An empty body is an empty list.
+    """Return the JSON text of the table in `body`. An empty body is an empty list.
 
-    `flat` is for a tensor of one dimension: the table, without a header, has one column or one row, and becomes a list
-    of its cells. `columns` (`limits.json_values`) is the largest number of columns of a table that has a header, or
-    holds anything but numbers. `limit` (`limits.message`) is the largest size of the text in bytes, which repeats the
-    names in each row.
+    - `flat`: for a tensor of one dimension. The table, without a header, has one column or one row, and becomes a list
+      of its cells.
+    - `columns` (`limits.json_values`): maximum number of columns of a table that has a header, or other cells than
+      numbers.
+    - `limit` (`limits.message`): maximum size of the text in bytes. The text repeats the names in each row.
 
     Raises:
-        DecodeError: not CSV, not UTF-8, rows of several lengths, a header alone or one that has a name twice, or a cell
-            that is not of its column's datatype. The text has the line.
+        DecodeError: the body is not CSV or not UTF-8, has rows of several lengths, a header without rows or with a
+            duplicate name, or a cell that does not have its column's datatype. The text has the line.
         GatewayError: TOO_LARGE, more columns, a longer text, or a row of more than 2**20 numbers.
     """
     text = _checked(bytes(body).removeprefix(_BOM))
@@ -95,7 +96,7 @@ def _checked(text: bytes) -> bytes:
     at = len(text) if text.isascii() else 0
     while at < len(text):
         end = min(at + _PIECE, len(text))
-        while end < len(text) and text[end] & 0xC0 == 0x80 and end > at + _PIECE - 4:  # within a letter
+        while end < len(text) and text[end] & 0xC0 == 0x80 and end > at + _PIECE - 4:  # within a character
             end -= 1
         try:
             text[at:end].decode()
@@ -143,7 +144,7 @@ def _are_numbers(rows: CsvRows) -> bool:
     while at < len(text):
         found = _numbers_at(text, at, at + _PIECE // 4)
         if found is None or found.end() == at:
-            return False  # not a number, or one of more digits than any has
+            return False  # not a number, or too many digits for a number
         ends = found[0].translate(None, NOT_STRUCTURE)
         if not rows.have(ends, cells):
             return False
@@ -156,7 +157,7 @@ def _number_pieces(rows: CsvRows, names: tuple[str, ...] | None, *, flat: bool) 
     """Yield the rows as JSON if every cell is a number. The cells are not changed."""
     for piece in rows.pieces():
         lines = piece.replace(b"\r\n", b"\n")[:-1]
-        if b"n" in lines:  # NaN and infinities as JSON's readers know them
+        if b"n" in lines:  # NaN and infinities in the spelling of JSON readers
             lines = lines.replace(b"nan", b"NaN").replace(b"inf", b"Infinity")
         if flat:
             yield lines.replace(b"\n", b",")
@@ -170,7 +171,7 @@ def _number_pieces(rows: CsvRows, names: tuple[str, ...] | None, *, flat: bool) 
 def _cell_pieces(
     rows: CsvRows, names: tuple[str, ...] | None, converters: list[_Convert], *, flat: bool
 ) -> Iterator[bytes]:
-    """The rows as JSON, column by column."""
+    """Yield the rows as JSON, column by column."""
     for batch in rows.batches():
         columns = [_values(rows, batch, at, convert, names) for at, convert in enumerate(converters)]
         if flat:  # one column, or one row
@@ -180,13 +181,13 @@ def _cell_pieces(
 
 
 def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[bytes]:
-    """The rows of these columns as JSON lists, or with `names` as objects, with commas between."""
+    """Yield the rows of these columns as JSON lists, or with `names` as objects, separated by commas."""
     if names is None:
         before, end = ["],[", *[","] * (len(columns) - 1)], "]"
     else:
         keys = [f"{orjson.dumps(name).decode()}:" for name in names]
         before, end = [f"}},{{{keys[0]}", *(f",{key}" for key in keys[1:])], "}"
-    # what is made at once is bounded before it is counted
+    # limit the rows of one step before their size is counted
     count, step = len(columns[0]), max(1, _ROWS // sum(_CELL_SIZE + len(each) for each in before))
     for at in range(0, count, step):
         size = min(step, count - at)
@@ -199,7 +200,7 @@ def _rows(columns: list[list[str]], names: tuple[str, ...] | None) -> Iterator[b
 
 
 def _values(rows: CsvRows, batch: CsvBatch, at: int, convert: _Convert, names: tuple[str, ...] | None) -> list[str]:
-    """The JSON texts of one column. Raises DecodeError for a cell that is not of the column's datatype."""
+    """Return the JSON texts of one column. Raises DecodeError for a cell that does not have the column's datatype."""
     cells = batch.column(at)
     values = convert(cells)
     if values is None:
@@ -219,7 +220,7 @@ def _texts(cells: list[str]) -> list[str]:
     mark = next((mark for mark in _MARKS if mark not in joined), None)
     if mark is None or len(joined) > 2 * BLOCK:
         return list(map(_json_text, cells))
-    # one call for all of them: orjson takes less time for a letter than Python for a cell
+    # one call for all cells: orjson takes less time for a character than Python for a cell
     return orjson.dumps(mark.join(cells)).decode().replace(mark, f'"{mark}"').split(mark)
 
 
@@ -230,7 +231,7 @@ def _json_text(text: str) -> str:
 
 def _numbers(cells: list[str]) -> list[str] | None:
     joined = "\n".join(cells)
-    if len(joined) > BLOCK and max(map(len, cells)) > BLOCK:  # other threads would wait while it is matched
+    if len(joined) > BLOCK and max(map(len, cells)) > BLOCK:  # other threads would wait during the match
         return None
     if joined.count("\n") >= len(cells) or not _are_numbers_or_empty(joined + "\n"):
         return None
@@ -260,7 +261,7 @@ _SORTS: dict[_Convert, str] = {_numbers: "number", _booleans: "boolean (true or 
 
 
 def _converters(rows: CsvRows, kinds: list[Kind | None]) -> list[_Convert]:
-    """The function that makes the values of each column: by its kind, or as all of its cells look."""
+    """Return the function that converts the cells of each column: by its kind, or by the look of all its cells."""
     unknown = {at for at, kind in enumerate(kinds) if kind is None}
     looks: dict[int, _Convert] = {}
     for batch in rows.batches() if unknown else ():
@@ -282,7 +283,7 @@ def _looks(batch: CsvBatch, at: int) -> _Convert | None:
     if batch.has_quotes(at):
         if batch.width > 1 or any(compress(cells, batch.quoted)):
             return _texts
-        # an empty cell that is alone in its row cannot be written otherwise
+        # an empty cell that is alone in its row must be quoted
         cells = [cell for cell in cells if cell]
         if not cells:
             return None
@@ -311,14 +312,14 @@ def write(text: bytes, *, header: bool) -> bytes:
 
 
 def _check_widths(widths: list[int], first: int, expected: int) -> None:
-    """Raises GatewayError if a row is too short or too long. `first` is the number of the first row."""
+    """Raise GatewayError if a row is too short or too long. `first`: the number of the first row."""
     if widths.count(expected) < len(widths):
         at = next(at for at, width in enumerate(widths) if width != expected)
         raise invalid_input(f"row {first + at} has {counted(widths[at])}, but row 0 {counted(expected)}")
 
 
 def _written(text: bytes, *, header: bool) -> Iterator[bytes]:
-    """The lines of any table, some rows at a time: as Python's values they are fifty times larger than as text."""
+    """Yield the lines of any table, some rows at a time, because Python values are fifty times larger than text."""
     texts, names, width = elements(text), [""], 0
     for at in range(0, len(texts), _ROWS_READ):
         rows = _DECODER.decode(f"[{b','.join(texts[at : at + _ROWS_READ]).decode()}]")
@@ -340,7 +341,7 @@ def _lines(rows: list[list[str]]) -> bytes:
 
 
 def _number_lines(text: bytes) -> list[bytes] | None:
-    """The lines of a list of numbers, or of a list of such lists; None if it holds anything else."""
+    """Return the lines of a list of numbers, or of a list of these lists. Return None if it contains anything else."""
     if any(mark in text for mark in (b'"', b"{", b"u", b"[]", b"[[[")):  # `u` is in null and in booleans
         return [] if text == b"[]" else None
     lines = text[2:-2].split(b"],[") if text.startswith(b"[[") else text[1:-1].split(b",")
@@ -357,7 +358,7 @@ _DECODER = json.JSONDecoder(parse_float=_Digits, parse_int=_Digits, parse_consta
 
 
 def _object_cells(rows: list[dict[str, Any]], names: list[str], first: int) -> list[list[str]]:
-    """The cells of `rows`, whose members are `names`. `first` is the number of the first row."""
+    """Return the cells of `rows`, whose members are `names`. `first`: the number of the first row."""
     for at, row in enumerate(rows, first):
         if list(row) != names:
             raise invalid_input(f"row {at} has the members {list(row)}, but row 0 has {names}; a CSV table has columns")
@@ -368,7 +369,7 @@ def _cells(row: list[Any]) -> list[str]:
     if not row:
         raise invalid_input("a row is empty, which no line of CSV says")
     cells = list(map(_cell, row))
-    return cells if cells != [""] else ['""']  # most readers take a line without a character for no row
+    return cells if cells != [""] else ['""']  # most readers ignore an empty line
 
 
 def _cell(value: Any) -> str:

@@ -42,7 +42,7 @@ class CsvBatch:
     """The start of the first row in the text."""
 
     def column(self, at: int) -> list[str]:
-        """The cells of one column."""
+        """Return the cells of one column."""
         return self.cells[at :: self.width]
 
     def has_quotes(self, at: int) -> bool:
@@ -70,7 +70,7 @@ class CsvRows:
         return ends == expected[first : first + len(ends)]
 
     def batches(self) -> Iterator[CsvBatch]:
-        """All rows. Raises DecodeError for rows of another width, empty lines, and quotes out of place."""
+        """Yield all rows. Raises DecodeError for rows of another width, empty lines, and misplaced quotes."""
         cells: list[str] = []
         quoted: _Flags = np.empty(0, np.bool_)
         start = self.start
@@ -87,11 +87,11 @@ class CsvRows:
             raise DecodeError(f"line {self.line_at(start)}: the closing quote of a cell is missing")
 
     def line_at(self, place: int) -> int:
-        """The number of the line in which the byte at `place` is."""
+        """Return the number of the line that contains the byte at `place`."""
         return self.text.count(b"\n", 0, place) + 1
 
     def line_of(self, batch: CsvBatch, row: int) -> int:
-        """The number of the line in which a row of `batch` begins."""
+        """Return the number of the line in which a row of `batch` begins."""
         at = batch.start
         for _ in range(row):
             _, at = next_row(self.text, at, 0)
@@ -167,7 +167,7 @@ last cell, which has no end yet, continues within quotes."""
 
 
 def _bare(piece: bytes) -> _Cut | None:
-    """A piece without quotes, outside of a quoted cell."""
+    """Cut a piece without quotes, outside of a quoted cell."""
     octets = np.frombuffer(piece, np.uint8)
     places = np.flatnonzero((octets == _COMMA) | (octets == _LINE_FEED))
     if b"\r" in piece:
@@ -179,11 +179,11 @@ def _bare(piece: bytes) -> _Cut | None:
 
 
 def _quoted(octets: _Bytes, at: int, end: int, inside: bool) -> _Cut | None:
-    """A piece with quotes. `inside`: it begins inside of a quoted cell."""
+    """Cut a piece with quotes. `inside`: it begins inside of a quoted cell."""
     piece = octets[at:end]
     before, after = _beside(octets, at - 1, end - 1), _beside(octets, at + 1, end + 1)
     quotes = piece == _QUOTE
-    is_inside = np.logical_xor.accumulate(quotes)  # of the quotes themselves: those that open
+    is_inside = np.logical_xor.accumulate(quotes)  # for the quotes themselves: the opening ones
     if inside:
         is_inside = ~is_inside
     is_outside = ~is_inside
@@ -202,7 +202,7 @@ def _quoted(octets: _Bytes, at: int, end: int, inside: bool) -> _Cut | None:
 
 
 def _beside(octets: _Bytes, start: int, end: int) -> _Bytes:
-    """The bytes from `start` to `end`, with line feeds before and after the text."""
+    """Return the bytes from `start` to `end`, with line feeds before and after the text."""
     found = octets[max(start, 0) : end]
     return np.pad(found, (max(-start, 0), max(end - len(octets), 0)), constant_values=_LINE_FEED)
 
@@ -241,7 +241,7 @@ def _bare_row(text: bytes, line: int) -> list[Cell]:
 
 
 def _quoted_row(text: bytes, at: int, line: int, columns: int) -> tuple[list[Cell], int]:
-    """The cells of a row that begins at `at`, some of which are quoted, and the end of the row."""
+    """Return the cells of a row that begins at `at`, some of which are quoted, and the end of the row."""
     cells: list[Cell] = []
     while True:
         end = _end_of_quoted(text, at, line) if text.startswith(b'"', at) else _end_of_bare(text, at)
@@ -258,14 +258,14 @@ def _quoted_row(text: bytes, at: int, line: int, columns: int) -> tuple[list[Cel
 
 
 def _end_of_bare(text: bytes, at: int) -> int:
-    """The end of the cell at `at`, which is not quoted."""
+    """Return the end of the unquoted cell at `at`."""
     while (end := _end_of(_BARE, text, at)) == at + BLOCK:
         at = end
     return end
 
 
 def _end_of_quoted(text: bytes, at: int, line: int) -> int:
-    """The end of the quoted cell at `at`, after its closing quote."""
+    """Return the end of the quoted cell at `at`, after its closing quote."""
     at = _end_of(_INSIDE, text, at + 1)
     while not text.startswith(b'"', at) or text.startswith(b'""', at):  # a piece has ended
         if at == len(text):
@@ -277,5 +277,5 @@ def _end_of_quoted(text: bytes, at: int, line: int) -> int:
 def _end_of(pattern: "re.Pattern[bytes]", text: bytes, at: int) -> int:
     """Return the end of the match at `at`, or of a part of it: a match blocks all other threads."""
     found = pattern.match(text, at, at + BLOCK)
-    assert found is not None  # the patterns match nothing at all, too
+    assert found is not None  # the patterns also match an empty text
     return found.end()

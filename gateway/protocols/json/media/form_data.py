@@ -57,17 +57,17 @@ class FormFields:
         if part.name in self.files:
             return b'"%b"' % b64encode(part.content)
         try:
-            return write_json(part.text)  # the reader refuses it by name, or passes over it
+            return write_json(part.text)  # the reader refuses it by name, or ignores it
         except DecodeError:
             return b'"%b"' % b64encode(part.content)
 
     def write(self, text: bytes) -> list[FormPart]:
-        """The parts of the object in the compact JSON `text`."""
+        """Return the parts of the object in the compact JSON `text`."""
         return [self._part(name, value) for name, value in members(text).items()]
 
     def _part(self, name: str, value: bytes) -> FormPart:
         if name in self.files:
-            # servers take a part for a file if it has a file name
+            # servers treat a part with a file name as a file
             return FormPart(name, b64decode(value[1:-1]), _FILE_TYPE, name)
         if name in self.documents:
             return FormPart(name, value, _JSON_TYPE)

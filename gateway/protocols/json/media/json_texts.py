@@ -33,7 +33,7 @@ def check_document(text: bytes, what: str) -> None:
 
 
 def elements(text: bytes) -> list[bytes]:
-    """The texts of the elements of the list in `text`, which is compact JSON that the gateway wrote."""
+    """Return the texts of the elements of the list in `text`, compact JSON from the gateway itself."""
     try:
         return list(map(bytes, _LIST.decode(text)))
     except msgspec.DecodeError:
@@ -49,7 +49,7 @@ def _elements(text: str) -> Iterator[str]:
 
 
 def members(text: bytes) -> Mapping[str, bytes]:
-    """The texts of the members of the object in `text`, which is compact JSON that the gateway wrote."""
+    """Return the texts of the members of the object in `text`, compact JSON from the gateway itself."""
     try:
         return {key: bytes(value) for key, value in _OBJECT.decode(text).items()}
     except msgspec.DecodeError:

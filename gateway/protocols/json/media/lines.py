@@ -31,15 +31,15 @@ def read(body: Buffer) -> bytes:
 
 
 def _check_lines(lines: bytes, first: int) -> None:
-    """Raises DecodeError unless each line is one document. `first` is the number of the first line."""
-    # What a line holds beside its document could make two of it in the list. msgspec takes any blanks between
-    # documents; so their texts, each on a line of its own, must be the lines.
+    """Raise DecodeError unless each line is one document. `first`: the number of the first line."""
+    # Other content of a line next to its document could become a second document in the list. msgspec accepts any
+    # blanks between documents. Therefore their texts, each on its own line, must be equal to the lines.
     try:
         documents = DOCUMENTS.decode_lines(lines)
         if len(documents) == lines.count(b"\n") + 1 and b"\n".join(documents) == lines:
             return
     except (msgspec.DecodeError, RecursionError):
-        pass  # NaN, or a fault
+        pass  # NaN, or an error
     for number, line in enumerate(lines.split(b"\n"), first):
         if not line.strip(_BLANKS):
             raise DecodeError(f"line {number} is empty, expected a JSON document")
@@ -47,5 +47,5 @@ def _check_lines(lines: bytes, first: int) -> None:
 
 
 def write(text: bytes) -> bytes:
-    """The lines of the elements of the list in the compact JSON `text`; without elements an empty body."""
+    """Return the lines of the elements of the list in the compact JSON `text`. Without elements the body is empty."""
     return b"".join([b"%b\n" % document for document in elements(text)])

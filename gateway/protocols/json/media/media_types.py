@@ -93,7 +93,7 @@ def _specificity(each: MediaType) -> tuple[bool, bool, int]:
 
 
 def _ranges(accept: str) -> Iterator[tuple[MediaType, float]]:
-    """The media ranges of an Accept header with their weights. Malformed ones are left out."""
+    """Yield the media ranges of an Accept header with their weights, except malformed ones."""
     at = 0
     while at < len(accept):
         found = _read(accept, at)
@@ -108,7 +108,7 @@ def _ranges(accept: str) -> Iterator[tuple[MediaType, float]]:
 
 
 def _read(text: str, at: int) -> tuple[MediaType, int] | None:
-    """The media type at `at`, and where the next one begins; None if it is malformed."""
+    """Return the media type at `at`, or None if it is malformed, and the start of the next one."""
     essence = _ESSENCE.match(text, at)
     if essence is None:
         return None

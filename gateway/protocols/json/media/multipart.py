@@ -92,7 +92,7 @@ def _boundary(content_type: str) -> bytes:
 
 
 def _part(data: bytes, start: int, end: int, number: int) -> FormPart:
-    """The part that stands between two boundaries."""
+    """Return the part between two boundaries."""
     # also found for a part without headers, which begins with an empty line
     head_end = data.find(b"\r\n\r\n", start - 2, min(end, start + _MOST_HEAD))
     if head_end < 0:
@@ -110,7 +110,7 @@ def _part(data: bytes, start: int, end: int, number: int) -> FormPart:
 
 
 def _headers(head: bytes, number: int) -> Mapping[str, str]:
-    """The headers of a part by their names in lower case."""
+    """Return the headers of a part by their names in lower case."""
     try:
         text = head.decode()
     except UnicodeDecodeError as error:
@@ -127,7 +127,7 @@ def _headers(head: bytes, number: int) -> Mapping[str, str]:
 
 
 def _disposition(text: str, number: int) -> Mapping[str, str]:
-    """The parameters of a Content-Disposition, with a `name`."""
+    """Return the parameters of a Content-Disposition, including a `name`."""
     found: dict[str, str] = {}
     kind = _FORM_DATA.match(text)
     at = kind.end() if kind else -1
@@ -148,13 +148,13 @@ def _unescaped(text: str) -> str:
 
 
 def write(parts: Sequence[FormPart]) -> tuple[Buffer, ...]:
-    """The form data of these parts, in pieces. The same parts give the same bytes."""
+    """Return the form data of these parts, in pieces. The same parts give the same bytes."""
     heads = [_head(part) for part in parts]
     hashed = blake2b(digest_size=_OWN_BOUNDARY // 2)
     for head, part in zip(heads, parts, strict=True):
         hashed.update(head)
         hashed.update(part.content)
-    # a text that has the hash of a text in it cannot be found
+    # a text cannot contain its own hash
     boundary = hashed.hexdigest().encode()
     pieces: list[Buffer] = []
     for head, part in zip(heads, parts, strict=True):
@@ -163,13 +163,13 @@ def write(parts: Sequence[FormPart]) -> tuple[Buffer, ...]:
 
 
 def content_type(pieces: Sequence[Buffer]) -> str:
-    """The Content-Type of form data that `write` made."""
+    """Return the Content-Type of form data from `write`."""
     boundary = bytes(pieces[0][2 : 2 + _OWN_BOUNDARY])
     return f"multipart/form-data; boundary={boundary.decode()}"
 
 
 def _head(part: FormPart) -> bytes:
-    """The headers of a part, without the empty line after them."""
+    """Return the headers of a part, without the empty line after them."""
     lines = f'Content-Disposition: form-data; name="{_escaped(part.name)}"'
     if part.filename is not None:
         lines += f'; filename="{_escaped(part.filename)}"'

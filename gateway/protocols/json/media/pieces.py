@@ -7,7 +7,7 @@ _PIECE = 2**20  # bytes; a pattern takes some milliseconds for them
 
 
 def in_pieces(text: bytes, start: int = 0) -> Iterator[bytes]:
-    """The lines of `text`, which ends with a line feed, from `start` on, in pieces of about 1 MiB or one line."""
+    """Yield the lines of `text`, which ends with a line feed, from `start` on, in pieces of about 1 MiB or one line."""
     at = start
     while at < len(text):
         end = text.rfind(b"\n", at, at + _PIECE) + 1 or text.find(b"\n", at) + 1

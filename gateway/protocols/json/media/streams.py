@@ -30,8 +30,8 @@ class LineCutter:
         """The line whose end has not arrived."""
 
     def feed(self, data: Buffer) -> list[Buffer]:
-        """The lines that `data` completes, without their ends. Raises GatewayError, RESOURCE_EXHAUSTED, beyond the
-        limit."""
+        """Return the lines that `data` completes, without their ends. Raises GatewayError, RESOURCE_EXHAUSTED, above
+        the limit."""
         first, *others = bytes(data).split(b"\n")
         lines: list[Buffer] = []
         self._extend(first)
@@ -45,7 +45,7 @@ class LineCutter:
         return []
 
     def end(self) -> list[Buffer]:
-        """The line that ends with the body."""
+        """Return the line that ends with the body."""
         return self._end_line()
 
     def _extend(self, piece: bytes) -> None:

@@ -19,11 +19,11 @@ _MOST_NAME = 1000
 
 
 def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
-    """The fields of `body` by their names. `content_type` is the header of the message, `parts` (`limits.json_values`)
-    the largest number of fields.
+    """Return the fields of `body` by their names. `content_type`: the header of the message. `parts`
+    (`limits.json_values`): maximum number of fields.
 
     Raises:
-        DecodeError: another charset than UTF-8; or a name is not UTF-8, is long, or occurs twice.
+        DecodeError: the charset is not UTF-8, or a name is not UTF-8, is too long, or occurs twice.
         GatewayError: TOO_LARGE, more fields.
     """
     given = parse(content_type)
@@ -71,10 +71,10 @@ def _pieces(text: bytes) -> Iterable[bytes]:
 
 
 def write(parts: Sequence[FormPart]) -> tuple[Buffer, ...]:
-    """The web form of these fields, in one piece."""
+    """Return the web form of these fields, in one piece."""
     return ("&".join(f"{quote_plus(each.name)}={quote_plus(bytes(each.content))}" for each in parts).encode(),)
 
 
 def content_type(pieces: Sequence[Buffer]) -> str:
-    """The Content-Type of every web form."""
+    """Return the Content-Type of every web form."""
     return CONTENT_TYPE

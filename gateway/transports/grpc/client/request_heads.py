@@ -49,7 +49,7 @@ class RequestHeadWriter:
         block = self._begin(path, tuple(headers.raw), isinstance(headers, Metadata))
         if timeout is None:
             return block
-        # Rounded up to tenths, so that calls with the same limit have the same head, which servers can cache.
+        # Rounded up to tenths: calls with the same limit then have the same head, which servers can cache.
         return block + (_tenths_field(ceil(10 * timeout)) if timeout >= 1 else _timeout_field(timeout))
 
     def _written(self, path: str, raw: Sequence[Field], is_metadata: bool) -> bytes:

@@ -63,7 +63,7 @@ class HeadWriter:
             length += _FIELD % field
         if remaining is None:
             return first + length + b"\r\n"
-        # Rounded up to tenths, so that calls with the same limit have the same head, which servers can cache.
+        # Rounded up to tenths: calls with the same limit then have the same head, which servers can cache.
         seconds = ceil(10 * remaining) / 10 if remaining >= 1 else max(remaining, _MIN_SECONDS)
         return b"%b%b%b\r\n" % (first, length, _timeout_line(seconds))
 

@@ -10,7 +10,7 @@ from gateway.core.types import Buffer, Message
 from gateway.transports.http.server.cross_origin import CrossOriginReplies, is_preflight
 from gateway.transports.http.server.request_head import RequestHead
 
-# The body of a refused request is received up to this size (bytes), so that the connection can be kept.
+# The body of a refused request is received up to this size (bytes), to keep the connection open.
 _RECEIVED_WHEN_REFUSED = 64 * 2**10
 
 

@@ -98,7 +98,7 @@ class HeadReader:
             GatewayError: it is not HTTP/1, or exceeds the limit.
         """
         if not self.size:
-            # A new parser costs no more than feeding the body to the old one, and has no state from before.
+            # A new parser costs no more than feeding the body to the old one, and has no old state.
             self._parser = httptools.HttpRequestParser(self)
             at = _skip_empty_lines(data, at)
         end = self._end(data, at)
