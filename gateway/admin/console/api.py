@@ -204,7 +204,7 @@ def _add_history(app: FastAPI, gateway: ShownGateway) -> None:
         """The requests of the last hour: all of them, or the requests of a listener, a route or a backend. Reloads of
         the configuration keep them. A part that is not in the data had no requests."""
         if bool(kind) != bool(name):
-            raise HTTPException(422, "`kind` and `name` are given together, or neither")
+            raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         return _reply(request, drawn_history(gateway.history, (kind, name)))
 
 
@@ -229,7 +229,7 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
         """The last thousand requests and the last thousand failed requests, with the data of the access log: without
         headers, keys and tensors. A request must meet all conditions; parts of names match in upper and lower case."""
         if status and status not in STATUSES:
-            raise HTTPException(422, f"there is no status {status!r}; expected one of {', '.join(STATUSES)}")
+            raise HTTPException(422, f"unknown status {status!r}; expected one of {', '.join(STATUSES)}")
         search = Search(id, model, principal, status, listener, route, backend, exactly)
         return _reply(request, listed(gateway.recent_requests, search, most, time() - monotonic()))
 
@@ -242,7 +242,7 @@ def _add_requests(app: FastAPI, gateway: ShownGateway) -> None:
         """The requests of a part among the last thousand of the gateway: how many failed, their times in total and by
         stages, and their routes, backends, models and principals."""
         if bool(kind) != bool(name):
-            raise HTTPException(422, "`kind` and `name` are given together, or neither")
+            raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         return _reply(request, summary(gateway.recent_requests, kind, name, time() - monotonic()))
 
 
@@ -265,7 +265,7 @@ def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
         "/api/policies",
         summary="The policies of a route or a backend",
         response_model=PlacedPolicies,
-        responses={404: {"description": "There is no such place."}},
+        responses={404: {"description": "Unknown place."}},
     )
     async def read_policies(
         request: Request,
@@ -276,7 +276,7 @@ def _add_policies(app: FastAPI, gateway: ShownGateway) -> None:
         try:
             found = settings.at(place, gateway.policy_states)
         except KeyError:
-            raise HTTPException(404, f"there is no route or backend at {place!r}") from None
+            raise HTTPException(404, f"unknown route or backend {place!r}") from None
         return _reply(request, found.model_dump(mode="json"))
 
 
@@ -314,7 +314,7 @@ def _add_access(app: FastAPI, gateway: ShownGateway) -> None:
 
 
 def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
-    @app.get("/api/models", summary="The models of all backends", response_model=ListedModels)
+    @app.get("/api/models", summary="All backends' models", response_model=ListedModels)
     async def read_models(request: Request) -> Response:
         """The models of all backends, by the lists of their servers or the names in routes."""
         found = await lists.read(gateway.config, gateway.backend_sides)
@@ -349,7 +349,7 @@ def _add_models(app: FastAPI, gateway: ShownGateway, lists: ModelLists) -> None:
         except GatewayError as error:
             raise HTTPException(404 if error.status is Status.NOT_FOUND else 502, error.message) from error
         wanted = f"backend {backend!r}" if backend else f"model graph {model!r}"
-        raise HTTPException(404, f"there is no {wanted}")
+        raise HTTPException(404, f"unknown {wanted}")
 
 
 def _add_graphs(app: FastAPI, gateway: ShownGateway) -> None:

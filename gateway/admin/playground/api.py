@@ -254,7 +254,7 @@ def _operations(protocol: WireForm) -> list[str]:
 
 def _address(gateway: PlaygroundGateway, form: PlaygroundForm) -> str:
     if form.listener not in gateway.listeners:
-        raise PlaygroundFormError({"listener": f"there is no listener {form.listener!r}"})
+        raise PlaygroundFormError({"listener": f"unknown listener {form.listener!r}"})
     return gateway.listeners[form.listener].address
 
 
