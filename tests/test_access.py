@@ -155,7 +155,7 @@ async def test_over_http_the_status_says_who_may_what(
     for model in ("posterior", "nothing"):  # whether there is such a model is not told
         forbidden = await status(model, x_api_key=ALICE)
         assert forbidden.status_code == 403
-        assert "'alice' may not ask for" in forbidden.text
+        assert "'alice' does not have the permission" in forbidden.text
     assert (await status("double", x_api_key=BOB)).status_code == 403
 
 

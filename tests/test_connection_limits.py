@@ -347,5 +347,5 @@ def test_600_connections_with_256_descriptors(tmp_path: Path) -> None:
             pytest.fail("no connection is taken after all others were closed")
         text = log.read_text()
     assert text.count("refuses connections") == 1
-    assert "limits.connections is 10000, but the process may open 256 files: 192 connections are accepted" in text
+    assert "limits.connections is 10000, but the process can open only 256 files, so it accepts 192 connections" in text
     assert "Traceback" not in text

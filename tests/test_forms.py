@@ -262,7 +262,7 @@ async def test_the_document_of_a_listener_describes_the_form_truly(running: Runn
     assert not Draft202012Validator(body["schema"]).is_valid({"features": ROWS, "more": 1})
     reply = await running.post("/predict", body["example"])
     Draft202012Validator(operation["responses"]["200"]["content"]["application/json"]["schema"]).validate(reply.json())
-    assert found["paths"]["/health"]["get"]["summary"] == "Whether the server is ready"
+    assert found["paths"]["/health"]["get"]["summary"] == "Check that the server is ready"
     wrong = await running.post("/predict", {"features": 1})
     described = found["components"]["responses"]["json-prices-400"]["content"]["application/json"]
     Draft202012Validator(described["schema"]).validate(wrong.json())
@@ -313,7 +313,7 @@ def test_a_form_that_is_described_goes_with_an_address_of_one() -> None:
     with pytest.raises(ValueError, match="a form goes with an address json:NAME://HOST:PORT"):
         AsyncClient("v2-rest://127.0.0.1:1", kind=ServerKind(form={}))
     form = {"infer": {"path": "/", "request": "$x|flt", "response": "$y"}}
-    with pytest.raises(ValueError, match=r"the form 'json:a' at infer\.request: \|flt is no spelling"):
+    with pytest.raises(ValueError, match=r"the form 'json:a' at infer\.request: \|flt is not a spelling"):
         AsyncClient("json:a://127.0.0.1:1", kind=ServerKind(form=form))
 
 
@@ -395,7 +395,7 @@ def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
     refused = gateway_command("init", "--example", "request.json", "reply.json", folder=tmp_path)
     assert (refused.returncode, refused.stderr) == (
         1,
-        "request.x: a ragged array, whose rows have different lengths; nothing is written\n",
+        "request.x: a ragged array, whose rows have different lengths; no file written\n",
     )
     odd = gateway_command("init", "--example", "request.json", folder=tmp_path)
     assert (odd.returncode, odd.stderr) == (2, "expected pairs of files, a request and its reply, got 1\n")

@@ -316,7 +316,7 @@ async def test_types_that_do_not_fit_are_told_by_the_first_request() -> None:
 
 async def test_unknown_parameters_are_refused() -> None:
     async with running() as gateway, client(gateway, "v2-rest") as asked:
-        with pytest.raises(InvalidInput, match="is a graph and has no parameter 'temperature'"):
+        with pytest.raises(InvalidInput, match="is a graph and has no parameter 'temperature'; remove it"):
             await asked.infer("posterior", THETA, parameters={"temperature": 1})
 
 
@@ -333,7 +333,7 @@ principals: {{guest: {{permissions: [graphs]}}}}
     async with running(text) as gateway, client(gateway, "v2-rest") as asked:
         [found] = (await asked.infer("posterior", THETA)).values()
         assert found.shape == (3, 1)
-        with pytest.raises(ClientError, match="'guest' may not ask for metadata on model 'gauss' here"):
+        with pytest.raises(ClientError, match="'guest' does not have the permission metadata on model 'gauss'"):
             await asked.infer("gauss", THETA)
 
 
@@ -394,6 +394,6 @@ async def test_the_calls_of_graphs_within_graphs_are_bounded_together(most: int,
             for _ in range(2):  # each request has as many
                 reply = await client.post("/v2/models/sixteen/infer", json=body)
                 assert reply.status_code == status
-                assert ("more than 19 calls of models (limits.calls_per_request)" in reply.text) is (most == 19)
+                assert ("more than 19 calls; raise limits.calls_per_request" in reply.text) is (most == 19)
         made = [each["calls"] for (graph, _), each in gateway.state.graph_steps.items() if graph == "four"]
         assert sum(made) <= 2 * 16

@@ -265,7 +265,7 @@ def test_what_is_wrong_with_issuers_is_told_with_its_place(files: Files, tmp_pat
 
     one = "{issuer: 'https://i.test', audience: [m]}"
     assert "test.yaml:2:66: 'https://i.test' is listed twice" in wrong(f"auth: {{jwt: [{one}, {one}]}}")
-    assert "ca.pem' cannot be used: it cannot be read" in wrong(f"auth: {{jwt: {one[:-1]}, ca: /ca.pem}}}}")
+    assert "ca.pem' cannot be used: cannot read the file" in wrong(f"auth: {{jwt: {one[:-1]}, ca: /ca.pem}}}}")
     assert "expected an absolute path, got 'ca.pem'" in wrong(f"auth: {{jwt: {one[:-1]}, ca: ca.pem}}}}")
     plain = one.replace("https", "http")
     assert "do not come over https" in wrong(f"auth: {{jwt: [{plain[:-1]}, ca: {files.ca}}}]}}")

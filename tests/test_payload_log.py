@@ -333,7 +333,7 @@ async def test_a_reload_changes_the_log_and_reopening_follows_a_renamed_file(tmp
         await caller.infer("identity", x=X)
         await gateway.reload(loads(text.replace(f'"{path}"', f'"{other}"'), "test.yaml", catalog(), {}))
         await caller.infer("identity", x=X)
-        with pytest.raises(ReloadError, match=r"log\.payloads\.to '/none/log' cannot be opened: No such file"):
+        with pytest.raises(ReloadError, match=r"cannot open log\.payloads\.to '/none/log': No such file"):
             await gateway.reload(loads(text.replace(f'"{path}"', '"/none/log"'), "test.yaml", catalog(), {}))
         other.rename(tmp_path / "renamed")
         gateway.reopen_logs()

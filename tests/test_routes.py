@@ -320,7 +320,7 @@ routes:
     await here.start(listeners(protocol) + backends(one=("v2-rest", one), two=("v2-rest", two)) + text)
     assert number(await here.ask(protocol, "m", row(datatype=np.float32))) == 1.0
     assert number(await here.ask(protocol, "m", row())) == 2.0
-    with pytest.raises(GatewayError, match="takes no request here with these inputs") as failed:
+    with pytest.raises(GatewayError, match="does not accept these inputs") as failed:
         await here.ask(protocol, "m", row(datatype=np.int64))
     assert failed.value.status is Status.INVALID_ARGUMENT
 

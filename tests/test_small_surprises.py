@@ -145,7 +145,7 @@ async def test_one_row_for_a_batch_of_several(form: str, inputs: list[Any]) -> N
     text = config("json", backend=f", form: {form}", more=FORMS)
     status, answer = await infer(Wires(text, lab=replied({"price": [7.0]})), json.dumps({"inputs": inputs}).encode())
     assert status == 502
-    assert "output 'y' has 1 row for the 2 that were sent" in answer["error"]
+    assert "output 'y' has 1 row, but the request had 2" in answer["error"]
     status, _ = await infer(Wires(text, lab=replied({"price": [7.0, 8.0]})), json.dumps({"inputs": inputs}).encode())
     assert status == 200
 

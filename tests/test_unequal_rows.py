@@ -90,7 +90,7 @@ async def test_other_inputs_have_their_rows() -> None:
     assert found == (200, {"vector": [[20.0, 3.0], [0.5, 4.0]]})
     status, refused = await asked(here, {"ids": [[1, 2], [4]], "scale": [10, 20, 30]}, "/c/scaled")
     assert status == 400
-    assert "input 'scale' does not have the 2 rows" in refused["error"]
+    assert "input 'scale' needs 2 rows" in refused["error"]
 
 
 async def test_clients_of_openai_send_tokens_of_several_texts() -> None:

@@ -62,7 +62,7 @@ class AccessCheck:
 
 async def _refused(scope: Any, asked: Asked) -> tuple[int, str] | None:
     if scope["type"] != "http":
-        return 400, "only HTTP requests are served here"
+        return 400, "this port serves only HTTP requests"
     headers = Headers([(bytes(name).lower(), bytes(text)) for name, text in scope["headers"]])
     path, method = str(scope["path"]), str(scope["method"])
     if why := why_of_another_page(method, headers.raw):
@@ -87,7 +87,7 @@ async def why_refused(
     except GatewayError as error:
         return _STATUSES[error.reason], error.message
     except UnknownKeyError:
-        return 401, "the token is not accepted: its issuer has no such key"
+        return 401, "the token is not accepted: its issuer has no such key; get a new token"
     if not principal.has(permission, "", port):
         return 403, f"{principal.name!r} has not the permission `{permission}`"
     return None

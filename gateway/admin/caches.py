@@ -33,7 +33,7 @@ def add_clearing(app: "FastAPI", clear: Clear) -> None:
 
     @app.get("/cache/clear", include_in_schema=False)
     async def asked_to_read() -> None:
-        raise HTTPException(405, "caches are cleared with POST: curl -X POST URL", {"allow": "POST"})
+        raise HTTPException(405, "use POST to clear caches: curl -X POST URL", {"allow": "POST"})
 
     @app.post(
         "/cache/clear",
@@ -46,7 +46,5 @@ def add_clearing(app: "FastAPI", clear: Clear) -> None:
         place = "" if asked is None else asked.place
         places = await clear(place)
         if place and not places:
-            raise HTTPException(
-                404, f"there is no policy `cache` at {place!r}; `GET /status` names the places of policies"
-            )
+            raise HTTPException(404, f"unknown place of a policy `cache`: {place!r}; `GET /status` names the places")
         return CachesCleared(places=places)

@@ -68,7 +68,7 @@ def add_draining(app: "FastAPI", drains: Drains) -> None:
         "/drain",
         summary="Drain an endpoint for maintenance, or end the drain",
         responses={
-            404: {"description": "There is no such backend or endpoint."},
+            404: {"description": "Unknown backend or endpoint."},
             409: {"description": "The gateway starts the servers of this backend itself."},
         },
     )

@@ -218,7 +218,7 @@ def _reply(status: int, text: str) -> Message:
 
 
 _ALIVE, _READY, _NOT_READY = _reply(200, "ok"), _reply(200, "ready"), _reply(503, "not ready")
-_NO_METRICS = _reply(404, "metrics are off (metrics.enabled in the configuration)")
+_NO_METRICS = _reply(404, "metrics are off; set metrics.enabled in the configuration")
 
 
 def _refuse(error: GatewayError, protocol: Protocol, message: Message) -> Message:

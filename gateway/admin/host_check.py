@@ -65,9 +65,9 @@ def why_of_another_page(method: str, headers: RawHeaders, scheme: str = "") -> s
     of, mark, host = (b"", b"://", b"") if origin is None else origin.lower().partition(b"://")
     is_own = mark and host == found.get(b"host", b"").lower() and scheme in ("", of.decode("latin-1"))
     if origin is not None and not is_own:
-        return "the request's Origin is another host: it comes from another web page"
+        return "the request's Origin is another host; use the gateway's own pages"
     if method not in ("GET", "HEAD") and found.get(b"sec-fetch-site", b"none").lower() not in _OWN_SITES:
-        return "the request's Sec-Fetch-Site says that it comes from another web page"
+        return "the request's Sec-Fetch-Site is another web page; use the gateway's own pages"
     return ""
 
 

@@ -55,7 +55,7 @@ LOADED = Family(
     "gateway_configuration_loaded_timestamp_seconds",
     "gauge",
     (),
-    "Unix time at which the configuration in use was read and validated.",
+    "Unix time at which the gateway loaded the configuration in use.",
 )
 IN_FLIGHT = Family(
     "gateway_requests_in_flight", "gauge", ("listener",), "Requests that have begun to arrive and have no response yet."
@@ -80,7 +80,7 @@ CALLS = Family(
     "gateway_backend_calls_in_flight",
     "gauge",
     ("backend",),
-    "Calls that were sent to endpoints and have no response yet.",
+    "Calls to endpoints without a response yet.",
 )
 SLOTS = Family(
     "gateway_backend_slots", "gauge", ("backend",), "Maximum number of calls in flight, if `max_in_flight` is set."
@@ -111,7 +111,7 @@ EJECTIONS = Family(
     "gateway_endpoint_ejections_total",
     "counter",
     ("backend", "endpoint"),
-    "Number of times that the endpoint was ejected (got no calls for some time) because calls to it failed.",
+    "Number of ejections of the endpoint: after failed calls, it gets no calls for some time.",
 )
 PLACED = Family(
     "gateway_placed_models",
@@ -193,28 +193,31 @@ PAYLOADS_DROPPED = Family(
 _OF_STEP = ("graph", "step")
 OF_STEPS = {
     CALLS_COUNTED: Family(
-        "gateway_graph_step_calls_total", "counter", _OF_STEP, "Calls of models by the steps of `models`."
+        "gateway_graph_step_calls_total", "counter", _OF_STEP, "Model calls by the steps of `models`."
     ),
     ERRORS: Family(
-        "gateway_graph_step_errors_total", "counter", _OF_STEP, "Failed calls of models by the steps of `models`."
+        "gateway_graph_step_errors_total", "counter", _OF_STEP, "Failed model calls by the steps of `models`."
     ),
     CANCELLED: Family(
         "gateway_graph_step_cancelled_total", "counter", _OF_STEP,
         "Calls of models by the steps of `models` that ended early, because the client left or another step failed.",
     ),
     FALLBACKS: Family(
-        "gateway_graph_step_fallbacks_total", "counter", _OF_STEP, "Calls of models in the `fallback` of a step."
+        "gateway_graph_step_fallbacks_total", "counter", _OF_STEP, "Model calls in the `fallback` of a step."
     ),
     SECONDS: Family(
         "gateway_graph_step_seconds_total", "counter", _OF_STEP,
-        "Total duration of the calls of models by the steps of `models`, in seconds.",
+        "Total duration of the model calls by the steps of `models`, in seconds.",
     ),
 }  # fmt: skip
 """By the counted event."""
 
 WORKERS = Family("gateway_workers", "gauge", (), "Processes that serve clients.")
 WORKER_RESTARTS = Family(
-    "gateway_worker_restarts_total", "counter", (), "Number of times that a worker ended and was started again."
+    "gateway_worker_restarts_total",
+    "counter",
+    (),
+    "Number of times that a worker ended and the gateway started it again.",
 )
 
 _PLACE_STATES = (ReplicaState.HELD, ReplicaState.LOADING, ReplicaState.UNLOADING, ReplicaState.FAILED)

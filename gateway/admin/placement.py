@@ -42,15 +42,15 @@ def add_placing(app: "FastAPI", backends: Callable[[], Mapping[str, Backend]]) -
 
     @app.get("/placement", include_in_schema=False)
     async def asked_to_read() -> None:
-        text = "models are loaded and unloaded with POST; `GET /api/placement` shows who has which"
+        text = "use POST to load and unload models; `GET /api/placement` shows where they are"
         raise HTTPException(405, text, {"allow": "POST"})
 
     @app.post(
         "/placement",
         summary="Load or unload a model on one server",
         responses={
-            404: {"description": "There is no such backend or endpoint, or the server does not have the model."},
-            409: {"description": "The backend has no `placement`, or its servers cannot be asked to load models."},
+            404: {"description": "Unknown backend or endpoint, or the server does not have the model."},
+            409: {"description": "The backend has no `placement`, or its protocol cannot load models."},
             502: {"description": "The server failed, in its own words."},
         },
     )
@@ -59,10 +59,12 @@ def add_placing(app: "FastAPI", backends: Callable[[], Mapping[str, Backend]]) -
         it, the server first unloads the least recently used models without calls."""
         backend = backends().get(asked.backend)
         if backend is None:
-            raise HTTPException(404, f"there is no backend {asked.backend!r}")
+            raise HTTPException(404, f"unknown backend {asked.backend!r}")
         slots = backend.slots
         if not isinstance(slots, PlacedSlots) or slots.loader is None:
-            text = "has no `placement`" if not isinstance(slots, PlacedSlots) else "cannot load models by its protocol"
+            text = (
+                "has no `placement`" if not isinstance(slots, PlacedSlots) else "has a protocol that cannot load models"
+            )
             raise HTTPException(409, f"backend {asked.backend!r} {text}")
         endpoint = next((each for each in backend.endpoints if each.address == asked.endpoint), None)
         if endpoint is None:

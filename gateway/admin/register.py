@@ -94,7 +94,7 @@ def add_routes(app: FastAPI, registrations: Mapping[str, Registrations]) -> None
         for backend in allowed:
             if lease in backend:
                 return backend
-        raise HTTPException(404, "there is no such lease; it may have ended, register again")
+        raise HTTPException(404, "unknown lease, or its time is over; register again")
 
 
 def _body(model: type[BaseModel]) -> dict[str, object]:
@@ -116,8 +116,8 @@ def _token(request: Request) -> str:
 
 def _forbidden(request: Request) -> HTTPException:
     peer = request.client.host if request.client else "-"
-    _lines.write("refused", logging.WARNING, "a registration from %s is refused: wrong token or backend", peer)
-    return HTTPException(403, "servers may not register at this backend with this token")
+    _lines.write("refused", logging.WARNING, "refused a registration from %s: wrong token or backend", peer)
+    return HTTPException(403, "this token does not allow registration at this backend; check both")
 
 
 async def _read(request: Request, model: type[BodyT]) -> BodyT:

@@ -360,7 +360,7 @@ def _add_reload(app: "FastAPI", reload: Reload) -> None:
 
     @app.get("/reload", include_in_schema=False)
     async def asked_to_read() -> None:
-        raise HTTPException(405, "a reload is asked for with POST: curl -X POST URL", {"allow": "POST"})
+        raise HTTPException(405, "use POST to reload: curl -X POST URL", {"allow": "POST"})
 
     @app.post(
         "/reload",

@@ -58,11 +58,13 @@ class Material:
             self._context, self.expires = self._read()
         except CertificateError as error:
             self.error = f"tls.{error.key}: {error}"
-            log.error("certificates of %s cannot be used, those before are kept: %s", places, self.error)
+            log.error(
+                "cannot use the new certificates of %s, so the gateway keeps the previous ones: %s", places, self.error
+            )
             return
         self.error, self._warned = None, 0
         until = "" if self.expires is None else f"; valid until {self.expires:%Y-%m-%d %H:%M} UTC"
-        log.info("certificates of %s are read again%s", places, until)
+        log.info("reloaded the certificates of %s%s", places, until)
 
     def warn(self, now: datetime) -> None:
         """Log if the certificate expires soon, once for each time in WARNED."""
@@ -73,9 +75,13 @@ class Material:
         if passed > self._warned:
             places, until = ", ".join(self.used_by), f"{self.expires:%Y-%m-%d %H:%M} UTC"
             if left <= timedelta():
-                log.error("the certificate of %s has expired: %s was valid until %s", places, self._file, until)
+                log.error(
+                    "the certificate of %s has expired: %s was valid until %s; renew it", places, self._file, until
+                )
             else:
-                log.warning("the certificate of %s expires soon: %s is valid until %s", places, self._file, until)
+                log.warning(
+                    "the certificate of %s expires soon: %s is valid until %s; renew it", places, self._file, until
+                )
         self._warned = passed
 
     @property

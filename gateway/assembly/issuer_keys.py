@@ -93,9 +93,9 @@ class IssuerKeys:
             async with asyncio.timeout(FETCH_SECONDS):
                 keys = parse_key_set(await self._content())
         except TimeoutError:
-            self._failed(f"nothing came within {FETCH_SECONDS:g} s")
+            self._failed(f"no response within {FETCH_SECONDS:g} s")
         except CertificateError as error:
-            self._failed(f"its {error.key} cannot be used: {error}")
+            self._failed(f"cannot use its {error.key}: {error}")
         except (KeySetError, ValueError) as error:
             self._failed(str(error))
         except GatewayError as error:
@@ -109,16 +109,16 @@ class IssuerKeys:
                 log.info("issuer %s: %d keys", self.config.issuer, len(keys))
                 self.keys = keys
                 for changed in list(self._uses.values()):
-                    with log_and_continue(f"using the new keys of issuer {self.config.issuer}"):
+                    with log_and_continue(f"using new keys from issuer {self.config.issuer}"):
                         changed()
         finally:
             if self._lookup is asyncio.current_task():
                 self._lookup = None
 
     def _failed(self, text: str) -> None:
-        kept = "the previous keys are kept" if self.keys else "no token can be verified"
+        kept = "the gateway keeps the previous keys" if self.keys else "the gateway refuses its tokens"
         issuer = self.config.issuer
-        self._lines.write("failed", logging.WARNING, "issuer %s: its keys were not read, %s: %s", issuer, kept, text)
+        self._lines.write("failed", logging.WARNING, "issuer %s: cannot fetch its keys; %s: %s", issuer, kept, text)
 
     async def _content(self) -> bytes:
         place = self.config.jwks
@@ -139,10 +139,10 @@ class IssuerKeys:
         document = document if isinstance(document, dict) else {}
         # section 4.3: the issuer MUST be the one that was queried
         if document.get("issuer") != issuer:
-            raise KeySetError("its openid-configuration is of another issuer")
+            raise KeySetError("its openid-configuration has another issuer; write that one in the configuration")
         place = document.get("jwks_uri")
         if not isinstance(place, str) or not is_url(place):
-            raise KeySetError("its openid-configuration has no jwks_uri")
+            raise KeySetError("its openid-configuration has no jwks_uri; set `jwks`")
         if issuer.startswith("https://") and not place.startswith("https://"):
             raise KeySetError("its jwks_uri is not https")
         return place

@@ -115,7 +115,7 @@ def keys_not_known() -> GatewayError:
 
 def unknown_key() -> GatewayError:
     """Return the error for a token signed by a key that the issuer does not have."""
-    return refusal(Reason.UNAUTHENTICATED, "the token is not accepted: its issuer has no such key")
+    return refusal(Reason.UNAUTHENTICATED, "the token is not accepted: its issuer has no such key; get a new token")
 
 
 def _file(config: Config, previous: Access | None) -> WatchedKeys | None:
@@ -153,7 +153,7 @@ def _verifier(issuers: "Mapping[str, IssuerKeys]") -> Callable[[bytes], Verified
             return None
         name = tokens.issuer_of(token)
         if name not in issuers:
-            raise tokens.refused("it is of another issuer")
+            raise tokens.refused("it is of another issuer; get one from an issuer of this gateway")
         said = tokens.verify(token, issuers[name].keys, rules[name])
         return said.name, said.claimed, said.ends
 

@@ -110,12 +110,12 @@ class Observing:
         try:
             self._access_logs.get(config)
         except OSError as error:
-            raise refused(f"log.access.path {config.access.path!r} cannot be opened: {error.strerror}") from None
+            raise refused(f"cannot open log.access.path {config.access.path!r}: {error.strerror}") from None
         try:
             self.payload_logs.get(config.payloads)
         except OSError as error:
             assert config.payloads is not None
-            raise refused(f"log.payloads.to {config.payloads.to!r} cannot be opened: {error.strerror}") from None
+            raise refused(f"cannot open log.payloads.to {config.payloads.to!r}: {error.strerror}") from None
 
     def reopen_logs(self) -> None:
         """Open the files of the access log and the payload log again, because a program that rotates logs might have

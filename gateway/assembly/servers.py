@@ -228,7 +228,7 @@ class Fleets:
         fleets = [*(fleet for _, fleet, _ in self._current.values()), *self._retired]
         self._current.clear()
         self._retired.clear()
-        await all_surviving("ending the servers of a backend", (each.close() for each in fleets))
+        await all_surviving("stopping a backend's servers", (each.close() for each in fleets))
         states = list(self._states.values())
         await all_surviving("closing the state of servers", (asyncio.to_thread(each.close) for each in states))
         self._states.clear()

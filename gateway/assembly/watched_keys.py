@@ -37,7 +37,7 @@ class WatchedKeys:
         try:
             self.keys = read_keys(path)
         except KeyFileError as error:  # checked before the start: it broke since
-            log.error("keys of %s are not read, no key is accepted: %s", path, error)
+            log.error("cannot read the API keys in %s, so the gateway accepts no key: %s", path, error)
 
     def begin_use(self, user: object, interval: float, changed: Callable[[], None]) -> None:
         """Check the file from now on, with the `interval` of the configuration, and call `changed` when there are other
@@ -87,7 +87,7 @@ class WatchedKeys:
         try:
             self.keys = await asyncio.to_thread(read_keys, self.path)
         except KeyFileError as error:
-            log.error("keys of %s are not read, the previous keys are kept: %s", self.path, error)
+            log.error("cannot read the API keys in %s, so the gateway keeps the previous ones: %s", self.path, error)
             return False
         log.info("keys of %s: %d", self.path, len(self.keys.entries))
         return True

@@ -98,7 +98,7 @@ class Credentials:
         """
         entry = None if self._keys is None else self._keys.find(key)
         if entry is None:
-            raise refusal(Reason.UNAUTHENTICATED, "the key is not known here")
+            raise refusal(Reason.UNAUTHENTICATED, "unknown API key; ask the operator of this gateway for a valid one")
         why = entry.why_invalid(datetime.fromtimestamp(self.clock(), UTC))
         if why:
             raise refusal(Reason.UNAUTHENTICATED, why)
@@ -194,7 +194,7 @@ class Authenticator:
         header = self._header.decode()
         wanted = [f"Authorization: Bearer KEY or {header}: KEY"] if self._keys else []
         wanted += ["Authorization: Bearer TOKEN"] if self._tokens and not self._keys else []
-        wanted += ["a client certificate that is known here"] if self._certificates else []
+        wanted += ["a client certificate that this gateway knows"] if self._certificates else []
         return ", or ".join(wanted)
 
     def _forget(self) -> None:

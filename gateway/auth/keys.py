@@ -94,7 +94,7 @@ def key_file(entries: Iterable[KeyEntry]) -> KeyFile:
     listed = tuple(entries)
     by_digest = {bytes.fromhex(entry.sha256): entry for entry in listed}
     if len(by_digest) != len(listed):
-        raise KeyFileError("a key is listed twice")
+        raise KeyFileError("a key is listed twice; remove one entry")
     return KeyFile(listed, by_digest)
 
 
@@ -114,13 +114,13 @@ def read_keys(path: Path) -> KeyFile:
     """
     try:
         if path.exists() and not path.is_file():
-            raise KeyFileError("it is not a regular file")
+            raise KeyFileError("not a regular file")
         with path.open("rb") as file:
             content = file.read(MAX_FILE + 1)
     except OSError as error:
-        raise KeyFileError(f"it cannot be read: {error.strerror}") from None
+        raise KeyFileError(f"cannot read the file: {error.strerror}") from None
     if len(content) > MAX_FILE:
-        raise KeyFileError(f"it is larger than {MAX_FILE} bytes")
+        raise KeyFileError(f"larger than {MAX_FILE} bytes")
     return parse_keys(content)
 
 

@@ -99,7 +99,7 @@ def parse_key_set(content: bytes) -> KeySet:
             except (jwt.PyJWTError, ValueError, TypeError, KeyError):
                 continue
     if not found:
-        raise KeySetError("it has no public key that can be used")
+        raise KeySetError("expected at least one usable public key")
     return found
 
 
@@ -126,7 +126,7 @@ def issuer_of(token: bytes) -> str:
         GatewayError: UNAUTHENTICATED, the token is too long or malformed, or names no issuer.
     """
     if len(token) > LONGEST_TOKEN:
-        raise refused(f"it is longer than {LONGEST_TOKEN} bytes")
+        raise refused(f"it is longer than {LONGEST_TOKEN} bytes; request one with fewer claims")
     payload = token.split(b".")[1]
     try:
         claims = json.loads(urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))
@@ -147,7 +147,7 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
         UnknownKeyError: its key is not among `keys`.
     """
     if len(token) > LONGEST_TOKEN:
-        raise refused(f"it is longer than {LONGEST_TOKEN} bytes")
+        raise refused(f"it is longer than {LONGEST_TOKEN} bytes; request one with fewer claims")
     try:
         head = jwt.get_unverified_header(token)
     except (jwt.PyJWTError, ValueError, RecursionError):
@@ -164,11 +164,11 @@ def verify(token: bytes, keys: KeySet, rules: Rules) -> Identity:
             options={"require": ["exp", "iss", "aud"]},
         )  # fmt: skip
     except jwt.ExpiredSignatureError:
-        raise refused("it has expired") from None
+        raise refused("it has expired; get a new one") from None
     except jwt.InvalidAudienceError:
-        raise refused("it is for another audience") from None
+        raise refused("it is for another audience; get one for this gateway") from None
     except jwt.InvalidIssuerError:
-        raise refused("it is of another issuer") from None
+        raise refused("it is of another issuer; get one from an issuer of this gateway") from None
     except jwt.ImmatureSignatureError:
         raise refused("it is not valid yet") from None
     except jwt.MissingRequiredClaimError as error:

@@ -232,7 +232,7 @@ class Bridge:
                 case Operation.CONFIG:
                     return await self._config(base, operation)
                 case Operation.MODEL_STATISTICS:
-                    await self._refuse_if_estimated(base, operation, "its evaluations are counted in the statistics of")
+                    await self._refuse_if_estimated(base, operation, "its evaluations are part of the statistics of")
                     return await self._extensions.statistics(base, operation)
                 case control if control in CONTROL_OPERATIONS:
                     await self._refuse_if_estimated(base, operation, f"send {control.value} for")
@@ -256,7 +256,7 @@ class Bridge:
         if config is not None:
             return config
         if not await self._metadata.ready(request):
-            raise not_found(f"model {request.model!r} is not ready")
+            raise not_found(f"model {request.model!r} is not ready; try again later")
         asked = replace(request, operation=Operation.METADATA, part="")
         if companion is None:
             return model_config.written(request.model, await self._metadata.signature(asked), self._settings.max_rows)

@@ -73,7 +73,7 @@ class ConfigTensor:
             raw = text.encode()
         except UnicodeEncodeError as error:
             where = f"backend {self._backend.name!r} ({self._backend.protocol})"
-            raise invalid_input(f"parameter 'config' is not UTF-8, and cannot be sent to {where}") from error
+            raise invalid_input(f"parameter 'config' is not UTF-8, as {where} needs") from error
         return replace(outgoing, parameters=parameters, inputs=(*outgoing.inputs, self._tensor(raw, outgoing)))
 
     def _tensor(self, raw: bytes, outgoing: Request) -> Tensor:

@@ -83,7 +83,7 @@ def _at(base: Signature, index: str, position: int) -> TensorSpec:
     role, specs = ("output", base.outputs) if index == "out_wrt" else ("input", base.inputs)
     if not 0 <= position < len(specs):
         plural = f"{len(specs)} {role}" if len(specs) == 1 else f"{len(specs)} {role}s"
-        raise DecodeError(f"index {index!r} is {position}, but the model has {plural}, counted from 0")
+        raise DecodeError(f"index {index!r} is {position}, but the model has {plural}; count from 0")
     return specs[position]
 
 

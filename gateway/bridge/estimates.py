@@ -151,8 +151,8 @@ class EstimatedDerivatives:
         """
         base = await self._signatures.model(key)
         if is_unknown(base):
-            text = f"the inputs of model {request.model!r}, whose {request.operation.value} is computed by"
-            text = f"{text} finite differences, are unknown; `signature` on the route must declare them"
+            text = f"inputs unknown: {request.operation.value} of model {request.model!r} uses"
+            text = f"{text} finite differences; declare the inputs by `signature` on the route"
             raise refusal(Reason.FAILED_PRECONDITION, text)
         if Operation.INFER not in (await self._signatures.described(key)).operations:
             raise unsupported(
@@ -326,7 +326,7 @@ class EstimatedDerivatives:
         except GatewayError as error:
             raise _explained(error, problem) from error
         if len({answer.shape[1] for answer in answers}) > 1:
-            raise invalid_output(f"output {output!r} has another length at some of the points than at others")
+            raise invalid_output(f"output {output!r} has different lengths at different points")
         return np.concatenate(answers).reshape(problem.rows, points, answers[0].shape[1])
 
     async def _most_points(self, problem: DerivativeProblem) -> int | None:

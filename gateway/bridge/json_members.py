@@ -37,8 +37,10 @@ def resolve_inputs(request: Request, signature: Signature, settings: RouteSettin
         GatewayError: UNIMPLEMENTED, the model's inputs are unknown.
     """
     if not signature.inputs:
-        text = f"model {request.model!r}: its inputs are not known, so the request's JSON members cannot be assigned"
-        raise unsupported(f"{text}; `signature` on the route declares them")
+        text = (
+            f"model {request.model!r}: its inputs are unknown, so the gateway cannot assign the request's JSON members"
+        )
+        raise unsupported(f"{text}; declare them by `signature` on the route")
     specs = dict(names.inputs_of(signature, settings))
     scalars = _scalars(request.parameters, specs)
     inputs = [_fitted(each, specs, settings) for each in (*request.inputs, *scalars)]

@@ -76,8 +76,8 @@ class ModelMetadata:
             known = await self._signatures.model(key)
             if is_unknown(known) and not self._backend.traits.wire.points:
                 await self._signatures.check(key)
-                text = f"backend {self._backend.name!r} does not report the inputs of model {request.model!r}"
-                raise refusal(Reason.FAILED_PRECONDITION, f"{text}; `signature` on the route must declare them")
+                text = f"backend {self._backend.name!r} reports no inputs for model {request.model!r}"
+                raise refusal(Reason.FAILED_PRECONDITION, f"{text}; declare them by `signature` on the route")
             return self._as_vectors(self._renamed(request.model, known, self._settings))
         if self._unchanged:
             return replace(await self._backend.metadata(self._rewrite.outgoing(request, key)), name=request.model)
@@ -91,8 +91,9 @@ class ModelMetadata:
         if is_told or CONFIG not in request.parameters:
             return
         raise unsupported(
-            f"'config' is not supported in a question for the sizes of model {request.model!r}: metadata of backend"
-            f" {self._backend.name!r} ({self._backend.protocol}) cannot depend on it; ask without one, or declare the"
+            f"'config' is not supported in a size query for model {request.model!r}: metadata of backend"
+            f" {self._backend.name!r} ({self._backend.protocol}) cannot depend on it; send the query without it, or "
+            "declare the"
             " sizes by `signature` on the route"
         )
 

@@ -75,7 +75,7 @@ def resolve_inputs(inputs: Sequence[Tensor], specs: NamedSpecs, settings: RouteS
         if not tensor.name:
             unnamed.append(tensor)
         elif tensor.name in given:
-            raise DecodeError(f"input {tensor.name!r} is given twice")
+            raise DecodeError(f"input {tensor.name!r} occurs twice")
         elif tensor.name not in settings.drop:
             given[tensor.name] = tensor
     if unnamed:

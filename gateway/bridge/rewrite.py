@@ -39,7 +39,8 @@ class Rewrite:
             version = request.version
         elif self._has_one_version and request.version and request.version != version:
             raise not_found(
-                f"model {request.model!r} has no version {request.version!r}: its route has version {version!r} only"
+                f"model {request.model!r} has no version {request.version!r}; use version {version!r}, or leave the "
+                "version out"
             )
         if version:
             self._check_version(version, request)
@@ -74,6 +75,6 @@ class Rewrite:
         if is_version is None or not is_version(version):
             raise not_found(
                 f"model {request.model!r} has no version {version!r}: backend {self.backend.name!r}"
-                f' ({self.backend.protocol}) cannot have such a version; `rewrite: {{version: ""}}` on the route'
+                f' ({self.backend.protocol}) has no versions like this; `rewrite: {{version: ""}}` on the route'
                 " drops the client's version"
             )

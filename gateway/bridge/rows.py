@@ -72,7 +72,7 @@ async def infer_unequal_rows(request: Request, rows: UnequalRows, fitting: Fitti
     try:
         outputs = tuple(map(shapes.concatenate, zip(*[answer.outputs for answer in answers], strict=True)))
     except (DecodeError, ValueError) as error:
-        raise invalid_output(f"the outputs of rows of unequal length cannot be joined: {error}") from error
+        raise invalid_output(f"cannot join outputs for rows of unequal length: {error}") from error
     return replace(answers[0], outputs=outputs, parameters=_common_parameters(answers))
 
 
@@ -115,7 +115,7 @@ def _column_of(column: Sequence[Tensor], at: int, count: int, fitting: Fitting) 
         return [whole] * count
     if len(column) > 1 or whole.shape[:1] != (count,):
         what = repr(whole.name) if whole.name else at
-        raise DecodeError(f"input {what} does not have the {count} rows of the input whose rows differ in length")
+        raise DecodeError(f"input {what} needs {count} rows, like the input with rows of different lengths")
     return list(map(shapes.one_row, shapes.split(whole)))
 
 

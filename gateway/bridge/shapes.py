@@ -176,7 +176,7 @@ def concatenate(pieces: Sequence[Tensor]) -> Tensor:
     first = pieces[0]
     for piece in pieces:
         if not piece.shape:
-            raise DecodeError(f"output {piece.name!r} has no dimension to concatenate on")
+            raise DecodeError(f"output {piece.name!r} is a scalar, which the gateway cannot concatenate")
         alike = (piece.name, piece.datatype, piece.shape[1:]) == (first.name, first.datatype, first.shape[1:])
         if not alike:
             text = f"output {piece.name!r} is {piece.datatype} {list(piece.shape)}"

@@ -217,7 +217,7 @@ class RouteSignatures:
             return
         await self.check(key)
         companion, *_ = self._rewrite.companion(key, operation)
-        text = f"backend {self._backend.name!r} does not show a model {companion!r}"
+        text = f"backend {self._backend.name!r} does not list model {companion!r}"
         raise _lacks(
             key, operation, f"{text}; `translate: {{operations: ...}}` on the route can name the derivative model"
         )

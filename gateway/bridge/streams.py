@@ -35,7 +35,9 @@ async def collect(responses: AsyncIterator[Response], backend: str, limit: int) 
         found.append(response)
         size += sum(len(tensor.data) for tensor in response.outputs)
         if size > limit:
-            text = f"backend {backend!r}: the stream's responses exceed {limit} bytes (limits.message of the backend)"
+            text = (
+                f"backend {backend!r}: the stream's responses exceed {limit} bytes; raise limits.message of the backend"
+            )
             raise refusal(Reason.TOO_LARGE, text)
     if not found:
         raise invalid_output(f"backend {backend!r}: the stream ended without a response")
@@ -43,4 +45,4 @@ async def collect(responses: AsyncIterator[Response], backend: str, limit: int) 
         columns: zip[tuple[Tensor, ...]] = zip(*(response.outputs for response in found), strict=True)
         return replace(found[-1], outputs=tuple(map(concatenate, columns)), parameters={})
     except (DecodeError, ValueError) as error:
-        raise invalid_output(f"backend {backend!r}: responses cannot be concatenated: {error}") from error
+        raise invalid_output(f"backend {backend!r}: cannot concatenate the responses: {error}") from error

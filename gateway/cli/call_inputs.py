@@ -93,7 +93,7 @@ def assigned(texts: Iterable[str], operation: Operation) -> tuple[Tensor, ...]:
         if not name:
             unnamed.append(tensor)
         elif name in given:
-            raise BadArgument(f"--set {name} is given twice")
+            raise BadArgument(f"--set {name} occurs twice")
         else:
             given[name] = tensor
     own = [_of_derivative(name, given.pop(name, None)) for name in DERIVATIVES.get(operation, ())]

@@ -127,7 +127,7 @@ class Reloader:
     def _failed(self, errors: list[ConfigurationError], lines: Sequence[object]) -> NotReloaded:
         for line in lines:
             log.error("%s", line)
-        log.error("configuration not reloaded, the one before is kept; errors: %d", len(errors))
+        log.error("reload failed, so the gateway keeps the previous configuration; errors: %d", len(errors))
         self.gateway.state.last_reload_error = LoadError(
             text="\n".join(map(str, lines)), at=datetime.now(UTC), errors=errors
         )

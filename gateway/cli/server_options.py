@@ -27,7 +27,7 @@ Key = Annotated[
 Ca = Annotated[str | None, typer.Option("--ca", metavar="FILE", help="CA of the server's certificate (PEM).")]
 Certificate = Annotated[str | None, typer.Option("--certificate", metavar="FILE", help="Client certificate (PEM).")]
 CertificateKey = Annotated[
-    str | None, typer.Option("--certificate-key", metavar="FILE", help="Private key of the client certificate (PEM).")
+    str | None, typer.Option("--certificate-key", metavar="FILE", help="Private key for --certificate (PEM).")
 ]
 ServerName = Annotated[
     str | None, typer.Option("--server-name", metavar="NAME", help="Name in the server's certificate.")
@@ -38,9 +38,7 @@ Seconds = Annotated[
 ]
 ModelNames = Annotated[
     list[str],
-    typer.Option(
-        "--model", metavar="NAME", help="Model to look for if the server does not list its models. Repeatable."
-    ),
+    typer.Option("--model", metavar="NAME", help="Model to query if the server does not list its models. Repeatable."),
 ]
 DeclaringFile = Annotated[
     Path | None,

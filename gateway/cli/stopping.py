@@ -38,11 +38,11 @@ class Signals:
 
     def _on_signal(self, number: signal.Signals) -> None:
         again = self.first.is_set()
-        log.info("%s received%s", number.name, " again: ending at once" if again else "")
+        log.info("%s received%s", number.name, " again: ending immediately" if again else "")
         (self.second if again else self.first).set()
 
     def _ignore_hangup(self) -> None:
-        log.warning("SIGHUP ignored: there is no configuration to read again")
+        log.warning("SIGHUP ignored: this command has no configuration to reload")
 
 
 async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool:
@@ -59,7 +59,7 @@ async def is_started(start: Coroutine[Any, Any, None], signals: Signals) -> bool
     await asyncio.wait((starting, second), return_when=asyncio.FIRST_COMPLETED)
     second.cancel()
     if starting.done() and not starting.cancelled() and (error := starting.exception()) is not None:
-        log.info("the start failed while it was ended: %s", error)
+        log.info("the start failed during its cancellation: %s", error)
     return False
 
 
@@ -79,14 +79,14 @@ async def drain_on_signal(server: Drainable, signals: Signals, delay: float, tim
         given_up = await draining
     except asyncio.CancelledError:
         given_up = await server.drain(0)
-    log.log(logging.WARNING if given_up else logging.INFO, "ended; requests given up: %d", given_up)
+    log.log(logging.WARNING if given_up else logging.INFO, "ended; cancelled requests: %d", given_up)
     end_process()
 
 
 async def _drain(server: Drainable, delay: float, timeout: float) -> int:
     server.announce_end()
     if delay:
-        log.info("draining: not ready, and new requests are still answered for %g s", delay)
+        log.info("draining: not ready, but accepting new requests for %g s", delay)
         await asyncio.sleep(delay)
-    log.info("draining: no connection is accepted any more, and requests in flight have %g s", timeout)
+    log.info("draining: closed to new connections; requests in flight have %g s", timeout)
     return await server.drain(timeout)

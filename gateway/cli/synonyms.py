@@ -64,5 +64,5 @@ def meant(option: str, options: Collection[str], *, takes_config: bool) -> str:
     if same:
         return f"use {same[0]}"
     if takes_config and name in KEYS:
-        return f"a key of the configuration says it: `{KEYS[name]}`"
+        return f"use the configuration key `{KEYS[name]}`"
     return ""

@@ -50,7 +50,7 @@ def split_address(address: str, protocol: str, transports: "dict[str, str]", *, 
     name, mark, _ = scheme.partition(TLS_MARK)
     if separator and name in transports:
         if protocol and protocol != name:
-            raise ValueError(f"the address {address!r} is one of {name}, and protocol={protocol!r} was given")
+            raise ValueError(f"the address {address!r} is for {name}, not for protocol={protocol!r}; use one of them")
         return ServerAddress(name, _transport_address(rest, transports[name], tls=tls or bool(mark)))
     if not protocol and separator and scheme not in _ALL_SCHEMES:
         raise ValueError(f"no protocol {name!r}{_meant(name, transports)}")
@@ -80,7 +80,7 @@ def _expected(address: str, names: Iterable[str]) -> str:
     scheme, _, rest = address.rpartition("://")
     example = f"{_EXAMPLES.get(scheme, 'v2-rest')}://{rest}"
     return (
-        f"write it as {example} does, or give `protocol` beside the address; `gateway probe {address}` tells what the"
+        f"write it like {example}, or add the argument `protocol`; `gateway probe {address}` reports what the"
         f" server speaks. Protocols: {', '.join(names)}"
     )
 

@@ -467,7 +467,7 @@ class AsyncClient:
         rows = [["protocol", self.protocol], ["address", self.address], ["time limit of a call", seconds]]
         if self._server is not None:
             rows.append(["calls at once", str(self._server.turns.most or "any number")])
-        return html_table(["", "closed" if self._is_closed else "open"], rows, "client of a model server")
+        return html_table(["", "closed" if self._is_closed else "open"], rows, "model client")
 
     def _calls(self, timeout: Seconds) -> ClientCalls:
         """Return the functions for `map`; `timeout` limits its queries about the model."""
@@ -503,7 +503,7 @@ class AsyncClient:
                         self._server = await opened(self._settings)
         if self._is_closed or self._server is None:
             await self.close()
-            raise RuntimeError("the client is closed")
+            raise RuntimeError("the client has been closed; create a new one")
         return self._server
 
     def _seconds(self, timeout: Seconds) -> float | None:

@@ -154,7 +154,7 @@ def split(response: Response, rows: AlikePoints, batched: Batched) -> list[Outpu
             count = tensor.shape[0] if tensor.shape else "no"
             raise NotOfRows(f"output {tensor.name!r} has {count} rows for {len(rows.at)} points")
         if not sizes.issuperset(_free_sizes(tensor.shape, spec.shape)):
-            raise NotOfRows(f"output {tensor.name!r} has a size that may be another one for each point")
+            raise NotOfRows(f"output {tensor.name!r} has a size that can differ between points")
         array = as_array(tensor)
         # An output [-1] has no batch dimension to remove: its rows are [1].
         columns.append(array if shapes.is_batch(spec.shape) else array[:, np.newaxis])

@@ -24,7 +24,7 @@ def raw_headers(headers: Mapping[str, str] | None, key: str | None) -> RawHeader
     if key is None:
         return raw
     if any(name == AUTHORIZATION for name, _ in raw):
-        raise ValueError("`key` and the header Authorization cannot both be given")
+        raise ValueError("set only one of `key` and the header Authorization")
     return (*raw, (AUTHORIZATION, b"Bearer " + _encoded(key)))
 
 
@@ -45,7 +45,7 @@ def check_headers(protocol: Protocol, headers: RawHeaders) -> None:
         others = [name.decode() for name, _ in headers if name != AUTHORIZATION]
         if others or protocol.carrier.with_credential is None:
             what = f"the header {others[0]!r}" if others else "a key"
-            raise ValueError(f"messages of {protocol.name} have no place for {what}")
+            raise ValueError(f"messages of {protocol.name} cannot carry {what}; use another protocol")
 
 
 class FixedHeaders:

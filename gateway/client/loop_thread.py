@@ -66,7 +66,7 @@ class LoopThread:
         try:
             return future.result()
         except CancelledError:
-            raise RuntimeError("the client was closed during the call") from None
+            raise RuntimeError("the client closed during the call") from None
 
     def finish(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run `coroutine`, which releases something. If the loop is stopped, do nothing. The garbage collector can call
@@ -91,10 +91,10 @@ class LoopThread:
     def _why_not(self) -> str:
         if self._process != os.getpid():
             return (
-                "the client was made in another process: make one after the fork, or start processes by"
-                " `forkserver` or `spawn`, for which a client is pickled"
+                "the client is from another process: create one after the fork, or start processes by"
+                " `forkserver` or `spawn`, which pickle the client"
             )
-        return "the client is closed" if self._is_stopped else ""
+        return "the client has been closed; create a new one" if self._is_stopped else ""
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

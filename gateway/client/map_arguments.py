@@ -44,7 +44,7 @@ class MapArguments:
     def __post_init__(self) -> None:
         check_model(self.model)
         if self.most < 1:
-            raise ValueError(f"most is {self.most}, expected at least 1 call at once")
+            raise ValueError(f"most is {self.most}, expected at least 1 call in parallel")
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"batch is {self.batch}, expected at least 1 point in a request")
         if self.retries < 0:

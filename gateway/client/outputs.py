@@ -84,7 +84,7 @@ def read_value(value: object, what: str) -> tuple[Array, bool]:
         if array.dtype.kind in "SU" and not hasattr(value, "dtype"):
             array = np.asarray(value, object)  # numpy's own strings drop NULs at their end
         if array.ndim > MAX_RANK:
-            raise ValueError(f"it has {array.ndim} dimensions, at most {MAX_RANK} are possible")
+            raise ValueError(f"it has {array.ndim} dimensions, expected at most {MAX_RANK}")
         if array.dtype.kind == "V" and array.dtype.names is not None:
             raise TypeError(f"numpy dtype {array.dtype} has no datatype")
         if array.dtype.kind == "O":
@@ -101,7 +101,7 @@ def _as_numpy(value: object) -> Array:
         if "inhomogeneous" not in str(error):
             raise
         raise ValueError(
-            "its rows have different lengths; each input of the model is an argument of its own: [1, 2], [1, 2, 3]"
+            "its rows have different lengths; pass each input as a separate argument: [1, 2], [1, 2, 3]"
         ) from error
 
 

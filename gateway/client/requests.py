@@ -92,7 +92,7 @@ def _together(named: Mapping[str, object], inputs: Mapping[str, object] | None) 
         return named
     for name in inputs:
         if name in named:
-            raise invalid_input(f"input {name!r} is given twice: by keyword and in `inputs`")
+            raise invalid_input(f"input {name!r} occurs twice: by keyword and in `inputs`")
     return {**inputs, **named}
 
 

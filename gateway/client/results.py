@@ -124,7 +124,7 @@ class Results(Sequence[Outputs]):
         if fill is None or len(self.done) == self._length:
             return self._stacked([_one(each, output) for each in self])
         if not self.done:
-            raise ValueError("no point has a result, so that the shape of a row is unknown")
+            raise ValueError("all points failed, so the shape of a row is unknown")
         found = {index: _one(each, output) for index, each in self.done.items()}
         rows = self._stacked(list(found.values()))
         whole = np.empty((self._length, *rows.shape[1:]), rows.dtype)
@@ -165,7 +165,7 @@ class Results(Sequence[Outputs]):
             return self.done[index]
         if index in self.errors:
             raise self.errors[index]
-        raise IndexError(f"point {index} was not evaluated")
+        raise IndexError(f"point {index} was not evaluated; check `errors`")
 
     def _stacked(self, rows: list[Array]) -> Array:
         return np.stack(rows) if rows else np.empty(0)

@@ -91,7 +91,7 @@ class ResultsFile:
         try:
             return Evaluation(index, point, 0, _outputs(found, str(self._of["model"])))
         except (ValueError, KeyError, TypeError) as error:
-            raise self._other(f"the line of point {index} is damaged; the file can be used without it") from error
+            raise self._other(f"the line of point {index} is damaged; remove this line") from error
 
     def add(self, evaluations: Iterable[Evaluation]) -> None:
         """Store new results.
@@ -137,7 +137,7 @@ class ResultsFile:
         wanted = write(self._of)
         if not end:
             if not wanted.startswith(text):
-                raise self._other("it is no such file")
+                raise self._other("expected a results file of `map`")
             self._file.truncate(0)
             self._file.seek(0)
             self._write(wanted + b"\n")
@@ -151,7 +151,7 @@ class ResultsFile:
                 lines[_index(found)] = line
                 self._check_version(found["version"])
             except (ValueError, KeyError, TypeError) as error:
-                raise self._other(f"line {number} is damaged; the file can be used without it") from error
+                raise self._other(f"line {number} is damaged; remove this line") from error
         self._check_points(lines, arguments)
         size = len(first) + 1 + (len(whole) + 1 if whole else 0)
         self._file.truncate(size)
@@ -164,10 +164,10 @@ class ResultsFile:
         except ValueError:
             found = None
         if not isinstance(found, Mapping) or FORMAT not in found:
-            raise self._other("it is no such file")
+            raise self._other("expected a results file of `map`")
         for key, value in self._of.items():
             if found.get(key) != json.loads(write(value)):
-                raise self._other(f"its {key} is {found.get(key)!r}, and that of this map {value!r}")
+                raise self._other(f"its {key} is {found.get(key)!r}, but this map has {value!r}")
 
     def _check_points(self, lines: Mapping[int, bytes], arguments: MapArguments) -> None:
         """Raise OtherResults if a result belongs to a different point. The map checks the points of a generator later,
@@ -176,7 +176,7 @@ class ResultsFile:
         if total is None:
             return
         if last >= total:
-            raise self._other(f"it has a result of point {last}, and this map has {total} points")
+            raise self._other(f"it has a result of point {last}, but this map has only {total} points")
         for index, point in enumerate(islice(arguments, last + 1)):
             line = lines.get(index)
             if line is not None:
@@ -184,12 +184,12 @@ class ResultsFile:
 
     def _check_inputs(self, found: Mapping[str, Any], digest: str, index: int) -> None:
         if found.get("inputs") != digest:
-            raise self._other(f"its point {index} has other inputs than point {index} of this map")
+            raise self._other(f"its point {index} has other inputs than in this map; use another file")
 
     def _check_version(self, version: str) -> None:
         if version and self._version and version != self._version:
             text = f"it has results of version {self._version!r} of the model, and the server answers as {version!r}"
-            raise self._other(f"{text}; name the `version` that is meant")
+            raise self._other(f"{text}; set `version`")
         self._version = self._version or version
 
     def _digest_of(self, point: Point) -> str:

@@ -149,7 +149,7 @@ async def _send_several(calls: ClientCalls, arguments: MapArguments, sending: Se
         if _is_of_points(answer):
             failed = replace(sending, part_of=FailedBatch(len(points), sending.part_of), tries=tries)
             return SendingEnd(parts=_cut(failed, -(-len(points) // PARTS)), error=answer)
-        answer.add_note(f"at points {points[0][0]} to {points[-1][0]}, which were sent together")
+        answer.add_note(f"at points {points[0][0]} to {points[-1][0]}, which were in one request")
         error = answer.with_traceback(None)
         return SendingEnd([Evaluation(index, point, tries, None, error) for index, point in points], seconds)
     assert isinstance(answer, Response)

@@ -102,7 +102,9 @@ class ServerArguments:
         transport = registry.transport(protocol.transport)
         transport.parse_address(place.address)
         if self.tls is not None and not place.tls:
-            raise ValueError(f"the address {self.address!r} cannot be reached over TLS, which other arguments ask for")
+            raise ValueError(
+                f"the address {self.address!r} has no TLS, but other arguments set TLS; use an address with TLS"
+            )
         check_headers(protocol, headers := raw_headers(self.headers, self.key))
         flavors = protocol.traits.servers.flavors
         _check_name("flavor", self.kind.flavor, flavors.names if flavors else (), protocol)

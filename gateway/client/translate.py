@@ -218,7 +218,7 @@ def _reread(protocol: Protocol, request: Request) -> Request:
         protocol.name, message.body, path=message.path, method=method, headers=message.headers, model=request.model
     )
     if asked.operation is not request.operation:
-        raise unsupported(f"clients of {protocol.name} cannot ask for {request.operation.value!r}")
+        raise unsupported(f"{protocol.name} clients have no request for {request.operation.value!r}")
     return asked
 
 

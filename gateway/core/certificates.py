@@ -69,7 +69,7 @@ def expiry(path: str, key: FileKey = "certificate") -> datetime:
             raise ValueError("no PEM")
         return _not_after(binascii.a2b_base64(found[1]))
     except (ValueError, IndexError) as error:
-        raise CertificateError(key, "it has no certificate in PEM") from error
+        raise CertificateError(key, "expected a certificate in PEM") from error
 
 
 def check_revocations(path: str, key: FileKey = "client_crl") -> None:
@@ -82,7 +82,7 @@ def check_revocations(path: str, key: FileKey = "client_crl") -> None:
     found = set(_LABEL.findall(read(path, key, MAX_REVOCATION_BYTES)))
     if found != {_REVOCATION_LIST}:
         others = ", ".join(sorted(found - {_REVOCATION_LIST}))
-        why = f"it also has {others}" if _REVOCATION_LIST in found else f"it has none, but {others}" if others else ""
+        why = f"it also has {others}" if _REVOCATION_LIST in found else f"it has {others}" if others else ""
         text = "expected certificate revocation lists in PEM (BEGIN X509 CRL)"
         raise CertificateError(key, f"{text}; {why}" if why else text)
 
@@ -91,13 +91,13 @@ def read(path: str, key: FileKey, most: int = MAX_BYTES) -> str:
     """Return the text of a PEM file of at most `most` bytes. Raises CertificateError if the file is unreadable."""
     try:
         if os.path.exists(path) and not os.path.isfile(path):  # opening a named pipe would wait for its writer
-            raise CertificateError(key, "it is not a regular file")
+            raise CertificateError(key, "not a regular file")
         with open(path, "rb") as file:
             content = file.read(most + 1)
     except OSError as error:
-        raise CertificateError(key, f"it cannot be read: {os.strerror(error.errno or errno.EIO).lower()}") from error
+        raise CertificateError(key, f"cannot read the file: {os.strerror(error.errno or errno.EIO).lower()}") from error
     if len(content) > most:
-        raise CertificateError(key, f"it is larger than {most} bytes")
+        raise CertificateError(key, f"larger than {most} bytes")
     return content.decode("latin-1").encode("ascii", "replace").decode()
 
 

@@ -94,7 +94,7 @@ def _next_hop(text: bytes, target: Target) -> tuple[bytes, bytes]:
     if passed >= MOST_HOPS:
         raise refusal(
             Reason.FAILED_PRECONDITION,
-            f"the request has passed {MOST_HOPS} gateways ({HOPS}), the last one towards backend {target.backend!r} at "
-            f"{target.address}: a route leads back to a gateway that the request came from",
+            f"the request has passed {MOST_HOPS} gateways ({HOPS}), the last one to backend {target.backend!r} at "
+            f"{target.address}: a route leads back to a previous gateway; correct its backend",
         )
     return _HOPS, b"%d" % (passed + 1)

@@ -107,4 +107,4 @@ class Principal:
     def refused(self, operation: Operation, model: str, listener: str) -> GatewayError:
         """Return the error for a missing permission. The error does not reveal if the model exists."""
         about = f" on model {model[:100]!r}" if model else ""
-        return refusal(Reason.PERMISSION_DENIED, f"{self.name!r} may not ask for {operation.value}{about} here")
+        return refusal(Reason.PERMISSION_DENIED, f"{self.name!r} does not have the permission {operation.value}{about}")

@@ -145,7 +145,7 @@ class Rows(Enum):
 
     FREE = "in the batch dimension, if the model's signature has one"
     FIRST = "in the first dimension of every tensor, whatever the model"
-    ONE = "a call is one row; no tensor has a batch dimension, or clients send one of 1"
+    ONE = "a call is one row; tensors are without a batch dimension, or clients send size 1"
 
 
 @frozen

@@ -52,4 +52,4 @@ async def all_surviving(what: str, waits: Iterable[Awaitable[T]]) -> list[T]:
 def log_survived(what: str, error: Exception) -> None:
     """Log an error that must not stop other work, once a minute for each `what`; for code that runs too often for
     `log_and_continue`."""
-    _lines.write(what, logging.ERROR, "unexpected error in %s; everything else goes on", what, error=error)
+    _lines.write(what, logging.ERROR, "unexpected error in %s; everything else continues", what, error=error)

@@ -81,6 +81,6 @@ def _ended(waiter: "asyncio.Future[T]", task: "asyncio.Task[T]") -> None:
 def _log_unseen(error: BaseException | None) -> None:
     """Log the error, if any, of a task that no caller waits for."""
     if isinstance(error, GatewayError):
-        _lines.write("failed", logging.INFO, "a call that nobody waits for failed: %s", error.message)
+        _lines.write("failed", logging.INFO, "an abandoned call failed: %s", error.message)
     elif error is not None:
-        log.error("unexpected error in a call that nobody waits for", exc_info=error)
+        log.error("unexpected error in an abandoned call", exc_info=error)

@@ -487,7 +487,9 @@ class _NotRead:
     """The content of a message that was not decoded. Using it is a mistake in the gateway."""
 
     def _refuse(self, *_: object) -> typing.NoReturn:
-        raise AssertionError("the content of this message was not read: its route must read it (config/relaying.py)")
+        raise AssertionError(
+            "the content of this message is still encoded: its route must decode it (config/relaying.py)"
+        )
 
     __iter__ = __len__ = __bool__ = __contains__ = __getitem__ = __getattr__ = __eq__ = __hash__ = _refuse
 

@@ -109,7 +109,7 @@ class FinishedRecords:
         try:
             batch = Batch(kinds, own)
         except Exception:
-            log.exception("%d requests that have ended are not counted and not logged", len(kinds))
+            log.exception("metrics and logs lack %d finished requests", len(kinds))
         else:
             self._unread.extend((read, batch) for read in self.readers)
 
@@ -122,4 +122,4 @@ class FinishedRecords:
         try:
             read(batch)
         except Exception:
-            log.exception("a reader of requests that have ended failed")
+            log.exception("a reader of finished requests failed")

@@ -40,13 +40,13 @@ RETRIES = Family(
     "gateway_retries_total",
     "counter",
     LABELS,
-    "Repeated attempts: by a policy, or because nothing could be sent.",
+    "Repeated attempts: by a policy, or because the gateway could not send a request.",
 )
 ERRORS = Family(
     "gateway_errors_total",
     "counter",
     (*LABELS, "reason", "fault"),
-    "Requests that were refused or failed, by reason and by fault: `caller` or `server`.",
+    "Refused and failed requests, by reason and by fault: `caller` or `server`.",
 )
 LOSSES = Family(
     "gateway_lossy_conversions_total",

@@ -130,7 +130,7 @@ class Tracing:
             if why_not:
                 self.counts.dropped += len(batch)
                 lost, self._without_room = len(batch) + self._without_room, 0
-                text = "tracing: the spans of %d requests could not be sent: %s"
+                text = "tracing: sending the spans of %d requests failed: %s"
                 _lines.write("tracing", logging.WARNING, text, lost, why_not)
             else:
                 self.counts.sent += len(batch)
@@ -138,7 +138,7 @@ class Tracing:
 
     def _tell_of_lack_of_room(self) -> None:
         if self._without_room:
-            text = "tracing: the spans of %d requests were dropped: more than %d requests or %d spans waited"
+            text = "tracing: dropped the spans of %d requests: more than %d requests or %d spans waited"
             _lines.write("room", logging.WARNING, text, self._without_room, MOST_WAITING, MOST_SPANS_WAITING)
             self._without_room = 0
 

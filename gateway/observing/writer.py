@@ -70,11 +70,11 @@ class LineWriter:
             except OSError as error:
                 dropped = lines - self._file.written_lines
                 self.dropped += dropped
-                self._log_dropped(dropped, error.strerror or "it cannot be written")
+                self._log_dropped(dropped, error.strerror or "writing failed")
             self._waiting -= lines
             if too_many := self._too_many:
                 self._too_many -= too_many
-                self._log_dropped(too_many, "it is written too slowly")
+                self._log_dropped(too_many, "writing is too slow")
         self._file.close()
 
     def _log_dropped(self, lines: int, why: str) -> None:

@@ -125,8 +125,8 @@ class Concurrency(PolicyState):
 
     def _refusal(self) -> GatewayError:
         self._refused += 1
-        text = f"the limit of {self._limit} calls at once is reached (concurrency_limit)"
-        self._lines.write("full", logging.WARNING, "%s: %s; calls are refused", self.place, text)
+        text = f"{self._limit} calls are running, which is the limit (concurrency_limit)"
+        self._lines.write("full", logging.WARNING, "%s: %s; refusing calls", self.place, text)
         return refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=self._duration or 1.0)
 
     def _answered(self, began: float) -> None:

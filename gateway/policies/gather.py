@@ -661,7 +661,7 @@ def _may_quote_rows(error: GatewayError) -> bool:
 
 def _of_batch(error: GatewayError, requests: int, of_rows: bool) -> GatewayError:
     """Return the batch's error for one of its requests."""
-    hint = "; `safe: true` on the backend allows to find those that fail" if of_rows else ""
+    hint = "; set `safe: true` on the backend to find the failing requests" if of_rows else ""
     own = error.__class__.__new__(error.__class__)
     own.__dict__.update(error.__dict__)
     own.message = f"{error.message} (a batch of {requests} requests{hint})"

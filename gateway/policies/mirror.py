@@ -254,7 +254,7 @@ class Mirror(PolicyState):
 
     def _drop(self, cause: DropCause, why: str) -> None:
         self.counts.dropped(cause)
-        self._lines.write(cause, logging.WARNING, "%s: requests are not mirrored: %s", self.place, why)
+        self._lines.write(cause, logging.WARNING, "%s: requests without a mirror: %s", self.place, why)
 
     async def _run(
         self, beside: Handler, request: Request, expected: Outcome, size: int, expected_seconds: float

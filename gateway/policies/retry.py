@@ -95,7 +95,7 @@ class Retries:
         if request.deadline is not None and now + wait >= request.deadline:
             return None
         if not self.budget.spend():
-            text = "%s: the budget of the policy retry is used up, so that errors are not retried (retry.budget): %s"
+            text = "%s: the retry budget is empty, so the gateway does not retry errors (retry.budget): %s"
             _lines.write(self._context.owner, logging.WARNING, text, self._context.owner, error.message)
             return None
         return wait

@@ -96,13 +96,13 @@ def _check_rows(arguments: list[Argument], inputs: list[Tensor], signature: Sign
     rows = {tensor.name: tensor.shape[0] for tensor in [*batched, *vectors] if tensor.shape}
     if len(set(rows.values())) > 1:
         listed = ", ".join(f"{name} has {count}" for name, count in rows.items())
-        raise invalid_input(f"the inputs of model {signature.name!r} must have the same number of rows: {listed}")
+        raise invalid_input(f"model {signature.name!r} needs inputs with the same number of rows: {listed}")
 
 
 def _duplicate_input(inputs: Sequence[Tensor], signature: Signature) -> GatewayError:
     names = [tensor.name for tensor in inputs]
     twice = next(name for name in names if names.count(name) > 1)
-    return invalid_input(f"input {twice!r} of model {signature.name!r} is given twice")
+    return invalid_input(f"input {twice!r} of model {signature.name!r} occurs twice")
 
 
 def _unknown_input(left: dict[str, Tensor], operation: Operation, signature: Signature) -> GatewayError:

@@ -119,4 +119,4 @@ def _check_parameters(function: Callable[..., Any], count: int, name: str) -> No
         inspect.signature(function).bind(*range(count), **keywords)
     except TypeError as error:
         title = getattr(function, "__name__", repr(function))
-        raise ValueError(f"model {name!r}: {title}() cannot be called with {count} arrays: {error}") from error
+        raise ValueError(f"model {name!r}: {title}() does not accept {count} arrays: {error}") from error

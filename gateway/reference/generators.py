@@ -78,4 +78,4 @@ class _LockedGenerator:
             try:
                 self._results.close()
             except Exception as error:
-                log.error("a model's generator failed while it was closed", exc_info=error)
+                log.error("closing a model's generator failed", exc_info=error)

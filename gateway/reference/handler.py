@@ -39,7 +39,7 @@ def check(models: Sequence[Model], protocol: Protocol) -> None:
         if names.count(model.name) > 1:
             raise ValueError(f"two models are named {model.name!r}; one server serves each name once")
         if protocol.traits.wire.points and model.points is None:
-            raise ValueError(f"model {model.name!r} cannot be served over {protocol.name}: {_obstacle(model)}")
+            raise ValueError(f"model {model.name!r} does not fit {protocol.name}: {_obstacle(model)}")
 
 
 def _obstacle(model: Model) -> str:
@@ -86,7 +86,7 @@ def by_name(models: Sequence[Model], *, points: bool) -> Mapping[str, Model]:
 
 def _with_points(model: Model) -> Model:
     if model.points is None:
-        raise ValueError(f"model {model.name!r} cannot be served to one-point protocols: {_obstacle(model)}")
+        raise ValueError(f"model {model.name!r} does not fit one-point protocols: {_obstacle(model)}")
     return replace(model, signature=model.points)
 
 

@@ -53,9 +53,9 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise ValueError(f"no module {error.name!r}; looked in {os.getcwd()} and the installed packages") from error
-        raise ValueError(f"module {name!r} cannot be imported: {error}") from error
+        raise ValueError(f"module {name!r} failed to import: {error}") from error
     except (Exception, SystemExit) as error:
-        raise ValueError(f"module {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(f"module {name!r} failed to import: {type(error).__name__}: {error}") from error
 
 
 def _attribute(owner: Any, attribute: str, path: str) -> Any:

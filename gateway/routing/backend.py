@@ -335,7 +335,7 @@ class Backend:
     def _recovered(self) -> None:
         self._sender.targets.forget()
         for watcher in (*self._on_recovery, *self._on_other_models):
-            with log_and_continue(f"telling that an endpoint of backend {self.name!r} has changed"):
+            with log_and_continue(f"announcing that an endpoint of backend {self.name!r} has changed"):
                 watcher()
 
 

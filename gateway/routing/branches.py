@@ -125,7 +125,7 @@ class Branches:
         level = logging.DEBUG if error.status is Status.NOT_FOUND else logging.WARNING
         key = ("fallback", branch.backend, len(chain) - at, level)
         if at + 1 < len(chain):
-            text = "backend %r cannot answer, backend %r is asked: %s"
+            text = "backend %r cannot answer, so the gateway tries backend %r: %s"
             _lines.write(key, level, text, branch.backend, chain[at + 1].backend, error.message)
             return True
         if at:

@@ -68,10 +68,11 @@ class EndpointChoice:
         text = f"backend {self.name!r} has no endpoint at the moment"
         if self.drained:
             text = (
-                f"backend {self.name!r}: all endpoints are drained ({', '.join(each.address for each in self.drained)})"
+                f"backend {self.name!r}: all endpoints are drained "
+                f"({', '.join(each.address for each in self.drained)}); undo a drain"
             )
         if waited is not None:
-            text += f", and none came within {waited:g} s (queue.wait_for_endpoints)"
+            text += f"; waited {waited:g} s for one (queue.wait_for_endpoints)"
         return TransportError(Status.UNAVAILABLE, Reason.UNREACHABLE, text, sent=False)
 
     def _instead_of(self, chosen: Endpoint, limit: int, tried: Sequence[Endpoint]) -> Endpoint | None:

@@ -132,7 +132,7 @@ class Endpoint:
         self.drain = drain
         self.takes_calls = drain is None or drain.is_moving
         for watcher in tuple(self._on_drain):
-            with log_and_continue(f"telling a backend that the drain of {self.address} has changed"):
+            with log_and_continue(f"announcing that the drain of {self.address} has changed"):
                 watcher(self)
 
     def watch_replies(self, on_reply: "OnReply") -> None:
@@ -251,14 +251,14 @@ class Endpoint:
     def changed(self) -> None:
         """Notify the backends that the server's models might have changed."""
         for watcher in self._on_recovery:
-            with log_and_continue(f"telling a backend that {self.address} has changed"):
+            with log_and_continue(f"announcing that {self.address} has changed"):
                 watcher()
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
         """Record a failed call. `unreachable`: the connection attempt failed, or the connection broke."""
         if unreachable:
             for watcher in self._on_outage:
-                with log_and_continue(f"telling a backend that {self.address} is away"):
+                with log_and_continue(f"announcing that {self.address} is away"):
                     watcher(self)
         if not self._is_closed and self.health.failed(why, unreachable=unreachable):
             if self._timer is not None:
@@ -283,7 +283,7 @@ class Endpoint:
 
     def _show(self, reply: Message) -> None:
         for watcher in self._on_reply:
-            with log_and_continue(f"looking at a reply of {self.address}"):
+            with log_and_continue(f"reading a response of {self.address}"):
                 watcher(self, reply)
 
     def _recovered(self) -> None:

@@ -133,7 +133,7 @@ async def _ask(handler: Handler) -> tuple[ModelStatistics, ...] | GatewayError:
 
 
 def _none_has_statistics(failed: Sequence[GatewayError]) -> GatewayError:
-    return failed[0] if failed else unsupported("statistics are an extension of V2 servers, and no backend here is one")
+    return failed[0] if failed else unsupported("only V2 servers have statistics, and the gateway has no V2 backend")
 
 
 def _with_client_names(route: Extended, entries: Sequence[ModelStatistics]) -> list[tuple[str, ModelStatistics]]:

@@ -118,7 +118,7 @@ class FairQueue(Generic[T]):
             turns = len(self._clients)
             leaving = math.ceil(missing * turns / (turns + 1)) if own else missing
             if own:
-                text += f", {own} by this client, which may have as many calls waiting as there are free places"
+                text += f", {own} by this client, which can take only as many as are free"
             raise overloaded(f"{text}; try again later", self._until(leaving))
         if entry is None:
             entry = self._clients[client] = _Client()

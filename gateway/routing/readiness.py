@@ -77,10 +77,10 @@ async def probe(operation: Operation, protocol: Protocol, connector: Connector, 
             return
         if _is_no_answer(error):
             raise
-        text = f"the server answered the question whether it is {operation.value} with {error.status.name}"
+        text = f"the server's response to the {operation.value} query is {error.status.name}"
         raise refusal(Reason.NOT_READY, text) from error
     if answer is not True:
-        raise refusal(Reason.NOT_READY, f"the server answered that it is not {operation.value}")
+        raise refusal(Reason.NOT_READY, f"the server reports that it is not {operation.value}")
 
 
 async def _ask_metadata(protocol: Protocol, connector: Connector, target: Target) -> None:
@@ -210,5 +210,5 @@ class Readiness:
 
     def _check(self, request: Request) -> None:
         if request.listener not in self._switchable:
-            text = f"clients of listener {request.listener!r} may not take it {request.operation.value}"
-            raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_offline: true` on the listener would let them")
+            text = f"listener {request.listener!r} does not allow {request.operation.value}"
+            raise refusal(Reason.PERMISSION_DENIED, f"{text}; set `allow_offline: true` on it")

@@ -167,8 +167,8 @@ class Router:
         _check_length(model, "a model's name")
         _check_length(version, "a version")
         if operation in CONTROL_OPERATIONS and listener not in self._controlling:
-            text = f"clients of listener {listener!r} may not ask for {operation.value}"
-            raise refusal(Reason.PERMISSION_DENIED, f"{text}; `allow_control: true` on the listener would let them")
+            text = f"listener {listener!r} does not allow {operation.value}"
+            raise refusal(Reason.PERMISSION_DENIED, f"{text}; set `allow_control: true` on it")
         found = _candidates_of(self.tried(RoutingKey(listener, protocol, model, version, operation)))
         near = self._unknown.near(listener, protocol, model, operation, principal)
         return found if near is None else tuple([(conditions, _suggesting(each, near)) for conditions, each in found])

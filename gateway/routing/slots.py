@@ -240,7 +240,7 @@ class LocalSlots:
 
     def no_other_is_free(self) -> GatewayError:
         """Return the error of a request that must go to an endpoint that it has not tried."""
-        return refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free")
+        return refusal(Reason.OVERLOADED, f"backend {self.name!r}: no other endpoint is free; try again later")
 
     async def wait(self, request: Request, tried: Sequence[Endpoint] = ()) -> Endpoint:
         """See `Slots.wait`. Each waiting call gets a slot; a call that takes no slot returns it immediately."""

@@ -58,7 +58,7 @@ class UnknownModels:
             if model in visible.versions:
                 return not_found(_text_for_known(model, version, visible.versions[model], request))
         near = self.near(request.listener, request.protocol, request.model, request.operation, request.principal)
-        return not_found(f"no model {request.model!r} here{_suggestion(near) if near else ''}")
+        return not_found(f"unknown model {request.model!r}{_suggestion(near) if near else ''}")
 
     def near(
         self, listener: str, protocol: str, model: str, operation: Operation, principal: Principal | None
@@ -139,10 +139,10 @@ def variants(name: str) -> Iterator[str]:
 
 def _text_for_inputs(request: Request) -> str:
     if request.schemaless:
-        return f"model {request.model!r} takes only requests here whose inputs have datatypes and shapes"
+        return f"model {request.model!r} needs inputs with datatypes and shapes; use a protocol that has them"
     shown = ", ".join(map(_described, request.inputs[:_MOST_INPUTS])) or "none"
     more = ", ..." if len(request.inputs) > _MOST_INPUTS else ""
-    return f"model {request.model!r} takes no request here with these inputs: {shown}{more}"
+    return f"model {request.model!r} does not accept these inputs: {shown}{more}"
 
 
 def _described(tensor: Tensor) -> str:
@@ -154,8 +154,8 @@ def _text_for_known(model: str, version: str, versions: tuple[str, ...], request
     """Return the text for a model that exists, but not in this version or for this operation."""
     wanted = list(dict.fromkeys(versions))
     if "" in wanted or version in wanted:
-        return f"model {model!r} does not take {request.operation.value!r} here"
+        return f"model {model!r} does not support {request.operation.value!r}"
     word = "version" if len(wanted) == 1 else "versions"
     shown = ", ".join(map(repr, wanted[:_MOST_VERSIONS])) + (", ..." if len(wanted) > _MOST_VERSIONS else "")
     asked = f", not {version!r}" if version else "; name it" if len(wanted) == 1 else "; name one"
-    return f"model {model!r} has {word} {shown} here{asked}"
+    return f"model {model!r} has {word} {shown}{asked}"

@@ -73,7 +73,7 @@ async def end_elsewhere(
                         over(left.pop(each.name).name)
             except EngineError as error:
                 if not tries:
-                    text = "backend %r: jobs of an earlier gateway cannot be ended yet: %s (%s)"
+                    text = "backend %r: ending jobs of an earlier gateway failed so far: %s (%s)"
                     tell(backend, logging.ERROR, text, ", ".join(left), error)
             tries += 1
             if left:

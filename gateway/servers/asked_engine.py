@@ -89,7 +89,7 @@ class AskedEngine:
         self._failures += 1
         self.next_at = self._clock() + back_off(self._failures)
         if str(error) != self.error:
-            log.error("backend %r: its servers cannot be managed: %s", self._settings.backend, error)
+            log.error("backend %r: the gateway cannot manage its servers: %s", self._settings.backend, error)
         self.error = str(error)
 
     async def close(self) -> None:

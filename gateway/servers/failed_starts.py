@@ -40,7 +40,7 @@ class FailedStarts:
         if self._unserved_since is None:
             self._unserved_since = now
         if self.last is not None and self.in_a_row >= ATTEMPTS and not is_starting:
-            text = f"{self.in_a_row} servers in a row could not be started; the last: {self.last.text}"
+            text = f"{self.in_a_row} servers in a row failed to start; the last: {self.last.text}"
         elif now - self._unserved_since >= limit:
             text = f"no server within {limit:g} s (servers.start_timeout): {reason()}"
         else:

@@ -331,7 +331,7 @@ class StartedServers:
         """Handle a job that was cancelled at the engine, or whose time is over."""
         server.fails(f"{server.label} is {described(server.report)}")
         if server.phase is ServerPhase.SERVING:
-            self._drain(server, "its job is being ended")
+            self._drain(server, "the engine is ending its job")
 
     def job_is_refused(self, server: StartedServer, why: str) -> None:
         """Handle a job that could not be submitted."""
@@ -365,7 +365,7 @@ class StartedServers:
             return self._failed.last.text
         servers = self._jobs.servers.values()
         states = [f"{each.label} is {each.phase.value}, {described(each.report)}" for each in servers]
-        return ", ".join(states) or "none was started yet"
+        return ", ".join(states) or "waiting for the first start"
 
 
 def fitting(settings: ServersSettings, parts: Iterable[object]) -> str:

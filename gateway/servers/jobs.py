@@ -298,7 +298,7 @@ class Jobs:
                     await self._end_all()
             except (TimeoutError, EngineError) as error:
                 left = ", ".join(each.label for each in self.servers.values())
-                text = "backend %r: jobs are left that the next gateway will end: %s (%s)"
+                text = "backend %r: jobs remain that the next gateway will end: %s (%s)"
                 log.error(text, self.settings.backend, left, error or "no time left")
         elif self._busy:  # jobs that are being submitted are kept, too
             await asyncio.wait(self._busy, timeout=KEEP_SECONDS)

@@ -71,8 +71,8 @@ _SAID = {
     JobState.ENDED: "ended",
     JobState.FAILED: "failed",
     JobState.CANCELLED: "was cancelled",
-    JobState.TIMED_OUT: "was ended by the engine, its time being over,",
-    JobState.LOST: "is no longer known to the engine",
+    JobState.TIMED_OUT: "was ended by the engine after its time limit,",
+    JobState.LOST: "is unknown to the engine now",
 }
 
 

@@ -111,7 +111,7 @@ class StateFile:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = (self.folder / "lock").open("a")
         except OSError as error:
-            raise EngineError(f"the folder {self.folder} (servers.state) cannot be used: {error.strerror}") from error
+            raise EngineError(f"the folder {self.folder} (servers.state) is unusable: {error.strerror}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -130,7 +130,7 @@ class StateFile:
         except ValueError as error:  # written only by rename, so another program has changed it, or the disk is damaged
             aside = file.with_suffix(".json.unreadable")
             self._move(file, aside)
-            text = "%s cannot be used (%s): it is kept as %s, and its jobs are ended as far as they have folders here"
+            text = "%s is unusable (%s): the gateway keeps it as %s, and ends its jobs that have folders here"
             log.error(text, file, error, aside.name)
         except OSError as error:
             raise EngineError(f"{file} cannot be read: {error.strerror}") from error
@@ -203,7 +203,7 @@ class StateFile:
             self._write()
         except OSError as error:
             if not self._is_failing:
-                text = "%s cannot be written (%s); the gateway tries again; the jobs continue"
+                text = "writing %s failed (%s); the gateway tries again, and the jobs continue"
                 log.warning(text, self.folder / "jobs.json", error.strerror)
             self._is_failing = True
 

@@ -49,7 +49,7 @@ class ExitReason:
     TIME = "its time was over"
     ENGINE = "the engine ended it"
     AGAIN = "its worker was lost"
-    NOT_STARTED = "its command cannot be started"
+    NOT_STARTED = "its command failed to start"
 
 
 CHECK = 0.5

@@ -108,9 +108,9 @@ def _opener(tls: TlsFiles, *, is_verified: bool) -> OpenerDirector:
 
 def _reason(error: str | BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {error.verify_message}"
+        return f"its certificate is invalid: {error.verify_message}; use --ca for a private CA"
     if isinstance(error, socket.gaierror):
-        return "its host name is not known"
+        return "cannot resolve its host name; check the URL"
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 

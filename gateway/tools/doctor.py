@@ -110,9 +110,9 @@ def _clock_state() -> str:
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))  # `modes` of 0 changes nothing
     except (OSError, AttributeError, TypeError):
-        return "not known whether it is synchronised"
+        return "synchronization unknown"
     if state < 0:
-        return "not known whether it is synchronised"
+        return "synchronization unknown"
     if state == _UNSYNCHRONISED:
         return "not synchronized, according to the kernel: checks of tokens and certificates can be wrong"
     return "synchronised"

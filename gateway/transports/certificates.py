@@ -109,7 +109,7 @@ def _load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
         context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise CertificateError("key", "it is not the key of the certificate") from error
+            raise CertificateError("key", "it is not the certificate's private key") from error
         try:
             expiry(files.certificate)
         except CertificateError:
@@ -117,7 +117,7 @@ def _load_pair(context: ssl.SSLContext, files: TlsFiles) -> None:
         why = f" ({error.reason.replace('_', ' ').lower()})" if error.reason else ""
         raise CertificateError("key", f"it is not a private key in PEM{why}") from error
     except ValueError as error:  # from _no_passphrase
-        raise CertificateError("key", "it has a passphrase; the key must be stored without one") from error
+        raise CertificateError("key", "it has a passphrase; store the key without a passphrase") from error
     _check_end(text, "certificate")
 
 
@@ -130,7 +130,7 @@ def _load_authorities(context: ssl.SSLContext, path: str, key: FileKey) -> None:
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise CertificateError(key, "it has no certificate in PEM") from error
+        raise CertificateError(key, "expected a certificate in PEM") from error
     _check_end(text, key)
 
 
@@ -138,7 +138,7 @@ def _check_end(text: str, key: FileKey) -> None:
     """Check that a file does not end inside a certificate: OpenSSL ignores an incomplete one, for example in a file
     that another program is still writing, or on a full disk."""
     if text.count("-----BEGIN ") != text.count("-----END "):
-        raise CertificateError(key, "it ends within a certificate")
+        raise CertificateError(key, "it ends within a certificate; write the whole file")
 
 
 def _load_revocations(context: ssl.SSLContext, path: str) -> None:
@@ -146,7 +146,7 @@ def _load_revocations(context: ssl.SSLContext, path: str) -> None:
     try:
         context.load_verify_locations(cafile=path)  # `cadata` does not accept revocation lists
     except (ssl.SSLError, OSError) as error:
-        raise CertificateError("client_crl", "it has no certificate revocation list that can be read") from error
+        raise CertificateError("client_crl", "expected a readable certificate revocation list") from error
 
 
 def refusal_text(error: ssl.SSLError, host: str = "") -> str:
@@ -165,7 +165,7 @@ def refusal_text(error: ssl.SSLError, host: str = "") -> str:
 _UNKNOWN_CA = "its certificate is signed by an unknown CA"
 # X509_V_ERR_* of OpenSSL
 _UNVERIFIED = {
-    3: "there is no revocation list of the CA that signed its certificate",
+    3: "the revocation list of the CA that signed its certificate is missing",
     8: "the revocation list of its CA is not signed by that CA",
     9: "its certificate is not valid yet",
     10: "its certificate has expired",
@@ -176,7 +176,7 @@ _UNVERIFIED = {
     20: _UNKNOWN_CA,
     21: _UNKNOWN_CA,
     23: "its certificate is revoked",
-    26: "its certificate is not made for this purpose",
+    26: "its certificate does not allow this purpose",
     62: "its certificate is not for the host {host!r}",
     64: "its certificate is not for the address {host!r}",
 }
@@ -188,12 +188,12 @@ _REASONS = {
     "PACKET_LENGTH_TOO_LONG": _NOT_TLS,
     "RECORD_LAYER_FAILURE": _NOT_TLS,
     "BAD_RECORD_TYPE": _NOT_TLS,
-    "UNSUPPORTED_PROTOCOL": "it has no version of TLS from 1.2 on",
-    "VERSION_TOO_LOW": "it has no version of TLS from 1.2 on",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "it has no version of TLS from 1.2 on",
-    "NO_SHARED_CIPHER": "it has none of the ciphers",
+    "UNSUPPORTED_PROTOCOL": "it does not support TLS 1.2 or newer",
+    "VERSION_TOO_LOW": "it does not support TLS 1.2 or newer",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it does not support TLS 1.2 or newer",
+    "NO_SHARED_CIPHER": "it does not support any of the ciphers",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it sent no certificate",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a client certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a client certificate",
     "TLSV1_ALERT_UNKNOWN_CA": "it does not know the CA of the certificate that it got",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that the certificate that it got has expired",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate that it got",

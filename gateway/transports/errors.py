@@ -16,12 +16,12 @@ def unreachable(text: str, *, sent: bool = False) -> TransportError:
 
 def connector_closed(*, sent: bool = False) -> TransportError:
     """Return the error after the gateway has closed the connector."""
-    return unreachable("the connector is closed", sent=sent)
+    return unreachable("the gateway has closed the connector", sent=sent)
 
 
 def deadline_passed(*, sent: bool = False) -> TransportError:
     """Return the error for a deadline that passed before the reply arrived, or before the request left."""
-    text = "no reply before the deadline" if sent else "the deadline passed before the request was sent"
+    text = "no reply before the deadline" if sent else "the deadline passed before the gateway sent the request"
     return TransportError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text, sent=sent)
 
 
@@ -73,7 +73,7 @@ def how_lost(error: Exception | None) -> str:
 
 def not_resolved(host: str, error: socket.gaierror) -> TransportError:
     """Return the error for a host name without an address."""
-    return unreachable(f"host name {host!r} not resolved: {error.strerror}")
+    return unreachable(f"host name {host!r} not resolved: {error.strerror}; check the name and DNS")
 
 
 def _system_text(error: OSError) -> str:

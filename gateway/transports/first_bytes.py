@@ -55,7 +55,7 @@ def recognised(data: bytes, openings: Sequence[Opening]) -> int | None:
         for at, opening in enumerate(openings):
             if not opening.magic:
                 return at
-    raise DecodeError(f"it begins with {data[:_LONGEST]!r}, which is no protocol of this port")
+    raise DecodeError(f"its first bytes are {data[:_LONGEST]!r}, unknown to the protocols of this port")
 
 
 class Served(AcceptedConnection, typing.Protocol):
@@ -82,7 +82,7 @@ class FirstBytes(Lifecycle, asyncio.BufferedProtocol):
     as an idle one, and has `Timeouts.head` seconds from its first byte. If it exceeds the connection limit, the
     transport that it turns out to use sends the error; in that case both times are `Timeouts.grace` seconds."""
 
-    HEAD_NAME = "the bytes that tell the protocol"
+    HEAD_NAME = "the first bytes"
 
     _context: SharedContext
 

@@ -53,8 +53,8 @@ class Phase(Enum):
     BODY = "receiving the rest of the message"
     ANSWERING = "requests are in flight, or a reply is being streamed"
     FLUSHING = "waiting for the client to read its replies"
-    LINGERING = "the last reply is written; what the client still sends is dropped"
-    CLOSED = "closed, or closing once the last reply is sent"
+    LINGERING = "after the last reply; dropping data that the client still sends"
+    CLOSED = "closed, or closing after the last reply"
 
     # Members are singletons: identity is equality.
     __hash__ = object.__hash__

@@ -139,7 +139,8 @@ class ConnectionLimit:
         self.limit = min(configured, max(1, available - reserve(available)))
         if self.limit < configured:
             log.warning(
-                "limits.connections is %d, but the process may open %d files: %d connections are accepted",
+                "limits.connections is %d, but the process can open only %d files, so it accepts %d connections; "
+                "raise its limit",
                 configured,
                 available,
                 self.limit,
@@ -160,7 +161,7 @@ class Admission(Enum):
 
     ACCEPTED = "it is served"
     REFUSED = "its client gets an error reply"
-    DROPPED = "it is closed without a reply: too many refused connections are still open"
+    DROPPED = "the gateway closes it without a reply: too many refused connections are still open"
 
 
 class AcceptedConnection(typing.Protocol):

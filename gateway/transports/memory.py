@@ -170,7 +170,7 @@ class Memory:
     def refusal(self, size: int) -> GatewayError:
         self.warn(
             "memory",
-            "a message is refused because memory is short: messages hold %d bytes, limits.memory is %d",
+            "refused a message because memory is short: messages hold %d bytes, limits.memory is %d",
             self._used,
             self.limit,
         )
@@ -222,7 +222,7 @@ class ClientMemory(Memory):
     def refusal(self, size: int) -> GatewayError:
         self._whole.warn(
             "client",
-            "a message of client %s is refused: its messages hold %d bytes, limits.memory_per_client is %d",
+            "refused a message of client %s: its messages hold %d bytes, limits.memory_per_client is %d",
             self._client,
             self._used,
             self.limit,

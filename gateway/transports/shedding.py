@@ -144,7 +144,7 @@ class Shedding:
         self._lines.write(
             self.level,
             logging.WARNING,
-            "overloaded, %s are refused: the event loop is %.2f s late (limits.shed.lag is %g), memory is at %.0f %% "
+            "overloaded, refusing %s: the event loop is %.2f s late (limits.shed.lag is %g), memory is at %.0f %% "
             "(limits.shed.memory is %.0f %%)",
             _REFUSED[self.level],
             lag,
@@ -161,7 +161,7 @@ class Shedding:
         self._lines.write(
             Level.NOTHING,
             logging.WARNING,
-            "no longer overloaded: %d connections and requests were refused in %.1f s",
+            "no longer overloaded: refused %d connections and requests in %.1f s",
             self.refused - self._refused_before,
             monotonic() - self._began,
         )

@@ -60,7 +60,7 @@ _HTTP_REPLY = (
     % (len(_HTTP_TEXT), _HTTP_TEXT)
 )
 
-CLIENT_HELLO_TEXT = "this port is served without TLS, and the client began a TLS handshake"
+CLIENT_HELLO_TEXT = "the client began a TLS handshake at a port without TLS; use http:// or a plaintext channel"
 
 
 @frozen
@@ -386,7 +386,7 @@ class ServerHandshake(asyncio.Protocol):
             self._early += data
             self._connections.handshakes.enter(self._begin)
             return
-        self._failed("it does not begin a handshake; this port is served over TLS")
+        self._failed("the client sent plaintext to a TLS port; use https:// or a secure channel")
         self._alarm.set(self._timeouts.linger)
         if data[:1].isalpha():
             self._raw.write(_HTTP_REPLY)

@@ -88,6 +88,6 @@ async def test_a_reload_answers_with_what_changed_or_with_every_error() -> None:
             "errors": [{"text": "wrong", "file": "g.yaml", "line": 3, "column": 5, "location": ["routes", 0]}]
         }
         status, body = await port.get("/reload")
-        assert (status, json.loads(body)) == (405, {"detail": "a reload is asked for with POST: curl -X POST URL"})
+        assert (status, json.loads(body)) == (405, {"detail": "use POST to reload: curl -X POST URL"})
         described = json.loads((await port.get("/openapi.json"))[1])
         assert list(described["paths"]) == ["/status", "/reload"]

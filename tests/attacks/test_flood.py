@@ -87,6 +87,6 @@ def test_a_flood_is_shed_and_the_gateway_recovers(tmp_path: Path, works: str, fi
     assert seen[b"200"]
     assert seen[b"503"]
     assert probes >= 5
-    assert "overloaded, new connections are refused: the event loop is " in gateway.log
+    assert "overloaded, refusing new connections: the event loop is " in gateway.log
     assert "no longer overloaded: " in gateway.log
     assert "Traceback" not in gateway.log

@@ -109,10 +109,10 @@ async def post(gateway: Gateway, model: str, body: object = BODY, **more: Any) -
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"shape": [1, 3], "data": [1, 2, 3]}, "is FP64 [1, 3], and the model's metadata says FP64 [-1, 2]"),
-        ({"shape": [2], "data": [1, 2]}, "is FP64 [2], and the model's metadata says FP64 [-1, 2]"),
-        ({"shape": [7, 2], "data": [1] * 14}, "tensors of different shapes, FP64 [7, 2] and FP64 [1, 2]"),
-        ({"shape": [1, 2], "data": [1, 2], "name": "z"}, "step 'a' gave no output 'y', but z"),
+        ({"shape": [1, 3], "data": [1, 2, 3]}, "is FP64 [1, 3], but the model's metadata has FP64 [-1, 2]"),
+        ({"shape": [2], "data": [1, 2]}, "is FP64 [2], but the model's metadata has FP64 [-1, 2]"),
+        ({"shape": [7, 2], "data": [1] * 14}, "expected tensors of the same shape, got FP64 [7, 2] and FP64 [1, 2]"),
+        ({"shape": [1, 2], "data": [1, 2], "name": "z"}, "step 'a' has no output 'y', only z"),
     ],
 )
 async def test_a_member_that_answers_otherwise_than_it_promised(wrong: dict[str, Any], told: str) -> None:

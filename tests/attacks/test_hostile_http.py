@@ -273,7 +273,7 @@ MODES: dict[str, Mode] = {
     "no outputs": refuses(documented({"model_name": "m"}), "outputs are missing", stays=True),
     "an output twice": refuses(
         documented({"outputs": [{"name": "x", "datatype": "INT64", "shape": [1, 1], "data": [1]}] * 2}),
-        "output 'x' is given twice",
+        "output 'x' occurs twice",
         stays=True,
     ),
     "another output": refuses(tensors(name="y"), "unknown output 'y'", stays=True),

@@ -203,7 +203,7 @@ MODES: dict[str, Mode] = {
     "no calls allowed": hangs(good, settings(MAX_CONCURRENT_STREAMS=0)),
     "no room for a request": hangs(good, settings(INITIAL_WINDOW_SIZE=0)),
     "nothing first": Mode(speaking(good, b""), "within 0.", hangs=True, stays=True),
-    "GOAWAY first": begins(BEGIN + go_away(0), "the connection was closed immediately"),
+    "GOAWAY first": begins(BEGIN + go_away(0), "the endpoint closed the connection immediately"),
     "closes at once": Mode(closes_at_once, "without a reply"),
     # frames where they do not belong
     "DATA of no stream": refuses(instead(frame(DATA, 0, 0, b"x")), "DATA of stream 0, which was never opened"),
@@ -442,11 +442,11 @@ MODES: dict[str, Mode] = {
     ),
     "gzip of too much": refuses(told(1, None, GZIP, packed=BOMB), "limits.inflation", stays=True),
     "no message": refuses(
-        lambda stream, message: begun(stream) + ended(stream), "the status is OK, but there is no reply", stays=True
+        lambda stream, message: begun(stream) + ended(stream), "the status is OK, but the reply is missing", stays=True
     ),
     "no message, and one head": refuses(
         of(lambda stream: head(OK, CONTENT_TYPE, (b"grpc-status", b"0"), end=True, stream=stream)),
-        "the status is OK, but there is no reply",
+        "the status is OK, but the reply is missing",
         stays=True,
     ),
     "two messages": refuses(

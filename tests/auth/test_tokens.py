@@ -60,8 +60,8 @@ def test_a_prefix_keeps_tokens_from_names_of_others() -> None:
 WRONG: dict[str, Callable[[Issuer], str]] = {
     "it has expired": lambda made: made.token(exp=int(time.time()) - 60),
     "it is not valid yet": lambda made: made.token(nbf=int(time.time()) + 600),
-    "it is for another audience": lambda made: made.token(aud="someone"),
-    "it is of another issuer": lambda made: made.token(iss="https://evil.test"),
+    "it is for another audience; get one for this gateway": lambda made: made.token(aud="someone"),
+    "it is of another issuer; get one from an issuer of this gateway": lambda made: made.token(iss="https://evil.test"),
     "it has no claim 'exp'": lambda made: made.token(exp=None),
     "it has no claim 'aud'": lambda made: made.token(aud=None),
     "it has no claim 'sub' that names a principal": lambda made: made.token(sub=""),

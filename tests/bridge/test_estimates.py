@@ -336,7 +336,7 @@ async def test_a_model_that_lies_about_its_output_is_told() -> None:
         return Response((tensor("y", np.ones((rows, rows))),))
 
     handler = bridge(POINTS, TENSORS, Backend({"m": free}, one_more), settings(batch=3))
-    with pytest.raises(GatewayError, match="has another length at some of the points") as caught:
+    with pytest.raises(GatewayError, match="has different lengths at different points") as caught:
         await call(handler, GRADIENT)
     assert caught.value.reason is Reason.INVALID_OUTPUT
 

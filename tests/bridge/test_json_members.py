@@ -112,7 +112,9 @@ async def test_a_list_that_has_no_such_shape_is_refused() -> None:
 
 
 async def test_without_a_signature_nobody_can_tell() -> None:
-    with pytest.raises(GatewayError, match=r"cannot be assigned; `signature` on the route declares them") as refused:
+    with pytest.raises(
+        GatewayError, match=r"cannot assign the request's JSON members; declare them by `signature` on the route"
+    ) as refused:
         await given(generate(x=1), Signature())
     assert refused.value.status is Status.UNIMPLEMENTED
 

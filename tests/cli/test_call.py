@@ -129,7 +129,7 @@ FAILURES = {
     "input": (1, ("double", "--set", "z=1"), "unknown input 'z'; the model takes 'x'"),
     "derivative": (1, ("identity", "--set", "x=1", "--gradient", "--set", "sens=1"), "identity"),
     "no value": (2, ("double", "--set", "x"), "--set: expected NAME=VALUE"),
-    "twice": (2, ("double", "--set", "x=1", "--set", "x=2"), "--set x is given twice"),
+    "twice": (2, ("double", "--set", "x=1", "--set", "x=2"), "--set x occurs twice"),
     "ragged": (2, ("double", "--set", "x=[[1],[2,3]]"), "--set x=[[1],[2,3]]: input 'x': its rows have"),
     "no list": (2, ("double", "--set", "x=[1,2"), "--set x=[1,2: not a list as JSON, such as [[1,2],[3,4]]: "),
     "texts": (2, ("double", "--set", "x=1,2,abc"), "--set x=1,2,abc: input 'x': it holds int and str; expected only"),

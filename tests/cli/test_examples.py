@@ -188,8 +188,8 @@ def test_each_command_works(commands: list[str]) -> None:
 @pytest.mark.real("curl")
 def test_an_error_comes_in_the_form_of_its_protocol(commands: list[str]) -> None:
     rest, umbridge, graphpipe, grps, v2_grpc, grps_grpc = commands
-    version = "model 'dou ble' has version '1' here, not '2'"
-    name = "no model 'sizs' here; did you mean 'sizes'?"
+    version = "model 'dou ble' has version '1', not '2'"
+    name = "unknown model 'sizs'; did you mean 'sizes'?"
     wrong = [each.replace("sizes", "sizs") for each in (umbridge, graphpipe)]
     assert json.loads(curl(rest.replace("versions/1", "versions/2"))) == {"error": version}
     assert json.loads(curl(wrong[0])) == {"error": {"type": "ModelNotFound", "message": name}}

@@ -19,7 +19,7 @@ def test_the_text_has_each_step_with_its_inputs_and_its_condition() -> None:
         "detector\n"
         "inputs\n"
         "  image  FP32[1,3,640,640]\n"
-        "steps, at most 16 at once\n"
+        "steps, at most 16 in parallel\n"
         "  1. small  calls nano\n"
         "       image = $image\n"
         "  1. asked  calls large\n"

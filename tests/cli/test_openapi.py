@@ -30,7 +30,7 @@ def test_a_listener_must_be_one_over_http(tmp_path: Path) -> None:
     file.write_text(CONFIG.replace("MORE", ""))
     done = gateway("openapi", "--config", str(file), "--listener", "rpc")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "no listener 'rpc' over HTTP; those are http" in done.stderr
+    assert "unknown HTTP listener 'rpc'; expected http" in done.stderr
     file.write_text(CONFIG.replace("MORE", '  - {name: other, bind: "127.0.0.1:8082", protocols: [v2-rest]}'))
     done = gateway("openapi", "--config", str(file))
     assert done.exit_code == 2

@@ -195,7 +195,7 @@ def test_init_writes_nothing_if_a_server_cannot_be_reached(tmp_path: Path) -> No
             pass
         result = gateway("init", "--backend", place(first), "--backend", place(second), "--output", str(file))
     assert result.exit_code == 3
-    assert f"{place(second)}: connection refused; nothing is written" in result.stderr
+    assert f"{place(second)}: connection refused; no file written" in result.stderr
     assert not file.exists()
 
 

@@ -50,7 +50,7 @@ def test_requests_are_recorded_until_the_gateway_stops_and_replayed_over_another
         assert json.loads((tmp_path / "r.json").read_text())["different"] == 1
         found = gateway("replay", str(cassette), "--to", new, "--wire")
         assert (found.exit_code, found.stderr.removeprefix(warning).strip()) == (
-            2, "line 2 is a message of v2-rest, and the server speaks v2-grpc; without --wire it is translated",
+            2, "line 2 is a message of v2-rest, and the server speaks v2-grpc; leave out --wire to translate it",
         )  # fmt: skip
     found = gateway("replay", str(cassette), "--to", new)
     assert found.exit_code == 3, found.output
@@ -73,7 +73,10 @@ def test_a_server_that_wants_a_client_certificate_is_replayed_to(tmp_path: Path)
         shown = gateway(*to, *trusting, *pair, "--certificate-key", str(files.key), "--header", "X-Team=a")
         assert shown.exit_code == 0, shown.output
     refused = gateway("replay", str(cassette), "--to", "mip://127.0.0.1:1", "--header", "X-Team=a")
-    assert (refused.exit_code, refused.stderr) == (2, "messages of mip have no place for the header 'x-team'\n")
+    assert (refused.exit_code, refused.stderr) == (
+        2,
+        "messages of mip cannot carry the header 'x-team'; use another protocol\n",
+    )
 
 
 @pytest.mark.parametrize(

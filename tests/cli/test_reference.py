@@ -183,7 +183,7 @@ SERVERS = {
     "model": (("umbridge", "127.0.0.1:0", "duoble"), "--model: unknown bundled model 'duoble'; did you mean "),
     "twice": (("umbridge", "127.0.0.1:0", "double", "double"), "--model: 'double' is listed twice"),
     "module": (("umbridge", "127.0.0.1:0", "no_such_module:x"), "no module 'no_such_module'; looked in "),
-    "sizes": (("umbridge", "127.0.0.1:0", "upper"), "model 'upper' cannot be served over umbridge: "),
+    "sizes": (("umbridge", "127.0.0.1:0", "upper"), "model 'upper' does not fit umbridge: "),
 }
 
 

@@ -103,7 +103,7 @@ routes:
         (
             ("--protocol", "v2-rest", "--model", "m", "--path", "/v1/%"),
             "",
-            "no such path here: '/v1/%'; listener 'in' does not serve it over v2-rest",
+            "unknown path: '/v1/%'; listener 'in' does not serve it over v2-rest",
         ),
     ],
 )

@@ -191,7 +191,7 @@ def test_no_call_is_lost_under_load(tmp_path: Path, delay: int) -> None:
         assert min(call.result() for call in calls) >= BEFORE
         assert process.wait(GENEROUS) == 0
         told = said(process, "ended")
-    assert told[-1].endswith("INFO gateway.cli.stopping: ended; requests given up: 0\n")
+    assert told[-1].endswith("INFO gateway.cli.stopping: ended; cancelled requests: 0\n")
 
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -209,9 +209,9 @@ def test_every_step_is_logged_with_time_and_level(tmp_path: Path) -> None:
         rf"gateway.app: health answers at 127.0.0.1:{ports['health']}",
         "gateway.cli.commands.serve: ready",
         "gateway.cli.stopping: SIGTERM received",
-        "gateway.cli.stopping: draining: not ready, and new requests are still answered for 0.01 s",
-        "gateway.cli.stopping: draining: no connection is accepted any more, and requests in flight have 5 s",
-        "gateway.cli.stopping: ended; requests given up: 0",
+        "gateway.cli.stopping: draining: not ready, but accepting new requests for 0.01 s",
+        "gateway.cli.stopping: draining: closed to new connections; requests in flight have 5 s",
+        "gateway.cli.stopping: ended; cancelled requests: 0",
     ]
     assert len(lines) == len(expected), lines
     for line, text in zip(lines, expected, strict=True):
@@ -244,7 +244,7 @@ async def test_requests_that_take_too_long_are_cancelled_and_counted(tmp_path: P
             assert await asyncio.to_thread(process.wait) == 0
             assert await asyncio.gather(*calls, return_exceptions=True)
             told = said(process, "ended")
-    assert told[-1].endswith("WARNING gateway.cli.stopping: ended; requests given up: 3\n")
+    assert told[-1].endswith("WARNING gateway.cli.stopping: ended; cancelled requests: 3\n")
 
 
 async def test_a_second_signal_cancels_requests_in_flight(tmp_path: Path) -> None:
@@ -259,8 +259,8 @@ async def test_a_second_signal_cancels_requests_in_flight(tmp_path: Path) -> Non
             with suppress(ConnectionError):
                 assert await call == b""
             told = said(process, "ended")
-    assert told[0].endswith("SIGTERM received again: ending at once\n")
-    assert told[-1].endswith("WARNING gateway.cli.stopping: ended; requests given up: 1\n")
+    assert told[0].endswith("SIGTERM received again: ending immediately\n")
+    assert told[-1].endswith("WARNING gateway.cli.stopping: ended; cancelled requests: 1\n")
 
 
 ENDLESS = """
@@ -304,7 +304,7 @@ def test_a_thread_that_does_not_end_does_not_keep_the_process_alive(tmp_path: Pa
                 said(process, "no connection is accepted")
                 process.send_signal(signal.SIGINT)
             assert process.wait(GENEROUS) == 0
-            assert said(process, "ended")[-1].endswith("requests given up: 1\n")
+            assert said(process, "ended")[-1].endswith("cancelled requests: 1\n")
 
 
 async def test_sighup_does_not_end_a_reference_server() -> None:
@@ -315,4 +315,4 @@ async def test_sighup_does_not_end_a_reference_server() -> None:
         assert re.fullmatch(f"{STAMP} WARNING .* there is no configuration to read again\n", line)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait) == 0
-        assert said(process, "ended")[-1].endswith("ended; requests given up: 0\n")
+        assert said(process, "ended")[-1].endswith("ended; cancelled requests: 0\n")

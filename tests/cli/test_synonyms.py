@@ -19,9 +19,9 @@ CONFIG = ("--config", "config/gateway.yaml")
         (("serve", "--confg", "x"), "--confg (did you mean --config?)"),
         (
             ("serve", "--max-instances", "3"),
-            "--max-instances (a key of the configuration says it: `backends.*.servers.max`)",
+            "--max-instances (use the configuration key `backends.*.servers.max`)",
         ),
-        (("serve", "--port", "80"), "--port (a key of the configuration says it: `listeners[].bind`)"),
+        (("serve", "--port", "80"), "--port (use the configuration key `listeners[].bind`)"),
         (("reference", "--port", "80"), "--port (use --bind)"),
         (("schema", "--nonsense"), "--nonsense\n"),
     ],

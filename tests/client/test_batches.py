@@ -380,7 +380,7 @@ async def test_which_errors_may_be_those_of_points(error: ClientError, is_split:
     assert [each.error for each in found] == [None, *[None if is_split else error] * 7]
     assert [each.tries for each in found] == [1, *[2 if is_split else 1] * 7]
     if not is_split:
-        assert error.__notes__ == ["at points 1 to 7, which were sent together"]
+        assert error.__notes__ == ["at points 1 to 7, which were in one request"]
 
 
 class Clock:

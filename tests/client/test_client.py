@@ -58,7 +58,7 @@ def test_inputs_and_outputs_have_the_names_of_the_signature(typed: Client) -> No
     assert typed.infer("double", inputs={"x": [[1, 2]]}, outputs=["y"])["y"].tolist() == [[2.0, 4.0]]
     with pytest.raises(InvalidInput, match="unknown input 'z'; the model takes 'x' FP64"):
         typed.infer("double", z=[[1.0]])
-    with pytest.raises(InvalidInput, match="input 'x' is given twice"):
+    with pytest.raises(InvalidInput, match="input 'x' occurs twice"):
         typed.infer("double", x=[[1.0]], inputs={"x": [[1.0]]})
 
 
@@ -75,7 +75,7 @@ def test_the_models_are_listed(client: Client) -> None:
         with pytest.raises(Unsupported, match="'models' is not supported by GraphPipe"):
             client.models()
     elif client.protocol == "tfs-grpc":
-        with pytest.raises(Unsupported, match="TensorFlow Serving has no list of its models"):
+        with pytest.raises(Unsupported, match="TensorFlow Serving cannot list its models"):
             client.models()
     else:
         assert {"double", "posterior"} <= {each.name for each in client.models()}
@@ -170,7 +170,7 @@ async def test_the_asynchronous_client() -> None:
             assert [each["i"].item() async for each in client.stream("count", n=[2])] == [0, 1]
             assert (await client.gradient("posterior", THETA, sens=[1.0])).tolist() == [20.0, -10.0]
             assert (await client.server()).name == "modelglot"
-        with pytest.raises(RuntimeError, match="the client is closed"):
+        with pytest.raises(RuntimeError, match="the client has been closed; create a new one"):
             await client.models()
 
 

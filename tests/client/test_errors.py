@@ -72,9 +72,9 @@ def test_a_server_without_the_path_may_speak_another_protocol() -> None:
 
 
 def test_advice_for_routes_is_left_out_for_versions_too() -> None:
-    text = 'cannot have such a version; `rewrite: {version: ""}` on the route drops the client\'s version'
+    text = 'has no versions like this; `rewrite: {version: ""}` on the route drops the client\'s version'
     assert str(as_client_error(GatewayError(Status.NOT_FOUND, Reason.MODEL_NOT_FOUND, text), "lab:1")).endswith(
-        "such a version; leave the version out"
+        "has no versions like this; leave the version out"
     )
 
 

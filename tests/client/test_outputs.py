@@ -64,11 +64,11 @@ def test_only_plain_numbers_have_no_datatype(value: Any, is_untyped: bool) -> No
     [
         (np.array([1j]), "complex128 has no datatype"),
         (np.array(["2024-01-01"], "datetime64[D]"), "has no datatype"),
-        ([[1], [1, 2]], "rows have different lengths; each input of the model is an argument of its own"),
+        ([[1], [1, 2]], "rows have different lengths; pass each input as a separate argument"),
         ([None], "it holds NoneType; expected only numbers, or only str and bytes"),
         ([1, "a"], "it holds int and str; expected only numbers"),
         (np.zeros(1, [("a", "f4")]), "has no datatype"),
-        (np.zeros((1,) * 40), "it has 40 dimensions, at most 32"),
+        (np.zeros((1,) * 40), "it has 40 dimensions, expected at most 32"),
     ],
 )
 def test_what_has_no_datatype_is_refused_by_name(value: Any, why: str) -> None:

@@ -140,15 +140,15 @@ def kept_all(kept: ResultsFile, count: int) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"points": POINTS[::-1]}, "its point 0 has other inputs than point 0 of this map"),
-        ({"points": POINTS.astype(np.float32)}, "its point 0 has other inputs than point 0 of this map"),
-        ({"points": {"x": POINTS}}, "its point 0 has other inputs than point 0 of this map"),
-        ({"points": POINTS[:2]}, "it has a result of point 2, and this map has 2 points"),
-        ({"model": "n"}, "its model is 'm', and that of this map 'n'"),
-        ({"version": "2"}, "its version is '', and that of this map '2'"),
-        ({"outputs": ["y"]}, r"its outputs is None, and that of this map \['y'\]"),
-        ({"parameters": {"config": {"a": 1}}}, "its parameters is {}, and that of this map {'config': {'a': 1}}"),
-        ({"cast": "round"}, "its cast is 'refuse', and that of this map 'round'"),
+        ({"points": POINTS[::-1]}, "its point 0 has other inputs than in this map"),
+        ({"points": POINTS.astype(np.float32)}, "its point 0 has other inputs than in this map"),
+        ({"points": {"x": POINTS}}, "its point 0 has other inputs than in this map"),
+        ({"points": POINTS[:2]}, "it has a result of point 2, but this map has only 2 points"),
+        ({"model": "n"}, "its model is 'm', but this map has 'n'"),
+        ({"version": "2"}, "its version is '', but this map has '2'"),
+        ({"outputs": ["y"]}, r"its outputs is None, but this map has \['y'\]"),
+        ({"parameters": {"config": {"a": 1}}}, "its parameters is {}, but this map has {'config': {'a': 1}}"),
+        ({"cast": "round"}, "its cast is 'refuse', but this map has 'round'"),
     ],
 )
 def test_a_file_of_another_map_is_refused(file: Path, change: dict[str, Any], told: str) -> None:
@@ -194,10 +194,10 @@ def test_parameters_without_a_json_number_are_told_apart(file: Path, other: obje
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (b"a,b\n1,2\n", "it is no such file"),
-        (b"a,b", "it is no such file"),
-        (b'{"a": 1}\n', "it is no such file"),
-        (b"[]\n", "it is no such file"),
+        (b"a,b\n1,2\n", "expected a results file of `map`"),
+        (b"a,b", "expected a results file of `map`"),
+        (b'{"a": 1}\n', "expected a results file of `map`"),
+        (b"[]\n", "expected a results file of `map`"),
     ],
 )
 def test_a_file_of_something_else_is_left_as_it_is(file: Path, text: bytes, told: str) -> None:
@@ -214,7 +214,7 @@ def test_a_damaged_line_is_named(file: Path, line: bytes) -> None:
         kept_all(kept, 3)
     first, rest = file.read_bytes().split(b"\n", 1)
     file.write_bytes(b"\n".join([first, line, rest]))
-    with pytest.raises(ValueError, match="line 2 is damaged; the file can be used without it"):
+    with pytest.raises(ValueError, match="line 2 is damaged; remove this line"):
         ResultsFile(file, arguments)
 
 

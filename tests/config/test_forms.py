@@ -97,7 +97,7 @@ BROKEN = {
     ),
     "a spelling that no template has": (
         FORMS.replace("features: $x", "features: $x|flt") + REST,
-        ["3:49: |flt is no spelling of a tensor; did you mean |flat?"],
+        ["3:49: |flt is not a spelling of a tensor; did you mean |flat?"],
     ),
     "a datatype that does not exist": (
         FORMS.replace("FP64 [-1, 4]", "REAL [-1, 4]") + REST,
@@ -109,7 +109,7 @@ BROKEN = {
     ),
     "the second of several exchanges": (
         FORMS.replace("infer: {", "infer: [{path: /a, request: $x, response: $y}, {").replace("$y}}", "$y|x}}]") + REST,
-        ["3:117: |x is no spelling"],
+        ["3:117: |x is not a spelling"],
     ),
     "an exchange's key": (
         FORMS.replace("infer: {", "infer: [{path: /a, request: $x, response: $y}, {methd: GET, ").replace(
@@ -120,7 +120,7 @@ BROKEN = {
     ),
     "a problem elsewhere does not hide it": (
         FORMS.replace("$y}}", "$y|flt}}") + REST.replace("routes:", "ruotes:"),
-        ["3:77: |flt is no spelling", "7:1: unknown key 'ruotes'; did you mean 'routes'?"],
+        ["3:77: |flt is not a spelling", "7:1: unknown key 'ruotes'; did you mean 'routes'?"],
     ),
     "a key that no form has": (
         FORMS.replace("path:", "pth:") + REST,

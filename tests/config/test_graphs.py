@@ -67,7 +67,7 @@ def test_all_keys() -> None:
 @pytest.mark.parametrize(
     ("models", "problems"),
     [
-        (one("{a: {model: n, inputs: {x: $y}}}"), ["7:35: no input and no step 'y', expected one of a, x"]),
+        (one("{a: {model: n, inputs: {x: $y}}}"), ["7:35: unknown input or step 'y'; expected one of a, x"]),
         (one("{a: {model: n, input: {x: $x}}}"), ["7:20: unknown key 'input'; did you mean 'inputs'?"]),
         (one("{a: {sum: [$x], weights: [0]}}"), ["7:30: 'sum' weights must be finite, and their sum not 0"]),
         (one("{a: {concat: [$x, $x], axes: 1}}"), ["7:34: 'concat' no option 'axes'; expected axis"]),
@@ -83,7 +83,7 @@ def test_all_keys() -> None:
             one("{a: {model: n, inputs: {x: $x}}, b: {model: n, inputs: {x: $x}}}"),
             ["7:42: no output needs the step 'b'; remove it, or use it"],
         ),
-        (one("{a: {model: n, inputs: {x: $x}}}", "{}"), ["8:14: a model has one output at least"]),
+        (one("{a: {model: n, inputs: {x: $x}}}", "{}"), ["8:14: expected at least one output"]),
         ("  'm*': {outputs: {y: 1}}\n", ["5:3: a model name cannot contain * ? ["]),
         ("  m: {inputs: {x: FP64}, outputs: {y: $x}}\n", ["5:19: expected a datatype and a shape"]),
         ("  m: {}\n", ["5:6: the key 'outputs' is missing"]),

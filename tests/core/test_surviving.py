@@ -24,7 +24,7 @@ def test_what_comes_after_a_failure_is_done_and_each_thing_that_failed_has_one_l
     assert done == [1, 3]
     [line] = caplog.records
     assert line.levelno == logging.ERROR
-    assert line.getMessage() == "unexpected error in thing 2 of a test; everything else goes on"
+    assert line.getMessage() == "unexpected error in thing 2 of a test; everything else continues"
     assert "ValueError: the fault" in caplog.text
 
 
@@ -48,7 +48,7 @@ async def test_of_several_waits_the_results_of_those_that_did_not_fail_are_retur
         return number
 
     assert await all_surviving("the end of a thing", map(end, (1, 2, 3))) == [1, 3]
-    assert "unexpected error in the end of a thing; everything else goes on" in caplog.text
+    assert "unexpected error in the end of a thing; everything else continues" in caplog.text
     assert "ValueError: the fault" in caplog.text
 
 

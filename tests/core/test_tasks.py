@@ -30,8 +30,8 @@ async def test_a_task_goes_on_when_nobody_waits_any_more() -> None:
 @pytest.mark.parametrize(
     ("error", "level", "text", "with_traceback"),
     [
-        (invalid_output("no numbers"), logging.INFO, "a call that nobody waits for failed: no numbers", False),
-        (KeyError("x"), logging.ERROR, "unexpected error in a call that nobody waits for", True),
+        (invalid_output("no numbers"), logging.INFO, "an abandoned call failed: no numbers", False),
+        (KeyError("x"), logging.ERROR, "unexpected error in an abandoned call", True),
     ],
 )
 async def test_the_error_of_an_abandoned_task_is_told_by_the_log(
@@ -84,7 +84,7 @@ async def test_an_error_just_before_the_caller_leaves_is_told_once(caplog: pytes
     with caplog.at_level(logging.INFO):
         await asyncio.wait([waiting])
     assert waiting.cancelled()
-    assert [record.getMessage() for record in caplog.records] == ["a call that nobody waits for failed: no numbers"]
+    assert [record.getMessage() for record in caplog.records] == ["an abandoned call failed: no numbers"]
 
 
 async def test_a_task_that_is_cancelled_cancels_those_who_wait() -> None:

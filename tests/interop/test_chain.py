@@ -188,7 +188,7 @@ def test_a_crash_is_told_in_the_form_of_an_error(row: Row, url: str, path: str, 
     """The server's answer to it is a text that its own client cannot read."""
     status, text = post(row.server, path, **body)
 
-    told = "the server says no more than 'Server got itself in trouble'; the exception is in the server's own output"
+    told = "the server's error is only 'Server got itself in trouble'; read the exception in the server's output"
     assert (status, text[:3]) == (500, "500")
     assert post(url, path, **body) == (500, {"error": {"type": "ModelError", "message": told}})
 

@@ -243,7 +243,7 @@ def test_tritons_form_to_other_servers(
 def test_without_a_signature_generate_cannot_be(fronts: Fronts) -> None:
     status, _, text = curl(fronts["gateway"], "identity/generate", '{"x":1}')
     assert status == 501
-    assert "`signature` on the route declares them" in json.loads(text)["error"]
+    assert "declare them by `signature` on the route" in json.loads(text)["error"]
 
 
 def test_the_reason_of_an_error_passes_through_gateways_in_a_row(fronts: Fronts) -> None:

@@ -479,7 +479,7 @@ def test_a_gateway_that_stops_answers_what_it_has_and_clients_go_on_at_the_next(
             with gateway(config, tmp_path / "second"):
                 found = [results[1] for results in calling.wait()]
             [[_, seen]] = watching.wait()
-        assert "requests given up: 0" in first.output()
+        assert "cancelled requests: 0" in first.output()
     assert [(each["right"], each["wrong"]) for each in found] == [(400, [])] * 4
     # Only calls that no gateway had: their connection was refused.
     assert {text.partition(" ")[0] for each in found for text in each["failed"]} == {"Unavailable"}

@@ -212,7 +212,7 @@ async def test_a_gateway_that_stops_answers_what_is_in_flight(tmp_path: Path, po
         with gateway(_drained(port, number, works, tmp_path, files), tmp_path / "gateway") as running:
             async with relaying(f"127.0.0.1:{number}", None if files is None else _relayed(files)) as relay:
                 loaded = await asyncio.to_thread(_stop_under_load, running, relay.address, tmp_path, files)
-        assert "requests given up: 0" in running.output()
+        assert "cancelled requests: 0" in running.output()
     answered = 0
     for connection in relay.connections:
         sent = {
@@ -241,7 +241,7 @@ def test_what_a_gateway_that_stops_has_answered_reaches_its_clients(tmp_path: Pa
     with reference(tmp_path / "works") as works:
         with gateway(_drained(port, number, works, tmp_path, files), tmp_path / "gateway") as running:
             loaded = _stop_under_load(running, f"127.0.0.1:{number}", tmp_path, files)
-        assert "requests given up: 0" in running.output()
+        assert "cancelled requests: 0" in running.output()
     assert 0 < loaded.succeeded == _logged(tmp_path)
 
 

@@ -253,7 +253,7 @@ DOCUMENTS = (
     whole("shape twice", of("INT32", '"shape":[1],"shape":[2],"data":[1]'), "key 'shape' occurs twice"),
     whole("an escaped key twice", of("INT32", '"shape":[1],"data":[1],"d\\u0061ta":[2]'), "key 'data' occurs twice"),
     beside("parameter twice", '"parameters":{"a":1,"a":2}', "key 'a' occurs twice"),
-    whole("an input twice", b'{"inputs":[%b,%b]}' % ((GOOD[11:-2],) * 2), "input 'INPUT0' is given twice"),
+    whole("an input twice", b'{"inputs":[%b,%b]}' % ((GOOD[11:-2],) * 2), "input 'INPUT0' occurs twice"),
     whole("an unknown datatype", of("FLOAT", '"shape":[1],"data":[1]'), "datatype must be one of BOOL, UINT8"),
     whole("a datatype in lower case", of("int32", '"shape":[1],"data":[1]'), "datatype must be one of BOOL, UINT8"),
     whole("no datatype", b'{"inputs":[{"name":"INPUT0","shape":[1],"data":[1]}]}', "datatype must be one of"),

@@ -138,7 +138,7 @@ def test_a_reader_that_stands_still_costs_lines_and_no_time(
     os.close(reader)
     lines.close()
     assert lines.dropped == 20  # nobody reads any more
-    assert "lines of the access log dropped: 10; it is written too slowly" in caplog.text
+    assert "lines of the access log dropped: 10; writing is too slow" in caplog.text
 
 
 def test_a_disk_that_is_full_costs_lines(caplog: pytest.LogCaptureFixture) -> None:

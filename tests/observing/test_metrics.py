@@ -264,7 +264,7 @@ async def test_without_a_page_nothing_is_counted_and_a_reload_turns_it_on_and_of
     async with running(off) as gateway, httpx.AsyncClient() as client:
         assert gateway.observing.recording(gateway.state.config.listeners[0], gateway.state.config) is None
         reply = await client.get(page_url(gateway))
-        assert (reply.status_code, reply.text) == (404, "metrics are off (metrics.enabled in the configuration)")
+        assert (reply.status_code, reply.text) == (404, "metrics are off; set metrics.enabled in the configuration")
         await gateway.reload(config(LISTENERS))
         await client.get(f"{url(gateway)}/v2/health/live")
         page = await scrape(gateway)

@@ -345,7 +345,7 @@ async def test_a_collector_that_fails_costs_one_line_of_the_log_and_no_time(
             assert b"gateway_traces_dropped_total %d.0" % counts.dropped in b"".join(page.reply(Message()).parts)
     lines = [each.getMessage() for each in caplog.records if "spans of" in each.getMessage()]
     assert len(lines) == 1
-    assert lines[0].startswith("tracing: the spans of 1 requests could not be sent")
+    assert lines[0].startswith("tracing: sending the spans of 1 requests failed")
     assert why in lines[0]
     assert "hidden" not in caplog.text
 

@@ -44,7 +44,7 @@ async def test_calls_beyond_the_limit_are_refused_at_once_until_one_ends() -> No
     with pytest.raises(GatewayError) as refused:
         await handler(INFER)
     assert (refused.value.status, refused.value.reason) == (Status.RESOURCE_EXHAUSTED, Reason.OVERLOADED)
-    assert refused.value.message == "the limit of 2 calls at once is reached (concurrency_limit); try again later"
+    assert refused.value.message == "2 calls are running, which is the limit (concurrency_limit); try again later"
     assert refused.value.retry_after == 1
     held.waiting[0].set_result(ANSWER)
     held.waiting[1].set_exception(refusal(Reason.MODEL_ERROR, "broken"))
@@ -134,7 +134,7 @@ async def test_refusals_are_logged_at_a_limited_rate(caplog: pytest.LogCaptureFi
         with pytest.raises(GatewayError):
             await handler(INFER)
     call.cancel()
-    text = "route-0 concurrency_limit: the limit of 1 calls at once is reached (concurrency_limit); calls are refused"
+    text = "route-0 concurrency_limit: 1 calls are running, which is the limit (concurrency_limit); refusing calls"
     assert caplog.record_tuples == [(concurrency_limit.__name__, logging.WARNING, text)] * 10
     assert concurrency_limit.state(settings).status()["refused"] == 100
 

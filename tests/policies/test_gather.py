@@ -516,7 +516,7 @@ async def test_without_safe_all_get_the_error_and_the_model_no_batch_for_a_while
     calls = await sent(place, point(1), point(2), point(-3))
     model.open.set()
     _, *errors = await asyncio.gather(*calls, return_exceptions=True)
-    text = "a number is below 0 (a batch of 2 requests; `safe: true` on the backend allows to find those that fail)"
+    text = "a number is below 0 (a batch of 2 requests; set `safe: true` on the backend to find the failing requests)"
     assert [str(each) for each in errors] == [text, text]
     assert errors[0] is not errors[1]
     assert model.rows == [1, 2]

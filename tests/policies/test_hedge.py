@@ -106,7 +106,7 @@ async def test_if_both_fail_the_error_is_the_first_trys() -> None:
     servers = Servers()
     await servers.learn()
     task = await servers.begin(2)
-    servers.tries[1][1].set_exception(refusal(Reason.OVERLOADED, "no other endpoint is free"))
+    servers.tries[1][1].set_exception(refusal(Reason.OVERLOADED, "no other endpoint is free; try again later"))
     servers.tries[0][1].set_exception(FAILED)
     with pytest.raises(GatewayError) as raised:
         await task

@@ -227,7 +227,7 @@ def test_a_function_must_take_the_inputs_that_it_declares() -> None:
     def two(x: Array, z: Array) -> Array:
         return x
 
-    with pytest.raises(ValueError, match=r"model 'two': two\(\) cannot be called with 1 arrays: missing .* 'z'"):
+    with pytest.raises(ValueError, match=r"model 'two': two\(\) does not accept 1 arrays: missing .* 'z'"):
         from_callable("two", pair(two))
 
 
@@ -239,7 +239,7 @@ def test_a_derivative_must_take_the_tensors_of_its_operation() -> None:
         return x
 
     declare = signature(inputs=[("x", "FP64", [-1, 2])], outputs=[("y", "FP64", [-1, 2])], gradient=gradient)
-    with pytest.raises(ValueError, match=r"model 'f': gradient\(\) cannot be called with 4 arrays"):
+    with pytest.raises(ValueError, match=r"model 'f': gradient\(\) does not accept 4 arrays"):
         from_callable("f", declare(plain))
 
 

@@ -204,15 +204,15 @@ def test_models_of_fixed_sizes_suit_one_point_protocols(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["add_sub", "upper", "classify"])
 def test_other_models_are_refused_to_one_point_protocols(name: str) -> None:
-    expected = f"model '{name}' cannot be served over umbridge: it needs inputs and outputs that are numbers"
+    expected = f"model '{name}' does not fit umbridge: it needs inputs and outputs that are numbers"
     with pytest.raises(ValueError, match=expected):
         check([BUNDLED[name]], ONE_POINT)
 
 
 def test_a_callable_without_signature_is_refused_to_one_point_protocols() -> None:
-    with pytest.raises(ValueError, match=r"model 'f' cannot be served over umbridge: .*@gateway.reference.signature"):
+    with pytest.raises(ValueError, match=r"model 'f' does not fit umbridge: .*@gateway.reference.signature"):
         check([from_callable("f", undeclared)], ONE_POINT)
-    with pytest.raises(ValueError, match="model 'f' cannot be served to one-point protocols"):
+    with pytest.raises(ValueError, match="model 'f' does not fit one-point protocols"):
         handler([from_callable("f", undeclared)], points=True)
 
 

@@ -114,8 +114,8 @@ async def test_the_chain_is_asked_in_order_and_its_last_error_is_told(caplog: py
     with pytest.raises(GatewayError, match="full"):
         await answered(branches(one, fallback=(two, three)))
     assert [record.getMessage() for record in caplog.records] == [
-        "backend 'one' cannot answer, backend 'two' is asked: down",
-        "backend 'two' cannot answer, backend 'three' is asked: down",
+        "backend 'one' cannot answer, so the gateway tries backend 'two': down",
+        "backend 'two' cannot answer, so the gateway tries backend 'three': down",
         "no backend of a route can answer ('one', 'two', 'three'): full",
     ]
 

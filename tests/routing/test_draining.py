@@ -69,7 +69,7 @@ async def test_a_backend_without_another_endpoint_says_that_it_is_drained(operat
     with pytest.raises(GatewayError) as caught:
         await lab.ask(operation=operation)
     assert caught.value.status is Status.UNAVAILABLE
-    assert caught.value.message == "backend 'lab': all endpoints are drained (host:0)"
+    assert caught.value.message == "backend 'lab': all endpoints are drained (host:0); undo a drain"
     assert not await lab.backend.is_ready()
 
 

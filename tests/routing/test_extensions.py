@@ -74,7 +74,7 @@ async def test_what_another_route_takes_first_is_not_counted() -> None:
     assert await counted(plain("a"), one.route("*")) == ["b:1 of one"]
     assert await counted(one.route("a"), one.route("*", "b")) == ["a:1 of one"]
     assert await counted(one.route("a", listener="x"), listener="x") == ["a:1 of one"]
-    with pytest.raises(GatewayError, match="no backend here is one"):
+    with pytest.raises(GatewayError, match="the gateway has no V2 backend"):
         await counted(one.route("a", listener="x"), listener="y")
 
 
@@ -122,7 +122,7 @@ def test_only_clients_of_some_listeners_control_servers(operation: Operation) ->
     with pytest.raises(GatewayError) as caught:
         router.select(Request(operation, "m", listener="other", protocol="toy"))
     assert caught.value.reason is Reason.PERMISSION_DENIED
-    assert "`allow_control: true` on the listener" in caught.value.message
+    assert "set `allow_control: true` on it" in caught.value.message
 
 
 def test_settings_of_a_whole_server_take_a_route_without_a_model() -> None:

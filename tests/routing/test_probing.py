@@ -146,8 +146,8 @@ def broken(request: Request) -> Answer:
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (not_ready, "probe: the server answered that it is not live"),
-        (broken, "probe: the server answered the question whether it is live with INTERNAL"),
+        (not_ready, "probe: the server reports that it is not live"),
+        (broken, "probe: the server's response to the live query is INTERNAL"),
     ],
 )
 async def test_a_server_that_says_no_is_down_whatever_its_calls_say(

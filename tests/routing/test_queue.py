@@ -87,7 +87,7 @@ async def test_a_full_queue_says_when_a_place_will_be_free() -> None:
     queue: FairQueue[str] = FairQueue("lab", 8, lambda place: place * 2.5)
     assert joined(queue, "a", 9) == 4
     assert joined(queue, "b", 9) == 2
-    with pytest.raises(GatewayError, match=r"6 of 8 .* taken, 4 by this client, which may have") as refused:
+    with pytest.raises(GatewayError, match=r"6 of 8 .* taken, 4 by this client, which can take") as refused:
         queue.join("a", "m")
     assert refused.value.retry_after == 5.0  # when one call of each has left, it has 3 waiting, and 4 places are free
     with pytest.raises(GatewayError) as refused:

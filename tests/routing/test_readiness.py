@@ -54,8 +54,7 @@ def test_it_is_not_allowed_by_default(operation: Operation) -> None:
         (here.online if operation is Operation.ONLINE else here.offline)(asking(operation))
     assert refused.value.status is Status.PERMISSION_DENIED
     assert refused.value.message == (
-        f"clients of listener 'http' may not take it {operation.value}; `allow_offline: true` on the listener would let"
-        " them"
+        f"listener 'http' does not allow {operation.value}; set `allow_offline: true` on it"
     )
     assert here.of(READY)
 

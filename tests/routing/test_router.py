@@ -86,10 +86,10 @@ NAMELESS = "no route for a request without a model: name one, or set `model` on 
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
-        (asking("unknown"), "no model 'unknown' here"),
-        (asking("infer", METADATA), "model 'infer' does not take 'metadata' here"),
-        (asking("g"), "no model 'g' here"),
-        (asking("u.gradient"), "no model 'u.gradient' here; did you mean 'g.gradient'?"),
+        (asking("unknown"), "unknown model 'unknown'"),
+        (asking("infer", METADATA), "model 'infer' does not support 'metadata'"),
+        (asking("g"), "unknown model 'g'"),
+        (asking("u.gradient"), "unknown model 'u.gradient'; did you mean 'g.gradient'?"),
         (asking(""), NAMELESS),
         (asking("", path="/audio/x"), NAMELESS),
     ],
@@ -238,7 +238,7 @@ def test_a_request_whose_inputs_fit_no_route_is_told_so(inputs: tuple[Tensor, ..
     with pytest.raises(GatewayError) as failed:
         taken(BY_INPUT, replace(asking("m"), inputs=inputs))
     assert failed.value.status is Status.INVALID_ARGUMENT
-    assert failed.value.message == f"model 'm' takes no request here with these inputs: {shown}"
+    assert failed.value.message == f"model 'm' does not accept these inputs: {shown}"
 
 
 def test_what_has_no_inputs_takes_the_first_route_by_names() -> None:
@@ -249,7 +249,7 @@ def test_what_has_no_inputs_takes_the_first_route_by_names() -> None:
 def test_inputs_that_only_the_signature_can_tell_meet_no_condition() -> None:
     request = replace(asking("m"), inputs=(FP32,), schemaless=True)
     assert taken([*BY_INPUT, route("rest", model="m")], request) == "rest"
-    with pytest.raises(GatewayError, match="whose inputs have datatypes and shapes"):
+    with pytest.raises(GatewayError, match="needs inputs with datatypes and shapes"):
         taken(BY_INPUT, request)
 
 

@@ -80,7 +80,7 @@ async def test_an_endpoint_that_is_to_be_avoided_is_the_last_choice_or_none() ->
     assert {lab.slots.free(avoided) for _ in range(3)} == {lab.endpoints[1]}
     everywhere = frozenset({"lab:0", "lab:1"})
     assert lab.slots.free(Request(Operation.INFER, "m", tries=Tries(avoided=everywhere))) in lab.endpoints
-    with pytest.raises(GatewayError, match="no other endpoint is free"):
+    with pytest.raises(GatewayError, match="no other endpoint is free; try again later"):
         lab.slots.free(Request(Operation.INFER, "m", tries=Tries(avoided=everywhere, elsewhere=True)))
 
 

@@ -56,7 +56,7 @@ async def test_a_wait_ends_without_a_trace_when_its_time_is_over_or_its_client_l
     lab = Lab(wires=0, limit=1, queue=QueueSettings(wait_for_endpoints=0.001))
     call = await lab.asked()
     lab.clock.now = 1
-    with pytest.raises(GatewayError, match=r"within 0\.001 s \(queue\.wait_for_endpoints\)") as caught:
+    with pytest.raises(GatewayError, match=r"waited 0\.001 s for one \(queue\.wait_for_endpoints\)") as caught:
         await call
     assert caught.value.status is Status.UNAVAILABLE
     lab.backend.local.calls.patience = 60

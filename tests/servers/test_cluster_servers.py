@@ -240,7 +240,7 @@ async def test_a_job_that_is_being_ended_gets_no_more_calls(cluster: Cluster, tm
         async with running(cluster.config(tmp_path, "max: 2")) as gateway, client(gateway) as http:
             first = await evaluate(http)
             await asyncio.to_thread(cluster.end, await job_of(gateway))
-            await lines.until("gets no more calls: its job is being ended")
+            await lines.until("gets no more calls: the engine is ending its job")
             assert await evaluate(http) != first
 
 
@@ -267,7 +267,7 @@ async def test_a_job_that_the_engine_refuses(cluster: Cluster, tmp_path: Path) -
     ):
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code >= 500
-        assert "3 servers in a row could not be started" in reply.text
+        assert "3 servers in a row failed to start" in reply.text
         reason = {"hyperqueue": "--partition is not supported", "slurm": "invalid partition specified: absent"}
         assert reason[cluster.engine] in reply.text
 

@@ -452,7 +452,7 @@ async def test_a_job_whose_watcher_is_killed_leaves_no_process(tmp_path: Path) -
             for each in processes(tmp_path):
                 if b"watcher.py" in command(each):
                     os.kill(each, signal.SIGKILL)
-            await lines.until("is no longer known to the engine")
+            await lines.until("is unknown to the engine now")
             assert (await http.post("/Evaluate", json=EVALUATE)).json()["output"][0][0] != first
             assert first not in processes(tmp_path)
     assert not processes(tmp_path)

@@ -211,11 +211,11 @@ async def test_a_folder_that_cannot_be_used_is_named_in_the_log_and_in_errors(tm
         async with running(text) as gateway, client(gateway) as http:
             reply = await http.post("/Evaluate", json=EVALUATE)
             assert reply.status_code >= 500
-            assert f"the folder {tmp_path}/state (servers.state) cannot be used: File exists" in reply.text
+            assert f"the folder {tmp_path}/state (servers.state) is unusable: File exists" in reply.text
             await gateway.reload(loads(config(tmp_path), "test.yaml", catalog(), {}))  # with time for a server to start
             (tmp_path / "state").unlink()
             await until_served(http)
-        await lines.until("its servers cannot be managed: the folder")
+        await lines.until("the gateway cannot manage its servers: the folder")
     assert not processes(tmp_path)
 
 
@@ -276,7 +276,7 @@ async def test_a_disk_that_is_full_after_a_job_was_submitted(tmp_path: Path, sma
             await lines.until("is submitted to the engine process")
             fill(small_disk)
             go.touch()
-            await lines.until(f"{file} cannot be written (No space left on device)")
+            await lines.until(f"writing {file} failed (No space left on device)")
             assert (await asked).status_code == 200
             assert json.loads(file.read_bytes())[0]["address"] == ""
             (small_disk / "full").unlink()

@@ -294,7 +294,7 @@ async def test_sizes_are_those_that_belong_to_the_config(question: str) -> None:
         assert (await sizes(wires))[0] == 200
         status, error = await sizes(wires, n=4)
         assert (status, error["type"]) == (400, "UnsupportedFeature")
-        assert "'config' is not supported in a question for the sizes of model 'twice'" in error["message"]
+        assert "'config' is not supported in a size query for model 'twice'" in error["message"]
         spec = "datatype: FP64, shape: [-1, 1]"
         declared = f"signature: {{inputs: [{{name: x, {spec}}}], outputs: [{{name: y, {spec}}}]}}"
         text = config(protocol).replace("backend: lab}]", f"backend: lab, {declared}}}]")

@@ -92,7 +92,7 @@ async def test_certificates_of_clients_stand_for_principals_in_every_protocol(
             for identity, expected in (
                 ("gateway.lab", ""),
                 ("a.b", "no credentials"),
-                ("other.lab", "may not ask for"),
+                ("other.lab", "does not have the permission"),
             ):
                 async with running(_near(files, owns[identity], ports)) as near:
                     for name in protocols():

@@ -80,7 +80,7 @@ def test_what_is_wrong_with_the_options_is_told(files: Files, tmp_path: Path) ->
     wrong = gateway(*options(files, "v2-rest", "--client-ca", str(broken)))
     assert wrong.exit_code == 2
     assert wrong.stderr.startswith("--client-ca: ")
-    assert "it has no certificate in PEM" in wrong.stderr
+    assert "expected a certificate in PEM" in wrong.stderr
 
 
 @pytest.mark.parametrize("protocol", ["v2-rest", "v2-grpc", "grps-brpc", "mip", "umbridge", "graphpipe"])
@@ -121,5 +121,5 @@ def test_what_is_wrong_in_the_configuration_is_told_with_its_place(files: Files)
 listeners: [{name: own, bind: "127.0.0.1:0", protocols: [v2-rest]}]
 reference: [{protocol: v2-rest, bind: "127.0.0.1:0", models: [double], tls: {certificate: KEY, key: KEY}}]
 """
-    with pytest.raises(ConfigError, match=r"test\.yaml:3:91: .* cannot be used: it has no certificate in PEM"):
+    with pytest.raises(ConfigError, match=r"test\.yaml:3:91: .* cannot be used: expected a certificate in PEM"):
         config(text.replace("KEY", str(files.key)))

@@ -118,10 +118,10 @@ async def test_what_cannot_be_used_is_logged_and_the_certificate_before_is_kept(
         other.certificate.replace(files.certificate)  # its key has not come yet
         await until(lambda: all(each.error for each in gateway.state.status().certificates))
         assert "listener 'http'" in caplog.text
-        assert "those before are kept: tls.key: it is not the key of the certificate" in caplog.text
+        assert "keeps the previous ones: tls.key: it is not the certificate's private key" in caplog.text
         assert await serial(at(gateway, "http"), files.trusting()) == before
         assert [each.error for each in gateway.state.status().certificates] == [
-            "tls.key: it is not the key of the certificate"
+            "tls.key: it is not the certificate's private key"
         ] * 2
         other.key.replace(files.key)
         await until(lambda: not any(each.error for each in gateway.state.status().certificates))

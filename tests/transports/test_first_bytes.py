@@ -59,7 +59,7 @@ def test_a_transport_that_is_not_there_is_not_told(data: bytes) -> None:
     if LITERALS[data] in (GRPC, BRPC):
         assert grown(data, without) is HTTP
     else:
-        with pytest.raises(DecodeError, match="which is no protocol of this port"):
+        with pytest.raises(DecodeError, match="unknown to the protocols of this port"):
             grown(data, without)
 
 

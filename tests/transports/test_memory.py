@@ -124,7 +124,7 @@ def test_refused_messages_are_logged_once_a_minute(caplog: pytest.LogCaptureFixt
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
         (
             "WARNING",
-            f"a message is refused because memory is short: messages hold {len(held)} bytes, limits.memory is {MIB}",
+            f"refused a message because memory is short: messages hold {len(held)} bytes, limits.memory is {MIB}",
         )
     ]
 

@@ -228,7 +228,9 @@ async def test_what_is_no_protocol_is_refused_counted_and_logged(caplog: pytest.
         "listener 'all' refuses a connection of ",
         "listener 'all': TLS with ",
     ]
-    assert lines[0].endswith(": it begins with b'GET / HTTP/1.1\\r\\n\\r\\n', which is no protocol of this port")
+    assert lines[0].endswith(
+        ": its first bytes are b'GET / HTTP/1.1\\r\\n\\r\\n', unknown to the protocols of this port"
+    )
 
 
 async def test_a_request_behind_the_first_bytes_may_be_large() -> None:
@@ -361,7 +363,7 @@ async def test_first_bytes_that_do_not_go_on_are_refused(begun: bytes) -> None:
     async with listening(Timeouts(head=0.05)) as listener, connected(port_of(listener.address), begun) as (reader, _):
         said = await reader.read()
         assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-        assert said.endswith(b"\r\n\r\nthe bytes that tell the protocol did not arrive within 0.05 s\n")
+        assert said.endswith(b"\r\n\r\nthe first bytes did not arrive within 0.05 s\n")
 
 
 @pytest.mark.long

@@ -87,10 +87,10 @@ def test_the_log_says_when_it_begins_and_what_it_refused(caplog: pytest.LogCaptu
     looked(0, 0, DOWN_LOOKS, shedding)
     began, ended = [each.getMessage() for each in caplog.records]
     assert began == (
-        "overloaded, new connections are refused: the event loop is 0.50 s late (limits.shed.lag is 0.25), "
+        "overloaded, refusing new connections: the event loop is 0.50 s late (limits.shed.lag is 0.25), "
         "memory is at 40 % (limits.shed.memory is 90 %)"
     )
-    assert ended.startswith("no longer overloaded: 1 connections and requests were refused in ")
+    assert ended.startswith("no longer overloaded: refused 1 connections and requests in ")
 
 
 async def test_a_loop_that_is_kept_busy_sheds_until_it_is_not() -> None:

@@ -134,7 +134,7 @@ def _add_history(app: FastAPI, state: GatewayState) -> None:
         """The requests of the last hour, or only the requests for one listener, route or backend. Reloads of the
         configuration keep them. A missing part of the data means that there were no requests."""
         if bool(kind) != bool(name):
-            raise HTTPException(422, "`kind` and `name` are given together, or neither")
+            raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         return _reply(request, drawn_history(state.observing.history, (kind, name)))
 
 
@@ -159,7 +159,7 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         """The last thousand requests and the last thousand failed requests, with the data of the access log: without
         headers, keys and tensors. A request must meet all conditions; parts of names match in upper and lower case."""
         if status and status not in STATUSES:
-            raise HTTPException(422, f"there is no status {status!r}; expected one of {', '.join(STATUSES)}")
+            raise HTTPException(422, f"unknown status {status!r}; expected one of {', '.join(STATUSES)}")
         search = Search(id, model, principal, status, listener, route, backend, exactly)
         return _reply(request, listed(state.recent_requests, search, most, time() - monotonic()))
 
@@ -172,7 +172,7 @@ def _add_requests(app: FastAPI, state: GatewayState) -> None:
         """Statistics of the requests of one part, among the last thousand of the gateway: the number of failed
         requests, times in total and by stage, and the routes, backends, models and principals."""
         if bool(kind) != bool(name):
-            raise HTTPException(422, "`kind` and `name` are given together, or neither")
+            raise HTTPException(422, "send both `kind` and `name`, or leave out both")
         return _reply(request, summary(state.recent_requests, kind, name, time() - monotonic()))
 
 
@@ -195,7 +195,7 @@ def _add_policies(app: FastAPI, state: GatewayState) -> None:
         "/api/policies",
         summary="The policies of a route or a backend",
         response_model=PlacedPolicies,
-        responses={404: {"description": "There is no such place."}},
+        responses={404: {"description": "Unknown place."}},
     )
     async def read_policies(
         request: Request,
@@ -206,7 +206,7 @@ def _add_policies(app: FastAPI, state: GatewayState) -> None:
         try:
             found = settings.at(place, state.policy_states)
         except KeyError:
-            raise HTTPException(404, f"there is no route or backend at {place!r}") from None
+            raise HTTPException(404, f"unknown route or backend {place!r}") from None
         return _reply(request, found.model_dump(mode="json"))
 
 
@@ -245,7 +245,7 @@ def _add_access(app: FastAPI, state: GatewayState) -> None:
 
 
 def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
-    @app.get("/api/models", summary="The models of all backends", response_model=ListedModels)
+    @app.get("/api/models", summary="All backends' models", response_model=ListedModels)
     async def read_models(request: Request) -> Response:
         """All backend models, from the servers' lists or from the names in routes."""
         found = await lists.read(state.config, state.assembly.backend_sides)
@@ -280,7 +280,7 @@ def _add_models(app: FastAPI, state: GatewayState, lists: ModelLists) -> None:
         except GatewayError as error:
             raise HTTPException(404 if error.status is Status.NOT_FOUND else 502, error.message) from error
         wanted = f"backend {backend!r}" if backend else f"model graph {model!r}"
-        raise HTTPException(404, f"there is no {wanted}")
+        raise HTTPException(404, f"unknown {wanted}")
 
 
 def _add_graphs(app: FastAPI, state: GatewayState) -> None:

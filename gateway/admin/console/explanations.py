@@ -49,11 +49,11 @@ EXPLANATIONS: dict[Reason, ReasonExplanation] = {
         "Raise the key under `limits` that the text in the response names, or send less.",
     ),
     Reason.HEADERS_TOO_LARGE: ReasonExplanation(
-        "The headers of a request are larger than `limits.headers`.",
+        "The request headers are larger than `limits.headers`.",
         "Check the client, and proxies that add cookies or tokens.",
     ),
     Reason.OVERLOADED: ReasonExplanation(
-        "A queue is full, a limit of connections, calls or memory is reached, or a server is too busy.",
+        "A queue is full, connections, calls or memory are at their limit, or a server is too busy.",
         "Read the text in the response, and check `waiting` and `in_flight` in `/status`. Add endpoints, or reduce the "
         "number of concurrent calls.",
     ),

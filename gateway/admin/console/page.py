@@ -67,7 +67,7 @@ def add_page(app: "FastAPI") -> None:
         name = name or "index.html"
         content, media_type = contents.get(name), TYPES.get(name.rpartition(".")[2])
         if content is None or media_type is None:
-            return Response("there is no such file\n", 404, HEADERS, "text/plain")
+            return Response("unknown file\n", 404, HEADERS, "text/plain")
         headers = {**HEADERS, "ETag": tags[name]}
         if request.headers.get("if-none-match") == tags[name]:
             return Response(status_code=304, headers=headers)

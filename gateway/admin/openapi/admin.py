@@ -76,14 +76,14 @@ def _asked(is_asked: bool) -> dict[str, Any]:
             "description": "The permission `admin` is missing, or a web page of another origin sent it.",
             "content": _PLAIN,
         },
-        "503": {"description": "The keys of the issuer could not be looked up.", "content": _PLAIN},
+        "503": {"description": "The gateway could not fetch the issuer's keys.", "content": _PLAIN},
     }
 
 
 _OF_REGISTRATION = {
-    "401": {"description": "There is no token."},
+    "401": {"description": "The token is missing."},
     "403": {"description": "The token does not belong to the backend, or the backend does not allow registration."},
-    "404": {"description": "No backend allows servers to register, or there is no such lease."},
+    "404": {"description": "No backend allows servers to register, or the lease is unknown."},
     "413": {"description": "The body is too large."},
     "422": {"description": "The body is wrong.", "content": {"application/json": {"schema": _DETAIL}}},
     "429": {"description": "Too many servers have registered."},

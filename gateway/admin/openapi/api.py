@@ -70,7 +70,7 @@ def add_api(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> No
         request: Request,
         listener: str,
         model: Annotated[str, Query(max_length=LONGEST_NAME, description="Describe the paths for this model.")] = "",
-        version: Annotated[str, Query(max_length=LONGEST_NAME, description="A version of the model.")] = "",
+        version: Annotated[str, Query(max_length=LONGEST_NAME, description="Version for the model's paths.")] = "",
     ) -> Response:
         """Every HTTP path that the listener serves. With `model`, the schemas have the model's inputs and outputs, with
         examples. The server reports them now, or did so within the last minute."""
@@ -78,9 +78,7 @@ def add_api(app: FastAPI, state: GatewayState, clock: Callable[[], float]) -> No
         rows = () if config is None else over_http(_rows(state, config))
         if config is None or not rows:
             known = ", ".join(each.name for each in state.config.listeners if over_http(_rows(state, each)))
-            raise HTTPException(
-                404, f"there is no listener {listener[:100]!r} over HTTP; HTTP listeners: {known or 'none'}"
-            )
+            raise HTTPException(404, f"unknown HTTP listener {listener[:100]!r}; HTTP listeners: {known or 'none'}")
         described = await _described(state, models, config, rows, model, version) if model else {}
         url = _url(state, config, request)
         auth = state.config.auth
@@ -136,5 +134,7 @@ async def _described(
     except TimeoutError:
         raise HTTPException(504, f"no answer about model {model!r} within {MODEL_SECONDS:g} s") from None
     if not any(isinstance(each, DescribedModel) for each in found.values()):
-        raise HTTPException(status, "; ".join(map(str, dict.fromkeys(found.values()))) or "no protocol is described")
+        raise HTTPException(
+            status, "; ".join(map(str, dict.fromkeys(found.values()))) or "every protocol lacks a description"
+        )
     return found

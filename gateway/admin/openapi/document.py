@@ -100,14 +100,14 @@ def _model_of(
 
 
 def _about(listener: ListenerConfig, models: Mapping[str, DescribedModel | str]) -> str:
-    lines = [f"What `{listener.name}` serves: {', '.join(listener.protocols)}."]
+    lines = [f"The listener `{listener.name}` serves {', '.join(listener.protocols)}."]
     if listener.model:
-        lines.append(f"Requests that name no model are for `{listener.model}`.")
+        lines.append(f"Requests without a model name are for `{listener.model}`.")
     for name, known in models.items():
         if isinstance(known, str):
             lines.append(f"The model is not described for {name}: {known}.")
         elif not known.signature.inputs:
-            lines.append(f"The inputs of `{known.name}` are not known to clients of {name}.")
+            lines.append(f"The inputs of `{known.name}` are unknown to clients of {name}.")
         elif not has_example(known.signature.inputs):
             lines.append(f"The inputs of `{known.name}` are too large for examples, or files.")
     return "\n\n".join(lines)

@@ -79,7 +79,7 @@ async def _answer(select: Select, request: Request) -> Signature:
     if destination.handler is not None:
         answer = await destination.handler(request)
     if not isinstance(answer, Signature):
-        raise DecodeError(f"the answer about model {request.model!r} is no signature")
+        raise DecodeError(f"the answer about model {request.model!r} is not a signature")
     return answer
 
 

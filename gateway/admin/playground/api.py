@@ -243,7 +243,7 @@ def _operations(protocol: WireForm) -> list[str]:
 
 def _address(state: GatewayState, form: PlaygroundForm) -> str:
     if form.listener not in state.listeners:
-        raise PlaygroundFormError({"listener": f"there is no listener {form.listener!r}"})
+        raise PlaygroundFormError({"listener": f"unknown listener {form.listener!r}"})
     return state.listeners[form.listener].address
 
 

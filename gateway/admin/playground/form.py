@@ -206,7 +206,7 @@ def _word(text: str, datatype: Datatype) -> bool | int | float:
             return read(text)
         except ValueError:
             continue
-    raise ValueError(f"{text[:40]!r} is no number")
+    raise ValueError(f"{text[:40]!r} is not a number")
 
 
 def _nesting(value: object) -> Shape:
@@ -264,7 +264,7 @@ def _array(elements: list[Any], datatype: Datatype) -> "np.ndarray[Any, Any]":
         return found
     wrong = next((each for each in elements if not isinstance(each, int | float)), None)
     if wrong is not None:
-        raise ValueError(f"{str(wrong)[:40]!r} is no number")
+        raise ValueError(f"{str(wrong)[:40]!r} is not a number")
     if datatype is Datatype.BOOL:
         wrong = next((each for each in elements if each not in (0, 1)), None)
         if wrong is not None:

@@ -108,7 +108,7 @@ def prepare(form: PlaygroundForm, config: Config) -> Prepared:
     """Return the request for the form, for a listener of `config`. Raises PlaygroundFormError."""
     listener = next((each for each in config.listeners if each.name == form.listener), None)
     if listener is None:
-        raise PlaygroundFormError({"listener": f"there is no listener {form.listener!r}"})
+        raise PlaygroundFormError({"listener": f"unknown listener {form.listener!r}"})
     if form.protocol not in listener.protocols:
         text = f"listener {form.listener!r} has no protocol {form.protocol!r}; it has {', '.join(listener.protocols)}"
         raise PlaygroundFormError({"protocol": text})
@@ -195,7 +195,9 @@ def reached(address: str, prepared: Prepared) -> str:
     bare = address.removeprefix("tcp://")
     if bare.startswith("unix:"):
         if kind == "http":
-            raise PlaygroundFormError({"listener": "the playground does not reach HTTP over a unix socket"})
+            raise PlaygroundFormError(
+                {"listener": "the playground does not reach HTTP over a unix socket; choose another listener"}
+            )
         return bare
     bare = on_loopback(bare)
     if kind == "http":
@@ -305,7 +307,9 @@ def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
         int(wide) == int(each)
         for wide, each in zip(after.reshape(-1).tolist(), before.reshape(-1).tolist(), strict=True)
     ):
-        raise ValueError("this protocol carries FP64, which does not hold every one of these integers")
+        raise ValueError(
+            "this protocol carries FP64, which cannot hold all of these integers exactly; use smaller ones"
+        )
     rows = given.shape[0] if len(given.shape) > 1 and spec.shape[:1] == (-1,) else 1
     return tensor(given.name, after.reshape(rows, -1) if after.size else after.reshape(rows, 0))
 

@@ -103,7 +103,7 @@ def forms(
     stays in its own protocol, because conversion would delay the requests that the gateway handles at the same time."""
     others = [each for name, each in protocols().items() if name != without]
     if size > MOST_IN_FORMS:
-        why = f"Answers of more than {MOST_IN_FORMS:,} bytes are shown as they came only."
+        why = f"Answers of more than {MOST_IN_FORMS:,} bytes appear only in their own protocol."
         return [ShownForm(protocol=each.name, messages=[], error=why) for each in others]
     return [_form(each, responses, error, request) for each in others]
 

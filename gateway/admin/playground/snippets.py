@@ -142,14 +142,14 @@ async def _place(
         pairs = [(each, name) for name in wanted for each in config.listeners if name in each.protocols]
         pairs.sort(key=lambda pair: pair[0].name != form.listener)
         if not pairs:
-            raise _NotPossible(f"no listener has {' or '.join(wanted)}")
+            raise _NotPossible(f"a listener with {' or '.join(wanted)} is missing")
         listener, protocol = pairs[0]
         form = form.model_copy(update={"listener": listener.name, "protocol": protocol})
     prepared = prepare(form, config)
     address = addresses[form.listener]
     played = await play(prepared, address, send=False)
     if not played.calls:
-        raise _NotPossible("the request cannot be made without asking the model's server")
+        raise _NotPossible("the request depends on the model's server")
     call = played.calls[0].call
     assert call.request is not None
     described = described_form(config, prepared.protocol.name)
@@ -168,7 +168,7 @@ def _notes(place: _Place, form: PlaygroundForm) -> Iterator[str]:
     if place.prepared.form.listener != form.listener or place.prepared.form.protocol != form.protocol:
         yield f"{place.prepared.protocol.name} at listener {place.listener.name}"
     if place.has_key:
-        yield f"the key is read from the variable {_KEY}"
+        yield f"the snippet reads the key from the variable {_KEY}"
     if place.tls:
         yield f"{_CA} is the CA of the listener's certificate"
 
@@ -226,7 +226,7 @@ def _gateway_call(place: _Place) -> str:
         lines[0] = f"printf %s {quote(json.dumps({'inputs': [_v2_json(each) for each in typed]}))} | {lines[0]}"
         lines[0] += " -" if is_model_plain else ""
         if not is_model_plain:
-            raise _NotPossible("a model whose name begins with - needs a file beside it")
+            raise _NotPossible("a model name that begins with - needs a separate file")
     return " \\\n  ".join(lines)
 
 

@@ -42,17 +42,20 @@ def _why_refused(prepared: Prepared, guard: ListenerAuthentication, needed: tupl
     try:
         principal = guard.principal(headers)
     except UnknownKeyError:
-        return "The key that signed the token is not known yet; send the request again."
+        return "The key that signed the token is unknown so far; send the request again."
     except GatewayError as error:
         if given:
             return f"The listener did not accept the key: {error.message}."
-        return f"No key was given. Listener {listener!r} explains requests to clients with the {permissions}."
+        return f"The request has no key. Listener {listener!r} explains requests to clients with the {permissions}."
     missing = [each for each in needed if not principal.has(each, model, listener)]
     if not missing:
-        return "The request failed before a route was looked for, so there is nothing to explain."
+        return "The request failed before the gateway chose a route, so the playground cannot explain it."
     lacks = " and ".join(f"`{each}`" for each in missing)
     kind = "permission" if len(missing) == 1 else "permissions"
     about = f"the {kind} {lacks} for model {model!r} on listener {listener!r}"
     if given:
         return f"The key belongs to the principal {principal.name!r}, which does not have {about}."
-    return f"No key was given, and {principal.name!r}, the principal of clients without one, does not have {about}."
+    return (
+        f"The request has no key, and {principal.name!r}, the principal of clients without a key, does not have "
+        f"{about}."
+    )

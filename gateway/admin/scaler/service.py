@@ -99,14 +99,14 @@ class ExternalScaler:
         self._activity(wanted.backend)
         target = wanted.target or self._backends[wanted.backend].max_in_flight
         if not target:
-            text = f"metadata.target: say how many calls a replica should have; backend {wanted.backend!r} has no"
+            text = f"metadata.target: set the number of calls for each replica; backend {wanted.backend!r} has no"
             raise invalid_input(f"{text} `max_in_flight`, which would be the default")
         spec = {"metricName": wanted.metric, "targetSize": math.ceil(target), "targetSizeFloat": float(target)}
         return GetMetricSpecResponse(metricSpecs=[spec])
 
     def _metrics(self, wanted: Trigger, name: str) -> Protobuf:
         if name not in METRICS:
-            raise invalid_input(f"no metric is called {name[:100]!r}; expected {' or '.join(METRICS)}")
+            raise invalid_input(f"unknown metric {name[:100]!r}; expected {' or '.join(METRICS)}")
         activity = self._activity(wanted.backend)
         backend = self._backends[wanted.backend]
         number = activity.calls + backend.joined if name == "calls" else backend.waiting
@@ -122,7 +122,7 @@ class ExternalScaler:
 
     def _unknown(self, backend: str) -> GatewayError:
         known = suggestion(backend[:100], self._activities)[:_MOST_NAMED]
-        return refusal(Reason.PATH_NOT_FOUND, f"metadata.backend: no backend is called {backend[:100]!r}{known}")
+        return refusal(Reason.PATH_NOT_FOUND, f"metadata.backend: unknown backend {backend[:100]!r}{known}")
 
 
 async def _first(changed: "asyncio.Future[None]", activity: Activity, seconds: float) -> None:

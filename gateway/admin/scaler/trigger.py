@@ -38,10 +38,10 @@ def trigger(metadata: Mapping[str, str]) -> Trigger:
     for key in metadata:
         similar = () if key in _OF_KEDA else get_close_matches(key[:40], _KEYS, n=1, cutoff=0.7)
         if similar and key not in _KEYS:
-            raise invalid_input(f"metadata: {_shown(key)} is no key; did you mean {similar[0]!r}?")
+            raise invalid_input(f"metadata: {_shown(key)} is unknown; did you mean {similar[0]!r}?")
     backend = metadata.get("backend", "")
     if not backend:
-        raise _wrong("backend", "", "the name of a backend of the gateway's configuration")
+        raise _wrong("backend", "", "the name of a backend")
     metric = metadata.get("metric", METRICS[0])
     if metric not in METRICS:
         raise _wrong("metric", metric, "calls (in flight and waiting) or queue (waiting)")

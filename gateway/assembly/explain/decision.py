@@ -163,7 +163,7 @@ def _unmet(route: Route, readings: Sequence[Reading], request: Request, *, named
                 if each not in texts[0]:
                     yield f"read as version {reading.key.version!r} of {reading.model!r}: {each}"
         if not any(texts):
-            yield "it has no answer for this operation"
+            yield "the route does not support this operation"
     yield from route.conditions.unmet(request)
 
 

@@ -81,16 +81,14 @@ def _assumed(name: str, config: BackendConfig, protocol: Protocol, notes: list[A
     flavors = protocol.traits.servers.flavors
     if flavors is not None and not config.flavor:
         flavor = update["flavor"] = flavors.detect(None)
-        text = f"backend {name!r}: assumed flavor {flavor!r}; the gateway would query the server"
+        text = f"backend {name!r}: assumed server type {flavor!r}; the gateway would query the server"
         notes.append(Assumption(name, text))
     if config.servers is not None:
         update["endpoints"] = (EndpointConfig(address=UNKNOWN_ENDPOINT),)
-        notes.append(
-            Assumption(name, f"the servers of backend {name!r} are started by the gateway, which does not run here")
-        )
+        notes.append(Assumption(name, f"backend {name!r}: only a running gateway starts its servers"))
     elif not config.endpoints:
         update["endpoints"] = (EndpointConfig(address=UNKNOWN_ENDPOINT),)
-        text = f"the endpoints of backend {name!r} are found by discovery, which does not run here"
+        text = f"backend {name!r}: only a running gateway discovers its endpoints"
         notes.append(Assumption(name, text))
     return config.model_copy(update={**update, "discovery": None, "servers": None})
 
@@ -99,5 +97,8 @@ def _local(policies: tuple[PolicyConfig, ...], place: str, notes: list[Assumptio
     """Return the policies except policies that keep their state on a server."""
     local = tuple(each for each in policies if getattr(each.settings, "redis", None) is None)
     left_out = [each for each in policies if each not in local]
-    notes.extend(Assumption(place, f"policy {each.name} of {place} asks Redis, and is left out") for each in left_out)
+    notes.extend(
+        Assumption(place, f"policy {each.name} of {place} needs Redis, so this explanation leaves it out")
+        for each in left_out
+    )
     return local

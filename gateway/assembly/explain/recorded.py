@@ -164,7 +164,7 @@ def _http(
     if end is None:
         raise RecordingError(
             "no request found: expected an HTTP request with an empty line after its headers, or a JSON document with"
-            " `path` and `body`; for gRPC and byte streams `--protocol` says which protocol the bytes have"
+            " `path` and `body`; for gRPC and byte streams, add `--protocol`"
         )
     head_bytes = raw[: end.start()].replace(b"\r\n", b"\n").replace(b"\n", b"\r\n") + b"\r\n\r\n"
     body = raw[end.end() :]
@@ -226,7 +226,7 @@ def _received(head: RequestHead, body: bytes, limits: Limits) -> tuple[Buffer, t
     beyond = len(body[head.length :].rstrip())
     if not beyond:
         return body[: head.length], ()
-    said = f"Content-Length says {head.length}" if head.length else "there is no Content-Length"
+    said = f"Content-Length says {head.length}" if head.length else "Content-Length is missing"
     hint = f"; with the header `Content-Length: {len(body.rstrip())}` they are"
     return body[: head.length], (f"{beyond} bytes behind the body are no part of the request: {said}{hint}",)
 

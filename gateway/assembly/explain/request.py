@@ -381,7 +381,9 @@ class _Journey:
         listener = self._arrival.listener
         if listener.auth is None:
             return []
-        text = f"listener {listener.name!r} asks for credentials, which are not judged here, nor what they permit"
+        text = (
+            f"listener {listener.name!r} requires credentials; this explanation checks neither them nor the permissions"
+        )
         return [f"{text}: a client may get 401 or 403 instead"]
 
     def _about_steps(self) -> list[str]:
@@ -442,7 +444,10 @@ class _Journey:
             )
         side = self._assembly.backend_sides[route.main_backend]
         if not side.traits.models.trusted_metadata:
-            return "unknown: the metadata of such servers is not used, so tensors keep their datatypes and shapes"
+            return (
+                "unknown: the gateway does not use the metadata of these servers, so tensors keep their datatypes and "
+                "shapes"
+            )
         if self._found.error is not None:
             return ""
         return "not needed: tensors pass unchanged"

@@ -27,7 +27,7 @@ def decision_lines(decision: Decision) -> Iterator[str]:
     if decision.passes_unread:
         yield "  messages pass unread"
     elif decision.reads:
-        yield f"  messages are read because of {decision.reads}"
+        yield f"  the gateway decodes messages because of {decision.reads}"
     for step in decision.steps:
         yield f"  step {step.step!r} calls model {step.model!r}: {step.route or step.error}"
         yield from (f"    {each}" for each in step.inputs)
@@ -122,7 +122,7 @@ def _message_lines(what: str, message: MessageShown) -> Iterator[str]:
     method = f" {message.method}" if message.method and message.method != message.path else ""
     path = f" {message.path}" if message.path else ""
     address = f"{method}{path}{status}".strip()
-    sent = ", sent as it came" if message.as_it_came else ""
+    sent = ", sent unchanged" if message.as_it_came else ""
     yield f"{what}: {address}{', ' if address else ''}{message.size} bytes{sent}"
     for name, text in message.headers:
         yield f"  {name}: {text}"

@@ -74,7 +74,7 @@ class StepCalls:
         left = request.calls_left
         if left is not None:
             if not left.number:
-                text = f"it would make more than {self._most} calls of models (limits.calls_per_request)"
+                text = f"the request needs more than {self._most} calls; raise limits.calls_per_request"
                 raise refusal(Reason.FAILED_PRECONDITION, text)
             left.number -= 1
 
@@ -197,7 +197,7 @@ class StepCalls:
         began, end, span = monotonic(), ERRORS, None
         try:
             if destination.stream is None:
-                raise unsupported(f"model {asked.model!r} does not stream")
+                raise unsupported(f"model {asked.model!r} does not stream; use another operation")
             if asked.record.events is not None:
                 span = begin(asked.record, "step", asked.span)
                 span.facts = {"step": step.name, "model": asked.model, "route": destination.route}

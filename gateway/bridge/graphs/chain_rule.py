@@ -347,7 +347,7 @@ def _added(before: Array | None, more: Array) -> Array:
 def _shaped(vector: Array, shape: Shape) -> Array:
     """Return a vector in the shape of its tensor. Raise GatewayError if the client's vector has another size."""
     if vector.size != prod(shape):
-        text = f"a vector of shape {list(vector.shape)} does not belong to a tensor of shape {list(shape)}"
+        text = f"a vector has shape {list(vector.shape)}, but its tensor has shape {list(shape)}"
         raise invalid_input(text)
     return vector.reshape(shape)
 
@@ -385,5 +385,5 @@ def index(tensors: Mapping[str, Tensor], name: str, count: int, role: str) -> in
         raise DecodeError(f"index {name!r} differs in some rows; send one request for each")
     [at] = found
     if not 0 <= at < count:
-        raise DecodeError(f"index {name!r} is {at}, but the model has {count} {role}s, counted from 0")
+        raise DecodeError(f"index {name!r} is {at}, but the model has {count} {role}s; count from 0")
     return int(at)

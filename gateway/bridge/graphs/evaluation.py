@@ -162,7 +162,7 @@ class GraphEvaluation:
         for each in outputs:
             spec = promised.get(each.name)
             if spec is not None and (each.datatype is not spec.datatype or not matches(each.shape, spec.shape)):
-                text = f"output {each.name!r} is {each.datatype} {list(each.shape)}, and the model's metadata says"
+                text = f"output {each.name!r} is {each.datatype} {list(each.shape)}, but the model's metadata has"
                 raise invalid_output(f"{step}: {text} {spec.datatype} {list(spec.shape)}")
 
     def _holds(self, condition: Condition) -> bool:
@@ -364,9 +364,9 @@ class GraphEvaluation:
             return outputs[name]
         names = ", ".join(outputs) or "none"
         if name:
-            raise self._error(f"step {reference.step!r} gave no output {name!r}, but {names}", reference)
+            raise self._error(f"step {reference.step!r} has no output {name!r}, only {names}", reference)
         if len(outputs) > 1:
-            raise self._error(f"{reference} is the only output, but the step gave {names}", reference)
+            raise self._error(f"{reference} means the only output, but the step has {names}; name one", reference)
         return next(iter(outputs.values()))
 
 

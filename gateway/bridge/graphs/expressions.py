@@ -138,7 +138,7 @@ class Names:
         extents = [self._extents.get(id(each), (0, 1)) for each in value.arguments]
         depth, values = 1 + max(each for each, _ in extents), 1 + sum(each for _, each in extents)
         if depth > DEEPEST:
-            raise GraphError(f"more than {DEEPEST} values within one another", *value.place)
+            raise GraphError(f"more than {DEEPEST} nested values", *value.place)
         if values > MOST_VALUES:
             raise GraphError(f"{values} values in one, with those behind names; at most {MOST_VALUES}", *value.place)
         self._extents[id(value)] = depth, values
@@ -154,11 +154,11 @@ class Names:
             self.used_values.add(step)
             return self.value(step, depth)
         if step in self._values:
-            raise GraphError(f"'${step}' is one tensor and has no {tensor!r}", *place)
+            raise GraphError(f"'${step}' is one tensor and has no {tensor!r}; remove that", *place)
         known = sorted(self._inputs | self._steps | self._values.keys())
         close = get_close_matches(step, known, 1)
-        hint = f"; did you mean '${close[0]}'?" if close else f", expected one of {', '.join(known)}"
-        raise GraphError(f"no input and no step {step!r}{hint}", *place)
+        hint = f"; did you mean '${close[0]}'?" if close else f"; expected one of {', '.join(known)}"
+        raise GraphError(f"unknown input or step {step!r}{hint}", *place)
 
 
 def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 0) -> Expression:
@@ -168,7 +168,7 @@ def read(data: object, names: Names, place: tuple[str | int, ...], depth: int = 
         GraphError: `data` is not a value; `place` leads to the error.
     """
     if depth > DEEPEST:
-        raise GraphError(f"more than {DEEPEST} values within one another", *place)
+        raise GraphError(f"more than {DEEPEST} nested values", *place)
     if isinstance(data, str) and data.startswith("$") and not data.startswith("$$"):
         return names.reference(data[1:], place, depth)
     if isinstance(data, dict):
@@ -198,7 +198,9 @@ def _transformed(
     options = {key: value for key, value in data.items() if key != name}
     if name == "first":
         if options:
-            raise GraphError(f"'first' has no option {next(iter(options))!r}", *place, next(iter(options)))
+            raise GraphError(
+                f"remove the option; 'first' has no option {next(iter(options))!r}", *place, next(iter(options))
+            )
         return First(arguments, place)
     try:
         transform = TRANSFORMS[name](options)
@@ -220,7 +222,7 @@ def _array(data: object, place: tuple[str | int, ...]) -> "np.ndarray[Any, Any]"
     flat = list(_leaves(data, place))
     kinds = {bool if isinstance(each, bool) else str if isinstance(each, str) else float for each in flat}
     if len(kinds) > 1:
-        raise GraphError("a constant is of numbers, of texts, or of true and false, not of several", *place)
+        raise GraphError("expected only numbers, only texts, or only true and false in a constant", *place)
     try:
         if kinds == {str}:
             texts = np.array(data, object)
@@ -229,9 +231,11 @@ def _array(data: object, place: tuple[str | int, ...]) -> "np.ndarray[Any, Any]"
         else:
             array = np.array(data)
     except ValueError as error:
-        raise GraphError("the lists of a constant have different lengths", *place) from error
+        raise GraphError(
+            "the lists of a constant have different lengths; write lists of the same length", *place
+        ) from error
     if array.ndim > MAX_RANK:
-        raise GraphError(f"a tensor has at most {MAX_RANK} dimensions", *place)
+        raise GraphError(f"expected at most {MAX_RANK} dimensions", *place)
     if array.dtype == object and kinds != {str}:
         raise GraphError("an integer is out of the range of INT64 and UINT64", *place)
     return array

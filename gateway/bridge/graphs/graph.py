@@ -212,7 +212,7 @@ def make_graph(name: str, keys: GraphKeys) -> Graph:
     if len(keys.steps) > MOST_STEPS:
         raise GraphError(f"{len(keys.steps)} steps; a graph has at most {MOST_STEPS}", "steps")
     if not keys.outputs:
-        raise GraphError("a model has one output at least", "outputs")
+        raise GraphError("expected at least one output", "outputs")
     _check_names(inputs, keys.steps)
     calls = {each: value for each, value in keys.steps.items() if isinstance(value, StepKeys)}
     values = {each: value for each, value in keys.steps.items() if each not in calls}
@@ -252,10 +252,10 @@ def _step(name: str, keys: StepKeys, names: Names) -> GraphStep:
 
 def _condition(keys: WhenKeys, names: Names, place: tuple[str | int, ...]) -> Condition:
     if (keys.parameter is None) is (keys.value is None):
-        raise GraphError("a condition has either `parameter` or `value`", *place)
+        raise GraphError("set exactly one of `parameter` and `value`", *place)
     compared = [each for each in _COMPARISONS if getattr(keys, each) is not None]
     if len(compared) != 1:
-        raise GraphError(f"a condition has one of {', '.join(_COMPARISONS)}", *place)
+        raise GraphError(f"set exactly one of {', '.join(_COMPARISONS)}", *place)
     value = None if keys.value is None else read(keys.value, names, (*place, "value"))
     return Condition(keys.parameter or "", value, compared[0], getattr(keys, compared[0]))
 
@@ -305,7 +305,7 @@ def _check_used(graph: Graph, steps: Mapping[str, object], used_values: set[str]
     }
     for spec in graph.inputs:
         if spec.name not in used:
-            raise GraphError(f"nothing uses the input {spec.name!r}", "inputs", spec.name)
+            raise GraphError(f"nothing uses the input {spec.name!r}; remove it", "inputs", spec.name)
 
 
 def _check_exist(graph: Graph) -> None:
@@ -316,8 +316,8 @@ def _check_exist(graph: Graph) -> None:
         if _exists(value, certain) or any(all(_exists(value, each) for each in choice) for choice in choices):
             continue
         unsure = sorted({each.step for each in references(value)} - certain)
-        text = f"step {unsure[0]!r} may not be taken; `first` gives the output of another one then"
-        raise GraphError(f"output {name!r} may be missing: {text}", "outputs", name)
+        text = f"step {unsure[0]!r} can be skipped; use `first` to take the output of another step"
+        raise GraphError(f"output {name!r} can be missing: {text}", "outputs", name)
 
 
 def _certain(graph: Graph, taken: set[str]) -> set[str]:

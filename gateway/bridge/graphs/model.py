@@ -116,7 +116,7 @@ class GraphModel:
         inputs, values = self._inputs(request), self._wanted(request)
         last = {each.step if isinstance(each, Reference) else "" for each in values.values()}
         if len(last) != 1 or "" in last:
-            raise unsupported(f"model {self.graph.name!r} streams only if all outputs belong to one step")
+            raise unsupported(f"model {self.graph.name!r} streams only outputs of one step; request fewer outputs")
         step = self.graph.steps[last.pop()]
         with closing(self._begun(request, inputs, await self.signatures.types(request))) as sweep:
             await sweep.run(EvaluationPlan(self.graph, self.graph.needed(step.inputs.values())))
@@ -135,7 +135,7 @@ class GraphModel:
         for each in request.outputs:
             if each.name not in self.graph.outputs:
                 names = ", ".join(self.graph.outputs)
-                raise invalid_input(f"model {self.graph.name!r} has no output {each.name!r}, but {names}")
+                raise invalid_input(f"model {self.graph.name!r} has no output {each.name!r}; expected {names}")
             if each.parameters:
                 raise unsupported(f"model {self.graph.name!r} is a graph; its outputs have no parameters")
         return {each.name: self.graph.outputs[each.name] for each in request.outputs}
@@ -153,15 +153,17 @@ class GraphModel:
                 raise invalid_input(f"{text}, expected {spec.datatype} {list(spec.shape)}")
             if is_batch(spec.shape):
                 if rows not in (-1, tensor.shape[0]):
-                    raise invalid_input(f"input {name!r} has {tensor.shape[0]} rows, and another one {rows}")
+                    raise invalid_input(
+                        f"input {name!r} has {tensor.shape[0]} rows, and another one {rows}; send the same number"
+                    )
                 rows = tensor.shape[0]
         own = DERIVATIVES.get(request.operation, ())
         for name in given:
             if name not in self._specs and name not in own:
-                raise invalid_input(f"model {self.graph.name!r} has no input {name!r}")
+                raise invalid_input(f"model {self.graph.name!r} has no input {name!r}; remove it")
         for name in request.parameters:
             if name not in self._parameters:
-                raise invalid_input(f"model {self.graph.name!r} is a graph and has no parameter {name!r}")
+                raise invalid_input(f"model {self.graph.name!r} is a graph and has no parameter {name!r}; remove it")
         return given
 
     def _begun(self, request: Request, inputs: Mapping[str, Tensor], types: Types) -> GraphEvaluation:
@@ -226,7 +228,10 @@ class GraphModel:
             text = f"input {name!r} is {tensor.datatype} {list(tensor.shape)}"
             raise invalid_input(f"{text}, expected FP64 with the elements of {list(wanted)}")
         if rows is not None and tensor.shape[:1] != (rows,):
-            raise invalid_input(f"input {name!r} has shape {list(tensor.shape)}, and the other inputs have {rows} rows")
+            raise invalid_input(
+                f"input {name!r} has shape {list(tensor.shape)}, but the other inputs have {rows} rows; send the same "
+                "number"
+            )
         return tensor.array.astype(np.float64, copy=False)
 
     async def _is_ready(self, request: Request) -> bool:

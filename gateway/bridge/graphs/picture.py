@@ -142,7 +142,7 @@ def as_text(graph: Graph, signatures: Mapping[str, Signature] | None = None) -> 
     yield f"{graph.name}{f': {graph.description}' if graph.description else ''}"
     yield "inputs"
     yield from (f"  {each.name}  {each.about}" for each in whole.boxes.values() if each.kind == "input")
-    yield f"steps, at most {graph.steps_at_once} at once"
+    yield f"steps, at most {graph.steps_at_once} in parallel"
     for key, each in whole.boxes.items():
         if each.kind == "step":
             yield f"  {each.column}. {each.name}  calls {each.about}"

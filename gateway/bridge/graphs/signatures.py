@@ -102,7 +102,9 @@ class StepSignatures:
         return asking is not None and self._asking.get(ask) is asking
 
     def _too_late(self) -> GatewayError:
-        text = f"model {self._graph.name!r}: the models of its steps did not report their tensors before the deadline"
+        text = (
+            f"model {self._graph.name!r}: its steps' models did not report their tensors before the deadline; try again"
+        )
         return refusal(Reason.TIMEOUT, text)
 
     async def _ask_for_tensors(self, request: Request) -> None:

@@ -101,7 +101,7 @@ def _numbers(specs: Sequence[TensorSpec]) -> None:
 
 def _axis(axis: int, rank: int, spec: TensorSpec) -> int:
     if not -rank <= axis < rank:
-        raise GraphError(f"axis {axis} of a tensor with {rank} dimensions, {_shown(spec)}", "axis")
+        raise GraphError(f"axis {axis} is out of range for {_shown(spec)}; expected {-rank} to {rank - 1}", "axis")
     return axis % rank
 
 
@@ -119,7 +119,7 @@ def _same_shape(specs: Sequence[TensorSpec], *, but: int = -1) -> Shape:
             for at, (have, want) in enumerate(zip(each.shape, shape, strict=True))
         )
         if not fits:
-            raise GraphError(f"tensors of different shapes, {_shown(specs[0])} and {_shown(each)}")
+            raise GraphError(f"expected tensors of the same shape, got {_shown(specs[0])} and {_shown(each)}")
         shape = [_common(have, want) for have, want in zip(shape, each.shape, strict=True)]
     return tuple(shape)
 
@@ -218,7 +218,7 @@ class Stack(Transform):
     def spec(self, specs: Sequence[TensorSpec]) -> TensorSpec:
         shape = list(_same_shape(specs))
         if len(shape) == MAX_RANK:
-            raise GraphError(f"a tensor has at most {MAX_RANK} dimensions")
+            raise GraphError(f"expected at most {MAX_RANK} dimensions")
         shape.insert(_axis(self.axis, len(shape) + 1, specs[0]), len(specs))
         return TensorSpec("", _same_datatype(specs), tuple(shape))
 
@@ -278,7 +278,7 @@ class EqualPart(Transform):
         shape = list(specs[0].shape)
         axis = _axis(self.axis, len(shape), specs[0])
         if not 0 <= self.part < self.parts:
-            raise GraphError(f"part {self.part} of {self.parts}, which are counted from 0", "part")
+            raise GraphError(f"expected a part from 0 to {self.parts - 1}, got {self.part}", "part")
         if shape[axis] >= 0 and shape[axis] % self.parts:
             raise GraphError(f"{_shown(specs[0])} has no {self.parts} equal parts along axis {axis}", "parts")
         shape[axis] = -1 if shape[axis] < 0 else shape[axis] // self.parts
@@ -361,7 +361,7 @@ def _added(one: Array, other: Array) -> Array:
     else:
         return result
     if wrapped.any():
-        raise GraphError(f"a sum is out of the range of {datatype_of(result.dtype).value}; `cast` the tensors before")
+        raise GraphError(f"a sum is out of the range of {datatype_of(result.dtype).value}; `cast` the tensors first")
     return result
 
 
@@ -422,7 +422,7 @@ def _total(array: Array, axis: int) -> Array:
         total = np.asarray(array.astype(object).sum(axis), object)
     bounds = np.iinfo(array.dtype)
     if np.any((total < bounds.min) | (total > bounds.max)):
-        raise GraphError(f"a sum is out of the range of {datatype_of(array.dtype).value}; `cast` the tensor before")
+        raise GraphError(f"a sum is out of the range of {datatype_of(array.dtype).value}; `cast` the tensor first")
     return total.astype(array.dtype)
 
 
@@ -477,7 +477,7 @@ def _sizes(value: object, name: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(each) is int and each >= -1 for each in value):
         raise GraphError(f"expected a list of sizes, such as [-1, 4], got {value!r}", name)
     if value.count(-1) > 1 or len(value) > MAX_RANK:
-        raise GraphError(f"at most one size may be -1, and {MAX_RANK} sizes be given, got {value!r}", name)
+        raise GraphError(f"expected at most {MAX_RANK} sizes, at most one of them -1, got {value!r}", name)
     return tuple(value)
 
 

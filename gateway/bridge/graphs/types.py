@@ -60,14 +60,16 @@ class Types:
             if each.name == reference.tensor:
                 return each
         names = ", ".join(each.name for each in outputs)
-        text = f"model {step.model!r} of step {step.name!r} has no output {reference.tensor!r}, but {names or 'none'}"
+        text = (
+            f"model {step.model!r} of step {step.name!r} has no output {reference.tensor!r}; expected {names or 'none'}"
+        )
         raise GraphError(text, *place)
 
     def _first(self, expression: First, place: tuple[str | int, ...]) -> TensorSpec:
         first, *others = [self.of(each, place) for each in expression.arguments]
         for each in others:
             if each.datatype is not first.datatype or len(each.shape) != len(first.shape):
-                raise GraphError(f"'first' of {first} and {each}, which are not the same", *expression.place)
+                raise GraphError(f"'first' needs equal tensors, got {first} and {each}", *expression.place)
         shape = tuple(
             sizes[0] if len(set(sizes)) == 1 else -1
             for sizes in zip(first.shape, *(each.shape for each in others), strict=True)
@@ -127,7 +129,7 @@ class Types:
         taken = [each for each in signature.inputs if each.name in batched]
         for each in (*taken, *signature.outputs) if batched else ():
             if not is_batch(each.shape):
-                text = f"model {step.model!r} makes of a batch one value: its {each} has no rows"
+                text = f"model {step.model!r} turns a batch into one value: its {each} has no rows"
                 raise GraphError(f"{text}; {_ROWS_APART}", "steps", step.name)
 
     def _check_rows_in(self, expression: Expression) -> None:
@@ -158,7 +160,7 @@ class Types:
                 continue
             if name not in wanted:
                 names = ", ".join(wanted) or "none"
-                raise GraphError(f"model {step.model!r} has no input {name!r}, but {names}", *place, name)
+                raise GraphError(f"model {step.model!r} has no input {name!r}; expected {names}", *place, name)
             if spec is not None:
                 _check_fits(spec, wanted[name], value, (*place, name))
         for name in wanted or ():
@@ -170,7 +172,7 @@ class Types:
     def _check_condition(self, value: Expression, place: tuple[str | int, ...]) -> None:
         spec = self._known(value, place)
         if spec is not None and any(size not in (-1, 1) for size in spec.shape):
-            raise GraphError(f"a condition compares one element, and {value} is {spec}", *place)
+            raise GraphError(f"expected one element for a condition, but {value} is {spec}", *place)
 
     def signature(self) -> Signature:
         """Return the graph's own signature, with its derivatives.
@@ -253,8 +255,8 @@ _ROWS_APART = "`derivatives` of the graph need each row of a batch by itself"
 
 
 def _untold(step: GraphStep) -> str:
-    text = f"the inputs and outputs of model {step.model!r} of step {step.name!r} are unknown"
-    return f"{text}; `signature` on its route declares them"
+    text = f"tensors unknown for model {step.model!r} of step {step.name!r}"
+    return f"{text}; declare them by `signature` on its route"
 
 
 def _is_float(spec: TensorSpec) -> bool:

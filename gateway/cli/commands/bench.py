@@ -81,7 +81,7 @@ class BenchOptions:
     requests: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of requests to measure.")] = None
     warmup: Annotated[
         float,
-        typer.Option(metavar="S", min=0, help="Duration of the warm-up, in seconds; its requests are not counted."),
+        typer.Option(metavar="S", min=0, help="Duration of the warm-up, in seconds, whose requests do not count."),
     ] = 1.0
     compare: Annotated[
         str,
@@ -138,7 +138,7 @@ def _request(options: BenchOptions, model: str, file: str) -> Request:
     """Return the request that the run sends repeatedly."""
     request = call_inputs.request(file, model)
     if options.batch is not None and (request.inputs or options.assigned):
-        raise BadArgument("--batch is for random inputs; others have their own shapes")
+        raise BadArgument("--batch is for random inputs; leave it out, or the given inputs")
     if options.in_flight is not None and options.in_flight < options.processes:
         text = f"--in-flight is {options.in_flight}, expected at least one for each of {options.processes} processes"
         raise BadArgument(text)

@@ -24,9 +24,7 @@ from gateway.core.operations import Operation
 from gateway.core.types import Request, RequestedOutput, Response
 from gateway.runtime.process.running import run
 
-EPILOG = (
-    "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server cannot be reached, 4 no response in time."
-)
+EPILOG = "Exit codes: 0 success, 1 the call failed, 2 wrong usage, 3 the server is unreachable, 4 no response in time."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +182,8 @@ OPTIONS = {
     'call with cast="round" or cast="saturate"': "call with --cast round or --cast saturate",
     'cast="round" rounds, cast="saturate" also clips': "--cast round rounds, --cast saturate also clips",
     'cast="saturate" clips it': "--cast saturate clips it",
-    "the limit that `timeout` sets": "the limit that --timeout sets, 0 for none",
+    "the limit that `timeout` sets": "the limit that --timeout sets, 0 for no limit",
     "call a model that streams with `stream`": "--stream shows each response",
-    "give `protocol` beside the address": "give --protocol NAME beside the address",
+    "add the argument `protocol`": "add --protocol NAME",
 }
 """Advice of the Python client, and the command's options with the same effect."""

@@ -34,7 +34,7 @@ def check(
     ] = True,
     live: Annotated[
         bool,
-        typer.Option("--live", help="Also query every server of the backends, and compare its models with the routes."),
+        typer.Option("--live", help="Also query every model server, and compare its models with the routes."),
     ] = False,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.01, help="With --live: timeout for each response, in seconds.")

@@ -13,7 +13,7 @@ from gateway.cli.server_options import AdminAccess, AdminUrl, admin_exit_code
 from gateway.tools.admin_port import AdminPort, AdminPortError
 from gateway.tools.printed import printable
 
-EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused the request, 2 wrong usage, 3 the gateway cannot be reached, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
+EPILOG = "Exit codes: 0 drained (or serving again), 1 the gateway refused the request, 2 wrong usage, 3 the gateway is unreachable, 4 calls are still running after --wait (the endpoint gets no new calls)."  # noqa: E501
 INTERVAL = 0.2
 """Seconds between two queries whether the endpoint is drained."""
 
@@ -88,5 +88,5 @@ def _endpoint(status: Any, options: DrainOptions) -> Any:
 def _left(endpoint: Any) -> str:
     drain = endpoint["drain"]
     if drain["is_moving"]:
-        return "its models are being loaded elsewhere"
+        return "the gateway is loading its models elsewhere"
     return f"{endpoint['in_flight']} calls and {drain['sequences']} sequences have not ended"

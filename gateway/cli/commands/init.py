@@ -27,8 +27,8 @@ from gateway.tools.proposing.files import ExampleError, read_examples, server_at
 from gateway.tools.proposing.form import NoProposalError, propose
 
 EPILOG = (
-    "Exit codes: 0 the file was written, 1 a server speaks none of the gateway's protocols, or the examples suggest no "
-    "form, 2 wrong usage or the file exists, 3 a server cannot be reached, 4 a server gave no answer in time."
+    "Exit codes: 0 success, 1 a server's protocol is unknown to the gateway, or the examples suggest no "
+    "form, 2 wrong usage or the file exists, 3 a server is unreachable, 4 a server gave no answer in time."
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
 FORM = "legacy"
@@ -42,7 +42,7 @@ class InitOptions:
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="[REQUEST REPLY]...", help="With --example: JSON files of requests and their responses."
+            metavar="[REQUEST REPLY]...", help="With --example: JSON files, each request followed by its response."
         ),
     ] = field(default_factory=list)
     output: Annotated[Path, typer.Option(metavar="FILE", help="File to write; - is standard output.")] = Path(
@@ -194,5 +194,5 @@ def _write(output: Path, text: str) -> None:
 async def _probed(address: str, options: InitOptions) -> Probed:
     found = await probed(address, ServerAccess(), options.timeout, options.models)
     if not found.spoken:
-        end_unspoken(found, address, "; nothing is written")
+        end_unspoken(found, address, "; no file written")
     return found

@@ -31,7 +31,7 @@ from gateway.tools.probing.asking import ServerAccess
 from gateway.tools.probing.listing import ServerModels, list_models
 from gateway.tools.probing.probe import MOST_SECONDS, client
 
-EPILOG = "Exit codes: 0 success, 1 a server has no list of models or refused the request, 2 wrong usage, 3 a server cannot be reached, 4 no response in time."  # noqa: E501
+EPILOG = "Exit codes: 0 success, 1 a server cannot list its models or refused the request, 2 wrong usage, 3 a server is unreachable, 4 no response in time."  # noqa: E501
 SECONDS = 5.0
 COUNTED_SECONDS = 1.0
 """Seconds for which the command counts calls."""
@@ -147,7 +147,7 @@ def _of_gateway(config: Config, options: ModelsOptions) -> dict[str, PlacedCalls
     except AdminPortError as error:
         if options.admin or not isinstance(error, AdminUnreachableError):
             end(server_options.admin_exit_code(error), error)
-        print(f"no gateway runs, so the servers are asked: {error}", file=sys.stderr)
+        print(f"no running gateway, so querying the servers: {error}", file=sys.stderr)
         return {}
     passed = time.monotonic() - began
     return {name: (each, rates(before.get(name, each), each, passed)) for name, each in after.items() if name in names}

@@ -39,7 +39,11 @@ def _chosen(config: Config, name: str) -> ListenerConfig:
     found = [each for each in over_http if name in ("", each.name)]
     names = ", ".join(each.name for each in over_http) or "none"
     if not found:
-        misuse(f"no listener {name!r} over HTTP; those are {names}" if name else "no HTTP listener is configured")
+        misuse(
+            f"unknown HTTP listener {name!r}; expected {names}"
+            if name
+            else "expected an HTTP listener in the configuration"
+        )
     if len(found) > 1:
         misuse(f"several listeners are over HTTP; choose one with --listener: {names}")
     return found[0]

@@ -18,8 +18,8 @@ from gateway.tools.probing.probe import SECONDS, Probed, ProbeVerdict
 from gateway.tools.probing.stanza import WrittenBackend, backend_name, stanza
 
 EPILOG = (
-    "Exit codes: 0 a protocol was recognized, 1 the server has none of the gateway's protocols, 2 wrong usage, "
-    "3 the address cannot be reached, 4 no response in time."
+    "Exit codes: 0 success, 1 the server's protocol is unknown to the gateway, 2 wrong usage, "
+    "3 the address is unreachable, 4 no response in time."
 )
 
 
@@ -31,7 +31,7 @@ class ProbeOptions:
         str,
         typer.Argument(
             metavar="ADDRESS",
-            help="HOST:PORT; or a URL, http://HOST:PORT/PATH; or unix:///SOCKET; or PROTOCOL://HOST:PORT to check only "
+            help="HOST:PORT, a URL (http://HOST:PORT/PATH), unix:///SOCKET, or PROTOCOL://HOST:PORT to check only "
             "one protocol.",
         ),
     ]
@@ -82,7 +82,7 @@ def _text(found: Probed, access: ServerAccess) -> str:
     if best.models.models:
         parts.append(table(model_rows(best.models), ("model", "versions", "state", "signature")))
     elif best.models.error:
-        parts.append(f"no list of models: {printable_lines(best.models.error)}")
+        parts.append(f"models unknown: {printable_lines(best.models.error)}")
     parts.append(stanza([_backend(found, access)]))
     return "\n\n".join(parts)
 

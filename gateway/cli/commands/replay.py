@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Exit codes: 0 all responses are equal, 1 some differ or are missing, 2 wrong usage or a malformed file, "
-    "3 the server cannot be reached."
+    "3 the server is unreachable."
 )
 
 
@@ -49,7 +49,7 @@ class ReplayOptions:
         float, typer.Option(metavar="DISTANCE", help="Relative tolerance, as a factor of the recorded value.", min=0)
     ] = 0.0
     atol: Annotated[
-        float, typer.Option(metavar="DISTANCE", help="Absolute tolerance. It is added to --rtol.", min=0)
+        float, typer.Option(metavar="DISTANCE", help="Absolute tolerance, in addition to --rtol.", min=0)
     ] = 0.0
     ulp: Annotated[
         int, typer.Option(metavar="N", help="Tolerance in units in the last place (steps between floats).", min=0)

@@ -87,7 +87,7 @@ def _decided(request: Request, config: Config, assembly: Assembly, protocols: Ma
         return decide(request, config, assembly)
     served = _served(path, PathTable(rows))
     if served is None or served.name != protocol.name:
-        text = f"no such path here: {path!r}" if served is None else f"{path} belongs to {served.name}"
+        text = f"unknown path: {path!r}" if served is None else f"{path} belongs to {served.name}"
         return Decision(
             listener.name, protocol.name, request.operation.value, request.model, request.version,
             error=f"{text}; listener {listener.name!r} does not serve it over {protocol.name}",

@@ -24,8 +24,8 @@ from gateway.tools.top.watching import GatewayWatch, Seen, WatchedGateway
 
 EPILOG = (
     "Keys: q quits, s sorts by the next column, r reverses the order, tab shows only listeners, routes, backends or "
-    "endpoints. Exit codes: 0 success, 1 the gateway refused the request, 2 wrong usage, 3 the gateway cannot be "
-    "reached, 4 no response in time."
+    "endpoints. Exit codes: 0 success, 1 the gateway refused the request, 2 wrong usage, 3 the gateway is "
+    "unreachable, 4 no response in time."
 )
 ADMIN = "http://127.0.0.1:9090"
 PATIENCE = 5.0

@@ -130,7 +130,7 @@ def settings(values: dict[Setting, int]) -> bytes:
 def read_settings(payload: Buffer) -> Iterator[tuple[int, int]]:
     """Yield identifiers and values of a SETTINGS payload. Raises FrameSizeError if its size is not a multiple of 6."""
     if len(payload) % _SETTING.size:
-        raise FrameSizeError(f"SETTINGS of {len(payload)} bytes, each has {_SETTING.size}")
+        raise FrameSizeError(f"SETTINGS of {len(payload)} bytes, expected a multiple of {_SETTING.size}")
     return _SETTING.iter_unpack(payload)
 
 

@@ -203,7 +203,7 @@ def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
     coded = block[at] & 0x80
     size, at = _read_integer(block, at, 7)
     if size > len(block) - at:
-        raise DecodeError(f"a header block has a string of {size} bytes, {len(block) - at} are left")
+        raise DecodeError(f"a header block has a string of {size} bytes, only {len(block) - at} remain")
     text = block[at : at + size]
     return (huffman.decode(text) if coded else text), at + size
 

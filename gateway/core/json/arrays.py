@@ -22,7 +22,7 @@ class ArrayForm(Enum):
     """How to read the value of a key."""
 
     ARRAY = "one rectangular array of any rank, or one scalar"
-    VECTORS = "a list of vectors of any lengths, each perhaps a bare scalar"
+    VECTORS = "a list of vectors of any lengths, each perhaps a scalar"
 
     # Members are singletons: comparing and hashing by identity keeps cached lookups cheap.
     __hash__ = object.__hash__
@@ -108,7 +108,7 @@ def _next_vector(body: bytes, at: int, close: int) -> Text:
         return Text(body, start, close if comma < 0 else comma)
     end = body.find(b"]", start, close)
     if end < 0:
-        raise DecodeError("not JSON: a vector is not closed")
+        raise DecodeError("not JSON: the end of a vector is missing")
     if body.find(b"[", start + 1, end) >= 0:
         raise DecodeError("nested deeper than a list of vectors")
     end = _end_of(_CLOSING, body, end, close)

@@ -231,7 +231,7 @@ class _ArrayReader:
         """Read a piece by Python's json: integers of any size, and errors that name the element."""
         self._slow += len(text)
         if self._slow > _SLOW_LIMIT:
-            raise DecodeError(f"more than {_SLOW_LIMIT} bytes of numbers beside some that are beyond 64 bits")
+            raise DecodeError(f"more than {_SLOW_LIMIT} bytes of numbers, some of them beyond 64 bits")
         leaves = list(_flatten(_load(text, self._literals)))
         kinds = set(map(type, leaves))
         if not kinds <= {int, float, _Constant}:
@@ -360,7 +360,7 @@ def describe_mixture(leaves: list[Any], base: int) -> str:
     first = _NAMES[type(leaves[0])]
     for at, leaf in enumerate(leaves, base):
         if _NAMES[type(leaf)] != first:
-            return f"element {at}: {_NAMES[type(leaf)]} beside {first}; expected all of one sort"
+            return f"element {at}: {_NAMES[type(leaf)]} next to {first}; expected all of one sort"
     return f"element {base}: {first}, expected a number or a string"
 
 
@@ -377,7 +377,7 @@ def _integers(leaves: list[int], base: int) -> _Piece:
 
 def _describe_beyond(at: int, leaf: int) -> str:
     if INT64_MAX < leaf <= UINT64_MAX:
-        return f"element {at}: {leaf} is above INT64 beside negative integers"
+        return f"element {at}: {leaf} is above INT64, next to negative integers"
     digits = str(leaf)
     return f"element {at}: {digits if len(digits) < 50 else digits[:47] + '...'} is an integer beyond 64 bits"
 
@@ -419,7 +419,7 @@ def _describe_boolean(pieces: list[_Piece]) -> str:
         piece.numbers.size for piece in takewhile(lambda piece: (piece.numbers.dtype.kind == "b") == first, pieces)
     )
     one, other = ("a number", "a boolean") if first else ("a boolean", "a number")
-    return f"element {at}: {one} beside {other}; expected all of one sort"
+    return f"element {at}: {one} next to {other}; expected all of one sort"
 
 
 def _refuse_beyond(pieces: list[_Piece], kinds: set[str]) -> None:

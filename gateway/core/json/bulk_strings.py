@@ -211,7 +211,7 @@ def _load(text: bytes) -> Any:
 def _leaves(level: list[Any]) -> list[Any]:
     while list in (kinds := set(map(type, level))):
         if len(kinds) > 1:
-            raise DecodeError("ragged: scalars beside arrays")
+            raise DecodeError("ragged: scalars next to arrays")
         level = list(chain.from_iterable(level))
     return level
 

@@ -21,8 +21,8 @@ from gateway.observing.payload_log.queue import EntryQueue
 SECONDS_FOR_TENSORS = 5.0
 """Time limit for finding the tensors of a model, in seconds."""
 
-MAY_QUOTE = "the text is not shown: it may quote a value that is hidden"
-NO_REPLY = "no reply was written: the client has left, or its connection was closed"
+MAY_QUOTE = "hidden text: it might quote a hidden value"
+NO_REPLY = "no reply: the client has disconnected"
 
 FindTensors: TypeAlias = Callable[[Request], Awaitable[KnownTensors]]
 """Finds the tensors of the model that a request names. The request comes without its inputs."""

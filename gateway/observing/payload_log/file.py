@@ -27,7 +27,7 @@ class PayloadFile:
             self._file.write(b"".join([structured(event(each, self._form)) + b"\n" for each in batch]))
         except OSError as error:
             lost = len(batch) - self._file.written_lines
-            return lost, f"{self._file.path}: {error.strerror or 'it cannot be written'}"
+            return lost, f"{self._file.path}: {error.strerror or 'writing failed'}"
         finally:
             self._is_writing = False
         return 0, ""

@@ -82,7 +82,7 @@ class EntryQueue:
     def drop(self, entries: int) -> None:
         """Count entries that exceed the capacity."""
         self.counts.dropped += entries
-        text = "payload log: requests and replies are dropped: more than %d bytes of them wait (log.payloads.memory)"
+        text = "payload log: dropping requests and replies: more than %d bytes of them wait (log.payloads.memory)"
         self._lines.write("room", logging.WARNING, text, self._most_bytes)
 
     def start(self) -> None:
@@ -100,7 +100,7 @@ class EntryQueue:
             async with asyncio.timeout(seconds):
                 await self.flush()  # after the entries that the task is sending
         except TimeoutError:
-            log.warning("payload log: the last requests and replies were not taken within %g s", seconds)
+            log.warning("payload log: the receiver did not take the last requests and replies within %g s", seconds)
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -149,5 +149,5 @@ class EntryQueue:
             self.counts.sent += len(batch) - lost
             self.counts.dropped += lost
             if lost:
-                text = "payload log: %d requests and replies were not taken: %s"
+                text = "payload log: lost %d requests and replies: %s"
                 self._lines.write("lost", logging.WARNING, text, lost, why)

@@ -38,7 +38,7 @@ def decode_request(message: Message, listener: ListenerSettings) -> Request:
     """
     if message.path.lstrip("/").partition("/")[0] == _CONTROL:
         # real servers obey these paths without credentials: /control/shutdown
-        raise refusal(Reason.PATH_NOT_FOUND, "/control/ is not served and not forwarded")
+        raise refusal(Reason.PATH_NOT_FOUND, "the gateway does not forward /control/; send it to the model server")
     model = message.captures.get("model") or listener.model
     if message.method != "POST":
         return Request(Operation.METADATA, model, origin=message)

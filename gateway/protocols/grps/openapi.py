@@ -45,8 +45,8 @@ _PARAMETERS = (
 _SUMMARIES = {
     Operation.ONLINE: "Take the listener online",
     Operation.OFFLINE: "Take the listener offline: it reports that it is not ready, but still runs models",
-    Operation.LIVE: "Whether the server is live",
-    Operation.READY: "Whether the server is ready",
+    Operation.LIVE: "Check that the server is live",
+    Operation.READY: "Check that the server is ready",
     Operation.MODELS: "The models, as YAML in `str_data`",
     Operation.METADATA: "The model's inputs and outputs, as YAML in `str_data`",
 }
@@ -77,7 +77,7 @@ def _about(operation: Operation, is_post: bool, model: DescribedModel | None) ->
     if operation is Operation.METADATA:
         parameters = _PARAMETERS[:1]
         if is_post:
-            message = object_of({"str_data": {"type": "string", "description": "The name of the model."}})
+            message = object_of({"str_data": {"type": "string", "description": "The model name."}})
             body = in_json(message, None if model is None else {"str_data": model.name})
     return HttpOperation(
         _SUMMARIES[operation], replies, _ERROR, text, body, body_is_required=False, parameters=parameters

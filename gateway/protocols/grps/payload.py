@@ -59,7 +59,7 @@ def check_payload(grps: GrpsMessage, role: str) -> None:
         names = [tensor.name for tensor in grps.tensors if tensor.name]
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
-            raise DecodeError(f"{role} {repeated!r} is given twice")
+            raise DecodeError(f"{role} {repeated!r} occurs twice")
 
 
 def with_distinct_names(grps: GrpsMessage) -> tuple[tuple[Tensor, ...], gmap.Keys]:

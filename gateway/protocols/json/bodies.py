@@ -83,12 +83,14 @@ class NoBody(MessageBody):
 
     def read(self, body: Buffer, headers: Headers, limits: Limits) -> BodyContents:
         if bytes(body).strip():
-            raise MisfitError("a body, where the form has none")
+            raise MisfitError("unexpected body; the form has no body, so send none")
         return BodyContents()
 
     def write(self, said: MessageContents) -> tuple[Buffer, ...]:
         if said.tensors:
-            raise invalid_input(f"tensor {said.tensors[0].name!r} has no place in the form, which has no body")
+            raise invalid_input(
+                f"tensor {said.tensors[0].name!r} has no place in the form, which has no body; leave it out"
+            )
         _refuse_parameters(said)
         return ()
 
@@ -96,7 +98,7 @@ class NoBody(MessageBody):
 def _refuse_parameters(said: MessageContents) -> None:
     for name in said.parameters:
         if name not in said.elsewhere:
-            raise invalid_input(f"parameter {name!r} has no place in the form")
+            raise invalid_input(f"parameter {name!r} has no place in the form; leave it out")
 
 
 class JsonBody(MessageBody):
@@ -530,4 +532,4 @@ def _check_lists(nodes: tuple[Node, ...], place: Place, media_type: MediaType) -
             if media_type.parameters.get("header") != "present":
                 raise FormError(place, "rows of CSV have names only with a header: text/csv; header=present")
             if any(children(each.node) for each in row.members):
-                raise FormError(place, "a cell of CSV holds no list and no object")
+                raise FormError(place, "a CSV cell cannot hold a list or an object")

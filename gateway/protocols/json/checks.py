@@ -61,7 +61,7 @@ def check_form(form: CompiledForm) -> None:
     for within, node in _alternatives(form.models, ("models", "response")):
         _check_written(node, within)
         if not any(isinstance(each, TensorPlace) for each in walk(node)):
-            raise FormError(within, "$model stands nowhere, expected it where the name of a model is")
+            raise FormError(within, "$model is missing; write it where the model's name is")
     for place, further in _smaller_bodies(form):
         for within, node in _alternatives(further, place):
             _check_written(node, within)
@@ -113,7 +113,7 @@ def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, T
         raise FormError(place, "$params stands in the query and in the body, expected one place")
     for name in _names(exchange.request.nodes):
         if name in names:
-            raise FormError(place, f"${name} stands in the query and in the body, expected one place")
+            raise FormError(place, f"${name} is in the query and in the body; remove one of them")
 
 
 def _check_columns(exchange: CompiledExchange, place: Place) -> None:
@@ -140,7 +140,7 @@ def _check_tensors(node: Node, place: Place, specs: Mapping[str, TensorSpec]) ->
     names = Counter(each.name for each in places if each.spelling is not Spelling.SHAPE)
     for name, count in names.items():
         if count > 1:
-            raise FormError(place, f"${name} stands at {count} places, expected one; its shape is ${name}|shape")
+            raise FormError(place, f"${name} occurs {count} times, expected once; for its shape write ${name}|shape")
         if specs and name not in specs:
             close = get_close_matches(name, specs, 1)
             meant = f"did you mean ${close[0]}?" if close else f"`tensors` has {', '.join(specs)}"
@@ -158,7 +158,7 @@ def _check_positions(node: Node, places: list[TensorPlace], place: Place) -> Non
     required = required_tensors(node)
     for each in places[:-1]:
         if each.name not in required and each.name != places[-1].name:
-            text = f"${each.name} may be missing, so the position of the tensors behind it would not identify them"
+            text = f"${each.name} can be missing, so the position of later tensors would not identify them"
             raise FormError(place, f"{text}; declare the form's tensors in `tensors`")
 
 
@@ -198,7 +198,7 @@ def _check_elements(node: Node, specs: Mapping[str, TensorSpec], *, in_row: bool
     spec = specs[node.name]
     if all(size == 1 for size in spec.shape):
         return
-    what = f"${node.name}|{node.spelling.value} stands for one element"
+    what = f"${node.name}|{node.spelling.value} is one element"
     if in_row:
         text = f"{what} of each row: expected {spec.datatype} [-1]"
     elif spec.shape[0] == -1:
@@ -220,16 +220,16 @@ _TEXTS = frozenset({Spelling.TEXT, Spelling.TEXTS, Spelling.BYTES})
 def _check_every(node: Node, place: Place, *, declared: bool) -> None:
     nodes = list(walk(node))
     if declared:
-        raise FormError(place, "`$*` stands for tensors that nobody declares; this form has `tensors`")
+        raise FormError(place, "`$*` is for forms without `tensors`; name each tensor, or remove `tensors`")
     if any(isinstance(each, TensorPlace) for each in nodes):
-        raise FormError(place, "`$*` stands for all tensors: no other may stand beside it")
+        raise FormError(place, "`$*` means all tensors; remove the other tensors")
     objects = sum(isinstance(each, Object) and each.every for each in nodes)
     names = sum(isinstance(each, Every) and each.spelling is EverySpelling.NAMES for each in nodes)
     tables = sum(isinstance(each, Every) and each.spelling is EverySpelling.TABLE for each in nodes)
     if (objects, names, tables) not in ((1, 0, 0), (0, 1, 1)):
-        raise FormError(place, '`$*` stands once: as `"$*": $*`, or as `$*|names` and `$*|table`')
+        raise FormError(place, 'write `$*` once: as `"$*": $*`, or as `$*|names` and `$*|table`')
     if any(isinstance(each, RowList) and any(isinstance(inner, Every) for inner in walk(each)) for each in nodes):
-        raise FormError(place, "`$*|names` and `$*|table` are whole lists: they cannot stand in `[T, ...]`")
+        raise FormError(place, "`$*|names` and `$*|table` are whole lists; write them outside of `[T, ...]`")
 
 
 def _check_written(node: Node, place: Place) -> None:
@@ -247,9 +247,9 @@ def _check_written(node: Node, place: Place) -> None:
     nodes = list(walk(node))
     for name, count in Counter(each.name for each in nodes if isinstance(each, ParameterPlace)).items():
         if count > 1:
-            raise FormError(place, f"$param.{name} stands at {count} places, expected one")
+            raise FormError(place, f"$param.{name} occurs {count} times, expected once")
     if sum(isinstance(each, ParametersPlace) for each in nodes) > 1:
-        raise FormError(place, "$params stands at two places, expected one")
+        raise FormError(place, "$params occurs twice, expected once")
 
 
 def _key(member: Member) -> str:
@@ -262,9 +262,9 @@ def _check_rows(node: Node, place: Place) -> None:
         if isinstance(each, RowList):
             inner = list(walk(each.row))
             if not any(isinstance(one, TensorPlace) or (isinstance(one, Object) and one.every) for one in inner):
-                raise FormError(place, "`[T, ...]` holds no tensor, which would say how many rows there are")
+                raise FormError(place, "`[T, ...]` needs a tensor, which determines the number of rows")
             if any(isinstance(one, TensorPlace) and one.spelling is Spelling.SHAPE for one in inner):
-                raise FormError(place, "|shape is that of a whole tensor: it cannot stand in `[T, ...]`")
+                raise FormError(place, "|shape is for a whole tensor; write it outside of `[T, ...]`")
 
 
 def _check_alternatives(nodes: tuple[Node, ...], place: Place, *, ignore_unknown: bool) -> None:
@@ -272,7 +272,8 @@ def _check_alternatives(nodes: tuple[Node, ...], place: Place, *, ignore_unknown
         for earlier in range(at):
             if covers(nodes[earlier], node, ignore_unknown=ignore_unknown):
                 raise FormError(
-                    (*place, "$any", at), f"never read: alternative {earlier + 1} accepts all that this one does"
+                    (*place, "$any", at),
+                    f"never read: alternative {earlier + 1} accepts everything that this one does; remove one of them",
                 )
 
 
@@ -287,9 +288,9 @@ def _check_declared(form: CompiledForm) -> None:
         sides[1].update(_names(exchange.response.nodes))
     for name in form.form.tensors:
         if name in sides[0] and name in sides[1]:
-            raise FormError(("tensors", name), f"${name} stands in requests and in responses; expected another name")
+            raise FormError(("tensors", name), f"${name} is in requests and in responses; use two names")
         if name not in sides[0] | sides[1]:
-            raise FormError(("tensors", name), f"${name} stands in no template")
+            raise FormError(("tensors", name), f"${name} is in no template; add it to one, or remove it from `tensors`")
 
 
 def _check_default_type(form: CompiledForm) -> None:
@@ -309,13 +310,13 @@ def _check_exchanges(form: CompiledForm) -> None:
     exchanges = list(_exchanges(form))
     streams = {exchange.form.stream for _, exchange in exchanges if exchange.form.stream}
     if len(streams) > 1:
-        raise FormError(("infer",), f"the streams of a form are of one kind, not {' and '.join(sorted(streams))}")
+        raise FormError(("infer",), f"expected the same `stream` in all exchanges, got {' and '.join(sorted(streams))}")
     for at, (place, exchange) in enumerate(exchanges):
         if exchange.form.stream and not is_json(exchange.response_type):
             raise FormError((*place, "response_type"), "the messages of a stream are JSON, expected application/json")
         for number, (_, earlier) in enumerate(exchanges[:at]):
             if _is_hidden(exchange, earlier):
-                text = f"never used: exchange {number + 1} accepts all requests that this one does"
+                text = f"never used: exchange {number + 1} accepts all requests that this one does; remove one of them"
                 raise FormError(place, text)
 
 

@@ -75,13 +75,15 @@ class FormClient:
         models = self._form.form.models
         if operation is Operation.MODELS and models is not None:
             return Message("GET", models.paths[0], _GET_HEADERS)
-        raise unsupported(f"the form {self._form.name!r} has no operation {operation.value}")
+        raise unsupported(f"the form {self._form.name!r} does not support {operation.value}")
 
     def _ask(self, probe: CompiledProbe, request: Request) -> Message:
         try:
             return Message("GET", filled_path(probe.form.paths, request.model, request.version))
         except GatewayError as error:
-            raise unsupported(f"the form {self._form.name!r} asks for the health of a model only: {error}") from error
+            raise unsupported(
+                f"the form {self._form.name!r} checks only the health of single models: {error}"
+            ) from error
 
     def _ask_anything(self, request: Request) -> Message:
         """Return a GET request that runs no model: at the path of the first exchange, if that has another method."""
@@ -97,11 +99,11 @@ class FormClient:
 
     def _inference(self, choice: Choice, request: Request) -> Message:
         if not choice.exchanges:
-            raise unsupported(f"the form {self._form.name!r} has no operation {request.operation.value}")
+            raise unsupported(f"the form {self._form.name!r} does not support {request.operation.value}")
         if request.version and not self._has_versions:
             raise not_found(
-                f"the form {self._form.name!r} has no versions, not {request.version!r}; "
-                'set rewrite.version of the route to "" to drop it'
+                f"the form {self._form.name!r} has no versions, got {request.version!r}; "
+                'set rewrite.version on the route to "" to drop it'
             )
         best: UnwrittenError | None = None
         for each in self._of_bytes[choice] if _are_bytes(request.inputs) else self._asked[choice]:
@@ -295,7 +297,7 @@ def _check_rows(exchange: CompiledExchange, inputs: Sequence[Tensor], outputs: S
         return
     for each in outputs:
         if each.shape[:1] == (1,) and declared.get(each.name, ())[:1] == (-1,):
-            raise DecodeError(f"output {each.name!r} has 1 row for the {rows} that were sent")
+            raise DecodeError(f"output {each.name!r} has 1 row, but the request had {rows}")
 
 
 def _is_good(probe: CompiledProbe, reply: Message, limits: Limits) -> bool:

@@ -266,10 +266,12 @@ def _probe(given: object, place: Place) -> Probe:
 def _listing(given: object, place: Place) -> ModelListing:
     listing = _mapping(given, place, _LISTING_KEYS)
     if "response" not in listing:
-        raise FormError(place, "`response` is missing: where the names of models stand, `[{id: $model}, ...]`")
+        raise FormError(
+            place, "`response` is missing; write the place of the model names, such as `[{id: $model}, ...]`"
+        )
     paths, ignore = _paths(listing, place), _flag(listing, place, default=True)
     if any("{" in each for each in paths):
-        raise FormError((*place, "path"), "expected a path without variables; that of one model goes into `one`")
+        raise FormError((*place, "path"), "expected a path without variables; write the path of one model into `one`")
     if "one" not in listing:
         return ModelListing(paths, listing["response"], ignore)
     within = (*place, "one")

@@ -99,7 +99,7 @@ class HeadFields:
             raise DecodeError(f"the query is malformed: {error}") from error
         for name, _ in given:
             if name not in self._known and not self._ignore_unknown:
-                raise MisfitError(f"the form has no query parameter {name!r}")
+                raise MisfitError(f"unknown query parameter {name!r}; remove it")
         for each in self.documents:
             _check_once("query parameter", each.key, sum(name == each.key for name, _ in given), each.optional)
         for one in self._query:
@@ -143,7 +143,9 @@ def _fields(nodes: Mapping[str, Node], place: Place) -> tuple[HeadField, ...]:
     for key, node in nodes.items():
         optional = key.endswith("?")
         if isinstance(node, Anything) and node.written is MISSING and not optional:
-            raise FormError((*place, key), f"nothing says what to write: write `$_=VALUE`, or the name as `{key}?`")
+            raise FormError(
+                (*place, key), f"the value to write is missing; use `$_=VALUE`, or write the name as `{key}?`"
+            )
         found.append(HeadField(key.removesuffix("?"), node, optional))
     return tuple(found)
 
@@ -171,7 +173,7 @@ def _check_once(what: str, name: str, count: int, optional: bool) -> None:
     if not count and not optional:
         raise MisfitError(f"the {what} {name!r} is missing")
     if count > 1:
-        raise MisfitError(f"the {what} {name!r} is there {count} times, expected it once")
+        raise MisfitError(f"the {what} {name!r} occurs {count} times, expected once")
 
 
 def _check_same(what: str, one: object, other: str) -> None:
@@ -195,7 +197,7 @@ def _written(field: HeadField, what: str, words: _Words, parameters: Parameters)
     if value is not None:
         return _text(value)
     if not field.optional:
-        raise invalid_input(f"nothing in the message goes to the {what} {field.name!r}, which the form requires")
+        raise invalid_input(f"the form requires the {what} {field.name!r}, but the message has nothing for it")
     return None
 
 

@@ -25,7 +25,7 @@ def listing_body(models: ModelListing | None) -> MessageBody:
     if not keys:
         return make_body(template, JSON_TYPE, Role.LISTING, _PLACE, _LISTED, ignore_unknown=models.ignore_unknown)
     if template != {keys[0]: Word.MODEL.value}:
-        raise FormError((*_PLACE, keys[0]), f"where names are keys, they stand alone: `{{{keys[0]}: $model}}`")
+        raise FormError((*_PLACE, keys[0]), f"where names are keys, write only them: `{{{keys[0]}: $model}}`")
     return NamesAsKeys(keys[0].removesuffix(Word.MODEL.value))
 
 

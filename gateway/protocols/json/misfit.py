@@ -40,7 +40,9 @@ def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
         return next(iter(nearest.values()))
     few = "" if min(places) == max(places) else "; the nearest"
     reasons = "; ".join(f"{at + 1}. {error}" for at, error in enumerate(nearest))
-    return MisfitError(f"the body fits none of the form's {len(errors)} {what}{few}: {reasons}", max(places))
+    return MisfitError(
+        f"the body matches no alternative of the form's {len(errors)} {what}{few}: {reasons}", max(places)
+    )
 
 
 class Fit(IntEnum):

@@ -37,7 +37,7 @@ def _replaced(text: bytes, refused: bytes, brackets: bytes) -> bytes:
         quotes = piece == _QUOTE
         within = np.logical_xor.accumulate(quotes) ^ is_open
         if (within & table[piece]).any():
-            raise DecodeError('a text that is no number, expected such as "1.5"')
+            raise DecodeError('a text that is not a number, expected a text like "1.5"')
         is_open = bool(within[-1])
         piece[quotes & within], piece[quotes & ~within] = brackets
     return found.tobytes()

@@ -65,7 +65,7 @@ def writing_one_row(encode: EncodeResponse) -> EncodeResponse:
 def _only_row(tensor: Tensor) -> Tensor:
     if tensor.shape[:1] != (1,):
         found = f"output {tensor.name!r} has the shape {list(tensor.shape)}"
-        raise invalid_output(f"{found}, expected one row for the one that was sent")
+        raise invalid_output(f"{found}, expected one row, like the request's input")
     return _in_shape(tensor, tensor.shape[1:])
 
 

@@ -65,7 +65,7 @@ def describer(form: CompiledForm) -> DescribeOperation:
                 return _probe(form, probe, what)
         if form.form.models is not None and path in form.form.models.paths:
             reply = _content(form, JSON_TYPE, form.models.nodes)
-            return HttpOperation("The names of the models", {200: ("", reply)}, _error(form))
+            return HttpOperation("The model names", {200: ("", reply)}, _error(form))
         if form.form.models is not None and path in form.form.models.one_paths:
             reply = _content(form, JSON_TYPE, form.one_model.nodes)
             return HttpOperation("One model of the list", {200: ("", reply)}, _error(form))
@@ -106,7 +106,7 @@ def _parameters(form: CompiledForm, exchanges: Iterable[CompiledExchange]) -> It
 
 def _probe(form: CompiledForm, probe: CompiledProbe, what: str) -> HttpOperation:
     reply = _content(form, JSON_TYPE, probe.response.nodes) if probe.form.response is not ABSENT else {}
-    return HttpOperation(f"Whether the server is {what}", {probe.form.status: ("It is.", reply)}, _error(form))
+    return HttpOperation(f"Check that the server is {what}", {probe.form.status: ("It is.", reply)}, _error(form))
 
 
 def _error(form: CompiledForm) -> Content:

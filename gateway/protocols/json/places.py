@@ -71,7 +71,7 @@ class BodyReading:
         """Return the value of a JSON text, and count its members. Raises DecodeError like `read_plain`."""
         plain = bytes(text)
         if self.is_marked and literals.is_marked(plain):
-            raise DecodeError("NaN or an infinity, which is no JSON, where no tensor stands")
+            raise DecodeError("NaN or an infinity outside of a tensor, where JSON does not allow it")
         value, members = read_plain(plain, self.limits.json_values)
         self.members += members
         return value
@@ -238,7 +238,7 @@ def _read_names(leaf: Leaf, role: str, value: Any, reading: BodyReading) -> None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MisfitError(f"the names of the {role}s: {error}", STRUCTURE) from error
     if len(set(names)) < len(names) or "" in names:
-        raise DecodeError(f"the names of the {role}s are {names[:20]}, expected each once and none empty")
+        raise DecodeError(f"the names of the {role}s are {names[:20]}, expected different names, none of them empty")
     reading.names = names
 
 
@@ -365,7 +365,7 @@ def _add_parameter(name: str, text: Raw, reading: BodyReading) -> None:
     if given is None:
         return
     if name in reading.parameters:
-        raise DecodeError(f"parameter {name!r} is at two places")
+        raise DecodeError(f"parameter {name!r} is at two places; send it once")
     parameter = to_parameter(given)
     reading.parameters[name] = parameter
     if isinstance(parameter, str) and not isinstance(given, str):

@@ -25,6 +25,6 @@ def document(name: str) -> dict[str, Any]:
     import yaml  # imported only by programs that use a built-in form
 
     if name not in names():
-        raise LookupError(f"no ready form {name!r}; expected {', '.join(names())}")
+        raise LookupError(f"unknown built-in form {name!r}; expected {', '.join(names())}")
     whole: dict[str, Any] = yaml.safe_load((_FORMS / f"{name}{_SUFFIX}").read_text("utf-8"))
     return whole

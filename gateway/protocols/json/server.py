@@ -130,13 +130,13 @@ def _words(some: Mapping[Word, json.Json], others: Mapping[Word, json.Json]) -> 
 def _joined(some: Parameters, others: Parameters) -> Parameters:
     for name in some:
         if name in others:
-            raise DecodeError(f"parameter {name!r} is in the head of the request and in its body")
+            raise DecodeError(f"parameter {name!r} is in the request's head and in its body; send it once")
     return {**some, **others}
 
 
 def _agreed(what: str, one: str, other: str) -> str:
     if one and other and one != other:
-        raise DecodeError(f"the {what} is {one!r} in the head of the request and {other!r} in its body")
+        raise DecodeError(f"the {what} is {one!r} in the request's head and {other!r} in its body; send it once")
     return one or other
 
 
@@ -256,7 +256,7 @@ class FormServer:
 
     def _one(self, name: str, models: tuple[ModelEntry, ...]) -> Message:
         if all(each.name != name for each in models):
-            raise not_found(f"no model {name!r} is in the list of models")
+            raise not_found(f"the list does not have model {name!r}")
         return reply(_JSON, self._form.one_model.write(MessageContents(words={Word.MODEL: name})), 200)
 
 

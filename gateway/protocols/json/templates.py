@@ -76,7 +76,7 @@ class Role(Enum):
     ERROR = "an error"
     HEADER = "a header"
     QUERY = "a query parameter"
-    LISTING = "a list of models"
+    LISTING = "a model list"
     MODEL = "one model"
     PROBE = "the answer to a probe"
 
@@ -258,7 +258,7 @@ class _Parser:
         """Return the node of `template`, which is within `rows` row lists."""
         self._nodes += 1
         if self._nodes > MOST_NODES or level > DEEPEST:
-            raise FormError(place, f"a template may have {MOST_NODES} nodes and nest {DEEPEST} deep; this has more")
+            raise FormError(place, f"expected a template of at most {MOST_NODES} nodes, nested at most {DEEPEST} deep")
         if isinstance(template, dict):
             return self._object(template, place, level, rows)
         if isinstance(template, list):
@@ -272,11 +272,11 @@ class _Parser:
         every = False
         for given, inner in template.items():
             if not isinstance(given, str):
-                raise FormError((*place, str(given)), f"{given!r} is no key of JSON, expected a text: {str(given)!r}")
+                raise FormError((*place, str(given)), f"{given!r} is not a JSON key; write it as text: {str(given)!r}")
             within = (*place, given)
             if given == _EVERY_KEY:
                 if inner != _EVERY_KEY:
-                    raise FormError(within, '`$*` stands for all tensors by name: expected `"$*": $*`')
+                    raise FormError(within, '`$*` as a key means all tensors by name; write `"$*": $*`')
                 self._check_tensors(within)
                 every = True
                 continue
@@ -291,7 +291,7 @@ class _Parser:
             nodes = (self.parse(each, (*place, at), level + 1, rows) for at, each in enumerate(template))
             return FixedList(tuple(nodes))
         if len(template) != 2 or template[1] != _ROW_MARK:
-            raise FormError(place, "a list of rows is `[T, ...]`: one template and the text `...` behind it")
+            raise FormError(place, "expected `[T, ...]` for rows: one template, and the text `...` after it")
         return RowList(self.parse(template[0], (*place, 0), level + 1, rows + 1))
 
     def _word(self, text: str, place: Place, rows: int) -> Node:
@@ -313,8 +313,8 @@ class _Parser:
 
     def _slot(self, word: Word, place: Place, rows: int) -> Node:
         if word not in _ALLOWED[self._role]:
-            words = ", ".join(sorted(each.value for each in _ALLOWED[self._role])) or "none of these words"
-            raise FormError(place, f"{word.value} has no meaning in {self._role.value}, which has {words}")
+            words = ", ".join(sorted(each.value for each in _ALLOWED[self._role])) or "no words"
+            raise FormError(place, f"{word.value} has no meaning in {self._role.value}; expected {words}")
         if word is Word.INDEX and not rows:
             raise FormError(place, "$index is the number of a row: it stands inside of `[T, ...]`")
         if self._role is Role.LISTING and word is not Word.INDEX:
@@ -373,7 +373,7 @@ def _given(text: str) -> Json:
 
 def _every(spelling: str, place: Place) -> Every:
     if not spelling:
-        raise FormError(place, '`$*` stands in an object, `{"$*": $*}`; or as `$*|names` and `$*|table`')
+        raise FormError(place, 'write `$*` in an object, `{"$*": $*}`; or as `$*|names` and `$*|table`')
     return Every(_spelled(EverySpelling, spelling, place))
 
 
@@ -392,5 +392,5 @@ def _spelled(kind: Any, text: str, place: Place) -> Any:
     if text and text not in known:
         close = get_close_matches(text, known, 1)
         meant = f"did you mean |{close[0]}?" if close else "expected one of |" + ", |".join(known)
-        raise FormError(place, f"|{text} is no spelling of a tensor; {meant}")
+        raise FormError(place, f"|{text} is not a spelling of a tensor; {meant}")
     return kind(text)

@@ -68,8 +68,8 @@ _FREE = frozenset({Spelling.FLAT, Spelling.COMMAS, Spelling.SCALAR, Spelling.TEX
 
 
 _BARE = {
-    Spelling.NESTED: "; a bare element is written `${}|scalar` in the form",
-    Spelling.NUMBERS: "; a number without a list has the shape [] in the form",
+    Spelling.NESTED: "; write `${}|scalar` in the form for an element without a list",
+    Spelling.NUMBERS: "; declare shape [] in the form for a number without a list",
 }
 
 
@@ -111,9 +111,9 @@ def _checked(form: TensorForm, tensor: Tensor) -> Tensor:
         shape = (*tensor.shape, *[0] * (form.rows - rank))
         return Tensor(tensor.name, tensor.datatype, shape, tensor.data, "", {}, tensor.untyped)
     if rank < form.rows:
-        raise MisfitError(f"nested {rank} deep, expected {form.rows} lists of rows")
+        raise MisfitError(f"nested {rank} deep, expected {form.rows} levels of lists for rows")
     if rank > MAX_RANK:
-        raise DecodeError(f"nested {rank} deep, a tensor has {MAX_RANK} dimensions at most")
+        raise DecodeError(f"nested {rank} deep, expected at most {MAX_RANK} dimensions")
     return tensor
 
 
@@ -251,7 +251,7 @@ def _read_base64(form: TensorForm, text: bytes, limits: Limits) -> Tensor:
         raise DecodeError(f"{size} bytes, expected a multiple of the {datatype.size} of {datatype}")
     data = b"".join(contents)
     if datatype is BOOL and data.strip(b"\0\1"):
-        raise DecodeError("a byte of BOOL is neither 0 nor 1")
+        raise DecodeError("expected bytes 0 or 1 for BOOL")
     lead = shape if form.rows else ()
     return Tensor(form.name, datatype, (*lead, size // datatype.size), data)
 

@@ -95,7 +95,7 @@ class BodyWriter:
             return
         for name in parameters:
             if name not in self._parameters and name not in elsewhere:
-                raise invalid_input(f"parameter {name!r} has no place in the form")
+                raise invalid_input(f"parameter {name!r} has no place in the form; leave it out")
 
     def write(self, placed: Mapping[str, Tensor], said: MessageContents) -> tuple[bytes, ...]:
         """Return the body with the contents `said`, in parts. `placed`: its tensors, as assigned by `arrangement`.
@@ -106,7 +106,7 @@ class BodyWriter:
         """
         pieces = self._write(PlacedContents(placed, said))
         if pieces is None:
-            raise invalid_input(f"there is no {self._role} to write")
+            raise invalid_input(f"the {self._role} to write is missing")
         return (b"".join(pieces),) if sum(map(len, pieces)) <= _JOINED else tuple(pieces)
 
 
@@ -309,7 +309,7 @@ def _table(role: str, contents: PlacedContents) -> Pieces:
     """RowList of cells: one element of each tensor."""
     tensors = contents.tensors
     if not tensors:
-        raise invalid_input(f"there are no {role}s, of which a table could have columns")
+        raise invalid_input(f"expected at least one {role} for the columns of the table")
     count = _count(None, role, contents, ())
     columns = []
     for name, tensor in tensors.items():
@@ -391,11 +391,11 @@ def _object_rows(
 
 def _check_key(key: bytes, members: Sequence[_Member]) -> None:
     if any(member.text == key for member in members):
-        raise invalid_input(f"a tensor is called {key[:-1].decode()}, which is a member of the form")
+        raise invalid_input(f"the tensor name {key[:-1].decode()} is a member of the form; rename the tensor")
 
 
 def _nothing_for(member: _Member) -> GatewayError:
-    return invalid_input(f"nothing in the message goes to {member.key!r}, which the form requires")
+    return invalid_input(f"the form requires {member.key!r}, but the message has nothing for it")
 
 
 def _elements(elements: Sequence[_Writer], contents: PlacedContents) -> Pieces:
@@ -403,7 +403,7 @@ def _elements(elements: Sequence[_Writer], contents: PlacedContents) -> Pieces:
     for writer in elements:
         inner = writer.whole(contents)
         if inner is None:
-            raise invalid_input("nothing in the message goes to an element of a list, which the form requires")
+            raise invalid_input("the form requires an element of a list, but the message has nothing for it")
         pieces += (b"," if pieces else b"[", *inner)
     pieces.append(b"]" if pieces else b"[]")
     return pieces
@@ -414,7 +414,7 @@ def _elements_rows(elements: Sequence[_Writer], contents: PlacedContents, lead: 
     for writer in elements:
         texts = writer.rows(contents, lead)
         if texts is None:
-            raise invalid_input("nothing in the message goes to an element of a row, which the form requires")
+            raise invalid_input("the form requires an element of a row, but the message has nothing for it")
         columns.append(texts)
     return [b"[%b]" % b",".join(texts) for texts in zip(*columns, strict=True)] if columns else [b"[]"] * prod(lead)
 
@@ -441,7 +441,9 @@ def _count_of_all(names: tuple[str, ...] | None, role: str, contents: PlacedCont
     """Return the number of rows that have the tensors' names as members. Without rows, the names would be lost."""
     count = _count(names, role, contents, lead)
     if not count:
-        raise invalid_input(f"the {role}s have no rows, in which their names would be written")
+        raise invalid_input(
+            f"the {role}s have no rows, so the form has no place for their names; send at least one row"
+        )
     return count
 
 

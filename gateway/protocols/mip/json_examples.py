@@ -152,7 +152,7 @@ def _standskept(text: bytes) -> bool:
 def _join_strings(first: Array, others: Iterable[Array]) -> bytes:
     """Return the strings of all arrays in the raw form of BYTES."""
     if not isinstance(first.values, bytes):
-        raise DecodeError("an example may hold several values")
+        raise DecodeError("an example can hold several values")
     joined = bytearray(first.values)
     for array in others:
         if array.shape != first.shape or not isinstance(array.values, bytes):

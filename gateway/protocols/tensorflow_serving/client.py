@@ -108,7 +108,7 @@ def encode_request(request: Request, target: Target) -> Message:
             parameter or a name that the message cannot carry; NOT_FOUND, the version is beyond 64 bits.
     """
     if request.operation is Operation.MODELS:
-        raise unsupported("TensorFlow Serving has no list of its models")
+        raise unsupported("TensorFlow Serving cannot list its models")
     ask = _ENCODERS.get(request.operation)
     if ask is None:
         raise unsupported(f"TensorFlow Serving has no operation {request.operation.value}")

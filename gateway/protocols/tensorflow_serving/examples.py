@@ -104,7 +104,7 @@ def _read_example(message: Buffer, what: str, count: FieldCount) -> _Features:
         for entry in count.values(features, 1):
             name = read_text(b"".join(count.values(entry, 1)[-1:]), f"the name of a feature of {what}")
             if name in found:
-                raise DecodeError(f"feature {name!r} of {what} is given twice")
+                raise DecodeError(f"feature {name!r} of {what} occurs twice")
             if not name:
                 raise DecodeError(f"a feature of {what} has no name")
             found[name] = _read_feature(count.values(entry, 2), f"feature {name!r} of {what}", count)
@@ -205,7 +205,7 @@ def write_input(tensors: tuple[Tensor, ...]) -> bytes:
             tensor has a datatype or a name that a feature cannot have.
     """
     if not tensors:
-        raise invalid_input("there are no inputs; an example has at least one feature")
+        raise invalid_input("expected at least one input, a feature of the example")
     rows = tensors[0].shape[0] if tensors[0].shape else 0
     if any(not tensor.shape or tensor.shape[0] != rows for tensor in tensors):
         shapes = ", ".join(f"{each.name!r} {list(each.shape)}" for each in tensors)

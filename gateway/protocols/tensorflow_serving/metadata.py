@@ -110,7 +110,7 @@ def decode_metadata(reply: Message, request: Request) -> Signature:
     metadata = parse(schema.GetModelMetadataResponse, reply.body)
     packed = metadata.metadata.get(SIGNATURE_DEF)
     if packed is None:
-        raise DecodeError(f"the metadata of model {request.model!r} has no {SIGNATURE_DEF}")
+        raise DecodeError(f"the metadata for model {request.model!r} has no {SIGNATURE_DEF}")
     definitions = parse(schema.SignatureDefMap, packed.value).signature_def
     chosen = definitions.get(SERVING_DEFAULT) or (next(iter(definitions.values())) if len(definitions) == 1 else None)
     inputs, outputs = (_specs(chosen.inputs), _specs(chosen.outputs)) if chosen else (None, None)

@@ -36,7 +36,7 @@ def as_number(version: str) -> int | None:
     if not _is_number(version):
         return None
     if len(version) > _MOST_DIGITS or not _INT64_MIN <= int(version) <= _INT64_MAX:
-        raise ValueError(f"version {version[:40]!r} is beyond 64 bits, the versions of TensorFlow Serving")
+        raise ValueError(f"version {version[:40]!r} is beyond 64 bits; TensorFlow Serving needs a 64-bit integer")
     return int(version)
 
 
@@ -86,7 +86,9 @@ def _read(message: Buffer) -> Servable:
         return Servable(spec.name, str(spec.version.value), spec.signature_name)
     label = spec.version_label
     if not label or _is_number(label):
-        raise DecodeError(f"version_label is {label[:40]!r}; expected a text that is no number, or `version` instead")
+        raise DecodeError(
+            f"version_label is {label[:40]!r}; expected a text that is not a number; use `version` for a number"
+        )
     return Servable(spec.name, label, spec.signature_name)
 
 

@@ -97,7 +97,7 @@ def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
             if tag == tensors_tag:
                 tensor = _read_entry(body[start:stop], kind, allowance)
                 if tensor.name in tensors:
-                    raise DecodeError(f"{kind.role} {tensor.name!r} is given twice")
+                    raise DecodeError(f"{kind.role} {tensor.name!r} occurs twice")
                 tensors[tensor.name] = tensor
             elif tag == spec_tag:
                 specs.append(body[start:stop])

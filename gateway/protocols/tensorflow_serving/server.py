@@ -108,8 +108,8 @@ def _small(message: Message) -> "bytes | bytearray | memoryview":
 
 def _refuse_reload(message: Message, listener: ListenerSettings) -> Request:
     raise unsupported(
-        "HandleReloadConfigRequest is not supported: it replaces the list of all models with their folders, and the"
-        " gateway has no such list of its backends' models"
+        "HandleReloadConfigRequest is not supported: it replaces all models with their folders, which the"
+        " gateway does not have; send it to the model server"
     )
 
 

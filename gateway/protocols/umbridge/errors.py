@@ -112,7 +112,7 @@ def decode_error_reply(message: Message, target: Target) -> GatewayError:
         return decode_error(body["error"], message)
     text = message.headers.get("exception_what") or readable(bytes(message.body).decode("utf-8", "replace")).strip()
     if text.endswith(_NOTHING_SAID):
-        text = f"the server says no more than '{_NOTHING_SAID}'; the exception is in the server's own output"
+        text = f"the server's error is only '{_NOTHING_SAID}'; read the exception in the server's output"
     return refusal(_reason(message, ""), text or f"HTTP status {message.status} with an empty body")
 
 

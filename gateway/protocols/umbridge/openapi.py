@@ -55,7 +55,7 @@ def describe(pattern: str, model: DescribedModel | None, _flavor: str) -> HttpOp
         return _call(CALLS[word], model)
     if word == "Info":
         info = object_of({"protocolVersion": {"const": 1.0}, "models": list_of({"type": "string"})}, ["models"])
-        return HttpOperation("The version of the protocol and the names of the models", answered(info), _ERROR)
+        return HttpOperation("The protocol version and the model names", answered(info), _ERROR)
     body = {"name": named(model)} if word == MODEL_INFO else {"name": named(model), "config": _CONFIG}
     example = None if model is None or not _has_sizes(word, model) else {"name": model.name}
     content = in_json(object_of(body, ["name"]), example)

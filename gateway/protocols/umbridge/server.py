@@ -149,7 +149,7 @@ def _model_despite(error: DecodeError, message: Message, listener: ListenerSetti
 def _model(body: dict[str, Json]) -> str:
     name = required(body, "name", "request")
     if not isinstance(name, str) or not name:
-        raise DecodeError(f'"name" is {excerpt(name)}, expected the name of a model')
+        raise DecodeError(f'"name" is {excerpt(name)}, expected a model name')
     return name
 
 

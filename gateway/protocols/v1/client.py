@@ -68,7 +68,7 @@ def _encode_metadata(request: Request, target: Target) -> Message:
 
 def _encode_models(request: Request, target: Target) -> Message:
     if target.flavor == TENSORFLOW:
-        raise unsupported("TensorFlow Serving has no list of its models")
+        raise unsupported("TensorFlow Serving cannot list its models")
     return Message("GET", MODELS)
 
 

@@ -126,7 +126,7 @@ def decode_models(reply: Message, target: Target) -> tuple[ModelEntry, ...]:
     """Return the models in the response to `GET /v1/models`. Raises DecodeError if it is not a list of names."""
     names = _document(reply, replace(target, limits=target.limits.of_lists)).get("models")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DecodeError('expected a list of model names at "models"')
+        raise DecodeError('expected an array of model names at "models"')
     return tuple(map(ModelEntry, names))
 
 
@@ -201,7 +201,7 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
         )
         inputs, outputs = (_specs(definition.get(side, {})) for side in ("inputs", "outputs"))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        text = f"the metadata of model {request.model!r} has no valid signature_def: {_shown(error)}"
+        text = f"the metadata for model {request.model!r} has no valid signature_def: {_shown(error)}"
         raise DecodeError(text) from error
     versions = (str(version),) if version else ()
     signature = Signature(inputs or (), outputs or (), name=name, versions=versions)

@@ -51,16 +51,14 @@ def describe(pattern: str, model: DescribedModel | None, flavor: str) -> HttpOpe
     if path.endswith("/metadata"):
         return HttpOperation("The model's inputs and outputs", answered(_METADATA), error)
     if path.endswith("/models"):
-        return HttpOperation(
-            "The names of the models", answered(object_of({"models": list_of(STRING)}, ["models"])), error
-        )
+        return HttpOperation("The model names", answered(object_of({"models": list_of(STRING)}, ["models"])), error)
     if path == "/":
         alive = object_of({"status": {"const": "alive"}}, ["status"])
-        return HttpOperation("Whether the server is live", answered(alive), error)
+        return HttpOperation("Check that the server is live", answered(alive), error)
     if flavor == KSERVE:
         ready = object_of({"name": named(model), "ready": {"const": True}}, ["name", "ready"])
         replies = {**answered(ready), 503: ("No.", in_json(object_of({"error": STRING}, ["error"])))}
-        return HttpOperation("Whether the model is ready", replies, error)
+        return HttpOperation("Check that the model is ready", replies, error)
     return HttpOperation("The state of the model's version", answered(_STATUS), error)
 
 

@@ -23,7 +23,7 @@ def backend_path(request: Request, target: Target, suffix: str = "") -> str:
     if request.version and target.flavor == KSERVE:
         raise not_found(
             f"backend {target.backend!r} is a KServe, which has no versions over V1, not {request.version!r}; "
-            'set rewrite.version of the route to "" to drop it'
+            'set rewrite.version on the route to "" to drop it'
         )
     return model_path(request.model, request.version) + suffix
 

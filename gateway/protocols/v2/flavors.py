@@ -60,7 +60,7 @@ def check_version(version: str, target: Target) -> None:
     if version and impossible:
         raise not_found(
             f"backend {target.backend!r} is {_VERSIONS[target.flavor]}, not {version!r}; "
-            'set rewrite.version of the route to "" to drop it'
+            'set rewrite.version on the route to "" to drop it'
         )
 
 

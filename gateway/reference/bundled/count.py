@@ -21,7 +21,7 @@ async def _count(arguments: Arguments, config: Config) -> AsyncGenerator[Outputs
         yield (tensor("i", np.array([[i]], np.int32)),)
         await asyncio.sleep(0)  # let other tasks run even if the reader is always ready
     if n < 0:
-        raise refusal(Reason.ABORTED, f"model 'count' was asked to fail after {-n} responses")
+        raise refusal(Reason.ABORTED, f"model 'count' fails on request after {-n} responses")
 
 
 def _number(arguments: Arguments) -> int:

@@ -66,7 +66,7 @@ def _fail(arguments: Arguments, config: Config) -> Outputs:
         return (tensor("y", np.zeros_like(kind.array)),)
     if number not in KINDS:
         raise invalid_input(f"input 'kind' of model 'fail' is {number}; expected 0, {', '.join(map(str, KINDS))}")
-    raise refusal(KINDS[number], f"model 'fail' was asked for {KINDS[number].value}")
+    raise refusal(KINDS[number], f"model 'fail' fails on request with {KINDS[number].value}")
 
 
 slow = build(

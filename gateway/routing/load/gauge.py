@@ -22,7 +22,11 @@ def read(page: bytes, metric: str, labels: Mapping[str, str]) -> Generator[None,
         yield
     if found is None:
         of = ", ".join(f'{name}="{value}"' for name, value in labels.items())
-        raise DecodeError(f"the page has no metric {metric}{{{of}}}" if of else f"the page has no metric {metric}")
+        raise DecodeError(
+            f"the page has no metric {metric}{{{of}}}"
+            if of
+            else f"the page has no metric {metric}; check `load.metric`"
+        )
     if found < 0:
         raise DecodeError(f"{metric} is {found:g}, and a load is at least 0")
     return found

@@ -106,7 +106,7 @@ def _json(text: str) -> Mapping[str, float]:
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"the load report is not JSON: {text[:40]!r}") from error
     if not isinstance(document, _Object):
-        raise DecodeError(f"the load report is no JSON object: {text[:40]!r}")
+        raise DecodeError(f"the load report is not a JSON object: {text[:40]!r}")
     return _once(_flat(document))
 
 
@@ -122,7 +122,7 @@ def _flat(document: _Object, prefix: str = "") -> Iterator[tuple[str, float]]:
         elif isinstance(value, float):
             yield name, value
         else:
-            raise DecodeError(f"the load report's {name!r} is no number")
+            raise DecodeError(f"the load report's {name!r} is not a number")
 
 
 def _decoded(text: bytes) -> bytes:

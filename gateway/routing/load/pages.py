@@ -61,7 +61,7 @@ class TritonPageMeter:
         """See `PageMeter.steps`."""
         found = yield from triton.read(page)
         if found.answered is None:
-            raise DecodeError(f"the page has no metric {triton.ANSWERED}: it is not Triton's")
+            raise DecodeError(f"the page has no metric {triton.ANSWERED}, so it is not Triton's; set `load`")
         told = self._meter.load(found, asked.at, asked.in_flight)
         loads.note_time(asked.endpoint, told.calls, told.at_once, told.answered, told.work)
 
@@ -170,7 +170,7 @@ class LoadPages:
         for gone in self._servers.keys() - set(endpoints):
             self._leave(gone)
         for endpoint in endpoints:
-            with log_and_continue(f"asking {endpoint.address} for its load"):
+            with log_and_continue(f"querying the load of {endpoint.address}"):
                 server = self._servers.get(endpoint) or self._begun(endpoint, now)
                 if server.next_at <= now and server.task is None:
                     server.next_at = now + self._wait(server)
@@ -229,7 +229,7 @@ class LoadPages:
             text = "backend %r at %s: its load is unknown, its calls in flight count instead: %s"
             log.warning(text, name, place, why_not)
         elif not why_not and server.failures:
-            log.info("backend %r at %s: its load is known again", name, place)
+            log.info("backend %r at %s: its load is available again", name, place)
         server.failures = server.failures + 1 if why_not else 0
         if server.failures:
             server.next_at = self._clock() + self._wait(server)

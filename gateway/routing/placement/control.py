@@ -54,7 +54,7 @@ class ModelControl:
             if model not in stock.held and model not in stock.changing:
                 return
             if self._clock() >= until:
-                text = f"the server still has it after {self._timeout:g} s (placement.timeout)"
+                text = f"the server still has the model after {self._timeout:g} s (placement.timeout)"
                 raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text)
             await sleep(wait)
             wait = min(2 * wait, LONGEST_LOOK)

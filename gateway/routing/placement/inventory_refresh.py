@@ -110,7 +110,7 @@ class InventoryRefresher:
     async def _run(self) -> None:
         while True:
             self._news.clear()
-            with log_and_continue("asking servers which models they have"):
+            with log_and_continue("querying the servers' models"):
                 seconds = self.round()
             try:
                 async with asyncio.timeout(seconds):
@@ -123,7 +123,7 @@ class InventoryRefresher:
 
     async def _take_stock(self, endpoint: Endpoint) -> None:
         try:
-            with log_and_continue(f"asking {endpoint.address} which models it has"):
+            with log_and_continue(f"querying the models of {endpoint.address}"):
                 await self._answered(endpoint)
         finally:  # also if it was cancelled: the endpoint might have left and immediately returned
             del self._asking[endpoint]

@@ -139,11 +139,14 @@ class Loader:
             return None
         model, now, failure = placement.model, self._clock(), placement.failure
         if failure is not None and now < failure.until:
-            return self._refusal(f"model {model!r} could not be loaded at {failure.endpoint.address}: {failure.why}",
+            return self._refusal(f"loading model {model!r} failed at {failure.endpoint.address}: {failure.why}",
                                  failure.until - now)  # fmt: skip
         size, memory = self.settings.size(model), self.settings.memory
         if memory is not None and size > memory:
-            text = f"model {model!r} has {size} bytes (placement.sizes), more than a server may have ({memory})"
+            text = (
+                f"model {model!r} has {size} bytes (placement.sizes), more than the `memory` of a server ({memory}); "
+                "raise placement.memory"
+            )
             return refusal(Reason.FAILED_PRECONDITION, f"backend {self._table.backend!r}: {text}")
         if any(True for _ in plan.candidates(self._table, placement, self.takes_models, now)):
             return None
@@ -152,7 +155,7 @@ class Loader:
         paused = [each for each in placement.places.values() if each.state is ReplicaState.FAILED and each.until > now]
         if paused:
             first = min(paused, key=lambda each: each.until)
-            text = f"model {model!r} could not be loaded at {first.endpoint.address}: {first.why}"
+            text = f"loading model {model!r} failed at {first.endpoint.address}: {first.why}"
             return self._refusal(text, first.until - now)
         listing = ", ".join(each.address for each in self._listing(model)) or "no server"
         text = (
@@ -237,7 +240,7 @@ class Loader:
 
     def _why_not(self, placement: Placement) -> GatewayError:
         error = self.why_not(placement)
-        return error or self._refusal(f"model {placement.model!r} could not be loaded", TICK)
+        return error or self._refusal(f"loading model {placement.model!r} failed", TICK)
 
     def _rooms(self) -> ServerCapacities:
         return ServerCapacities(self._table, self.settings, self._clock(), self.takes_models)
@@ -323,7 +326,7 @@ class Loader:
         placement.failure, placement.failures = None, 0
         if placement.places.get(place.endpoint) is place:
             place.failures = 0
-            self._write(logging.INFO, place, "model %r is loaded", placement.model)
+            self._write(logging.INFO, place, "model %r has been loaded", placement.model)
             self._table.became(placement, place, ReplicaState.HELD)
             self.ask_soon(place.endpoint)
         return True
@@ -381,7 +384,7 @@ class Loader:
         place.until = now + _pause(place.failures)
         is_late = error.status is Status.DEADLINE_EXCEEDED
         place.is_unsure = is_late or (isinstance(error, TransportError) and error.sent)
-        self._write(logging.WARNING, place, "model %r could not be loaded: %s", placement.model, error.message)
+        self._write(logging.WARNING, place, "loading model %r failed: %s", placement.model, error.message)
         self.ask_soon(place.endpoint)
         if is_late or isinstance(error, TransportError):
             return
@@ -418,7 +421,7 @@ class Loader:
             async with asyncio.timeout(self.settings.timeout):
                 await place.until_idle()
         except TimeoutError as error:
-            text = f"it still has calls after {self.settings.timeout:g} s (placement.timeout)"
+            text = f"the model still has calls after {self.settings.timeout:g} s (placement.timeout)"
             self._stays(placement, place, text)
             raise GatewayError(Status.DEADLINE_EXCEEDED, Reason.TIMEOUT, text) from error
         await self._unload(placement, place)
@@ -428,7 +431,7 @@ class Loader:
         place.is_ours = False
         self._table.became(placement, place, ReplicaState.HELD)
         place.until = self._clock() + FIRST_PAUSE
-        self._write(logging.WARNING, place, "model %r could not be unloaded: %s", placement.model, why)
+        self._write(logging.WARNING, place, "unloading model %r failed: %s", placement.model, why)
         self.ask_soon(place.endpoint)
 
     async def _run(self) -> None:

@@ -31,7 +31,7 @@ class OperatedLoader(Loader):
         placement.wanted_by = ""
         step = self._rooms().step(placement) or self._rooms().step(placement, is_listed=False)
         if step is None:
-            text = f"backend {self._table.backend!r}: no server can load model {request.model!r} now"
+            text = f"backend {self._table.backend!r}: every server is too busy to load model {request.model!r}"
             raise refusal(Reason.OVERLOADED, f"{text}; try again later", retry_after=TICK)
         if not await outlived_by(self._begin(step, request)):
             await self.load(request)  # another gateway has loaded it, without the settings of this client
@@ -71,9 +71,9 @@ class OperatedLoader(Loader):
         step = self._rooms().step_into(placement, endpoint)
         if step is None:
             text = (
-                f"no model at {endpoint.address} can make room for {model!r}: they have calls, are pinned, or must stay"
+                f"cannot unload a model at {endpoint.address} for {model!r}: all have calls, are pinned, or must stay"
             )
-            raise refusal(Reason.OVERLOADED, f"{text}, or the capacity is too small")
+            raise refusal(Reason.OVERLOADED, f"{text}, or the capacity is too small; try again later")
         if not await outlived_by(self._begin(step)) and endpoint not in {each.endpoint for each in placement.held()}:
             text = f"another gateway loads model {model!r} elsewhere, or has just done so"
             raise refusal(Reason.FAILED_PRECONDITION, f"{text}; try again when that is done")
@@ -88,7 +88,7 @@ class OperatedLoader(Loader):
         placement = self._table.models.get(model)
         place = None if placement is None else placement.places.get(endpoint)
         if placement is None or place is None or place.state is not ReplicaState.HELD:
-            raise refusal(Reason.MODEL_NOT_FOUND, f"endpoint {endpoint.address} does not hold model {model!r}")
+            raise refusal(Reason.MODEL_NOT_FOUND, f"endpoint {endpoint.address} does not have model {model!r}")
         self._reserve_unload(placement, place)
         request = ControlRequest(Operation.UNLOAD, model)
         await outlived_by(self._spawn(self._unload(placement, place, request)))

@@ -136,5 +136,7 @@ class RedisAgreement:
             # The texts of the package's errors contain hosts and ports, but no passwords.
             is_late = isinstance(error, TimeoutError)
             why = f"no answer within {SECONDS:g} s" if is_late else f"{type(error).__name__}: {error}"
-            text = "placement.redis of %r: Redis fails: %s; until it answers each gateway chooses by rendezvous hashing"
+            text = (
+                "placement.redis of %r: Redis fails: %s; until it answers, each gateway chooses by rendezvous hashing"
+            )
             log.warning(text, self._fleet, why)

@@ -21,8 +21,8 @@ def nobody_has(
         return _unreachable(table, f"{what} is only at endpoints that are drained ({', '.join(drained)})")
     unknown = table.unknown()
     if not unknown:
-        return not_found(f"backend {table.backend!r}: no server has {what}")
-    return _unreachable(table, f"no server that answers has {what}, and {_untold(unknown[0], errors)}")
+        return not_found(f"backend {table.backend!r}: {what} is on no server")
+    return _unreachable(table, f"{what} is on no server that answers, and {_untold(unknown[0], errors)}")
 
 
 def untold(table: Placements, errors: Mapping[Endpoint, GatewayError]) -> GatewayError:

@@ -60,7 +60,9 @@ def _shown(signature: Signature) -> str:
 def _tell_difference(table: Placements, placement: Placement, place: ModelReplica) -> None:
     for other in placement.held():
         if other.signature is not None and other.signature != place.signature:
-            text = "backend %r has model %r with different signatures: %s at %s, %s at %s"
+            text = (
+                "backend %r has model %r with different signatures: %s at %s, %s at %s; load the same model everywhere"
+            )
             shown = place.signature, place.endpoint.address, other.signature, other.endpoint.address
             _lines.write(("signatures", table.backend), logging.WARNING, text, table.backend, placement.model, *shown)
             return

@@ -300,7 +300,7 @@ class PlacedSlots:
     def _awaited(self, request: Request) -> str:
         placement = self.placements.models.get(request.model)
         if placement is not None and not any(placement.held()):
-            return f"model {request.model!r} was not loaded"
+            return f"loading model {request.model!r} failed"
         return f"no endpoint that has model {request.model!r} was free"
 
     def nobody_has(self, model: str, version: str = "") -> GatewayError:
@@ -316,7 +316,7 @@ class PlacedSlots:
         if not self.placements.is_listed(model):
             return self.nobody_has(model)
         if request.operation not in _LOADING:
-            text = f"backend {self.local.name!r}: model {model!r} is not loaded on any server; a call would load it"
+            text = f"backend {self.local.name!r}: model {model!r} is on no server yet; call it to load it"
             return refusal(Reason.NOT_READY, text)
         return self.loader.why_not(placement)
 

@@ -521,7 +521,7 @@ class Placements:
         place.until = self._clock() + min(SECONDS_DISBELIEVED * 2.0 ** min(place.failures - 1, 16), MOST_DISBELIEVED)
         self.became(placement, place, ReplicaState.FAILED, why)
         place.has_lied = True
-        text = "endpoint %s of backend %r lists model %r, and answers that it does not have it: %s"
+        text = "endpoint %s of backend %r lists model %r, but refuses calls for it: %s"
         _lines.write(("denied", endpoint.address), logging.WARNING, text, endpoint.address, self.backend, model, why)
         return True
 

@@ -54,7 +54,7 @@ class Draining:
             drain = Drain(seconds, is_moving=bool(self._loaders(endpoint)))
             endpoint.set_drain(drain)
             if drain.is_moving:
-                text = "endpoint %s of backend %r is draining: its models are loaded elsewhere first"
+                text = "endpoint %s of backend %r is draining: the gateway first loads its models elsewhere"
                 log.info(text, address, backend)
             else:
                 await self._take_calls_away(backend, endpoint)
@@ -87,10 +87,10 @@ class Draining:
     def _find(self, backend: str, address: str) -> Endpoint:
         backends = self._backends()
         if backend not in backends:
-            raise UnknownEndpointError(f"there is no backend {backend!r}, only {_named(backends)}")
+            raise UnknownEndpointError(f"unknown backend {backend!r}; expected {_named(backends)}")
         endpoints = {each.address: each for each in backends[backend].endpoints}
         if address not in endpoints:
-            text = f"backend {backend!r} has no endpoint {address!r}, only {_named(endpoints)}"
+            text = f"backend {backend!r} has no endpoint {address!r}; expected {_named(endpoints)}"
             raise UnknownEndpointError(text if endpoints else f"backend {backend!r} has no endpoint at the moment")
         return endpoints[address]
 
@@ -113,7 +113,7 @@ class Draining:
                 for loader in self._loaders(endpoint):
                     failed += await loader.load_elsewhere(endpoint)
         except TimeoutError:
-            failed.append("others: they are still being loaded")
+            failed.append("others: still loading")
         drain.failed_moves = tuple(failed)
         drain.is_moving = False
 
@@ -143,7 +143,7 @@ class Draining:
                     return  # it was removed from the configuration
                 free = 0 if await self._is_busy(endpoint, drain) else free + 1
             drain.state = DrainState.DRAINED
-            log.info("endpoint %s of backend %r is drained: it has no calls", endpoint.address, backend)
+            log.info("endpoint %s of backend %r is drained; you can stop its server now", endpoint.address, backend)
 
     async def _is_busy(self, endpoint: Endpoint, drain: Drain) -> bool:
         """Return True if it has calls in any process, or sequences that can continue there."""

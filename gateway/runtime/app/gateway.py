@@ -307,7 +307,7 @@ class Gateway:
         await self._endpoints.close()
         # The sample servers come last, because requests of the listeners above might have been in flight to them.
         left = max(0.0, ends_at - self._clock())
-        given_up += await all_surviving("draining a reference server", (each.drain(left) for each in self.references))
+        given_up += await all_surviving("draining a sample server", (each.drain(left) for each in self.references))
         await self.ports.stop()
         await self.observing.stop(max(ends_at - self._clock(), 0.5))
         for background in (self._memory_task, self._certificates_task, self._history_task):

@@ -122,7 +122,7 @@ class Replacements:
             given_up = sum(await all_surviving("draining a removed listener", drained))
             self.listeners.difference_update(replaced.listeners)
             if given_up:
-                log.warning("removed listeners are closed; requests given up: %d", given_up)
+                log.warning("closed removed listeners; cancelled requests: %d", given_up)
             if replaced.running:
                 await asyncio.wait(replaced.running)
             await replaced.assembly.streams.all_ended()

@@ -14,7 +14,7 @@ def say(text: object) -> None:
     """Print a text on standard output. If that fails, log the reason."""
     why = _written(sys.stdout, text)
     if why:
-        log.warning("standard output cannot be written (%s): what would be printed there is lost", why)
+        log.warning("writing to standard output failed (%s): its text is lost", why)
 
 
 def warn(text: object) -> None:

@@ -37,7 +37,7 @@ def end_on_signals(command: str) -> None:
 def refuse_on_windows(command: list[str]) -> None:
     """End a command that does not run on Windows, and print the alternatives. Everything runs on Linux and macOS."""
     if sys.platform == "win32" and command and command[0] in WITHOUT_WINDOWS:
-        others = "the client (gateway.client) and commands that ask or check run here"
+        others = "the client (gateway.client) and commands that query or check also run on Windows"
         sys.exit(f"gateway {command[0]} does not run on Windows: run it in WSL or a container; {others}")
 
 

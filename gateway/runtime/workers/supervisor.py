@@ -87,7 +87,7 @@ class WorkerProcess:
         except GatewayError as error:
             raise WorkerError(error.message) from error
         except OSError as error:
-            raise WorkerError(f"the process of worker {self.number} cannot be started: {error.strerror}") from error
+            raise WorkerError(f"the process of worker {self.number} failed to start: {error.strerror}") from error
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -226,7 +226,7 @@ class Supervisor:
         except ChannelClosedError:
             return
         except TimeoutError:
-            log.error("worker %d is killed: its event loop is blocked for %g s", worker.number, STALLED_SECONDS)
+            log.error("killing worker %d: its event loop is blocked for %g s", worker.number, STALLED_SECONDS)
             worker.kill()
 
     async def clear_caches(self, place: str) -> None:
@@ -266,9 +266,9 @@ class Supervisor:
         stopped: set[int] = set()
         while True:
             await asyncio.sleep(GATHER_INTERVAL)
-            with log_and_continue("gathering what the workers have counted"):
+            with log_and_continue("reading the workers' counters"):
                 await self.gather()
-            with log_and_continue("telling the workers which endpoints are drained"):
+            with log_and_continue("announcing drained endpoints to the workers"):
                 if self.drained != self._told_drained:  # an endpoint was removed, or added again
                     await self.tell_drained()
             with log_and_continue("looking for stopped workers"):
@@ -280,7 +280,7 @@ class Supervisor:
         stopped = {each.pid for each in self._running() if is_stopped(each.pid)}
         for each in self._running():
             if each.pid in stopped & before:
-                log.error("worker %d is killed: its process %d is stopped (SIGSTOP)", each.number, each.pid)
+                log.error("killing worker %d: its process %d is stopped (SIGSTOP)", each.number, each.pid)
                 each.kill()
         return stopped
 
@@ -367,7 +367,7 @@ class Supervisor:
         errors = await asyncio.gather(*(_reloaded(each, shared, newest) for each in others))
         for worker, error in zip(others, errors, strict=True):
             if error:
-                log.error("worker %d is restarted, since it cannot be reloaded: %s", worker.number, error)
+                log.error("restarting worker %d, because it cannot reload: %s", worker.number, error)
                 worker.kill()
         self._addresses.release_unused(shared)
         self._limited = limited
@@ -449,7 +449,7 @@ class Supervisor:
             if loop.time() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
             how = f"by signal {-status}" if status < 0 else f"with status {status}"
-            log.error("worker %d (process %d) has ended %s; it is started again", worker.number, pid, how)
+            log.error("worker %d (process %d) has ended %s; the gateway starts it again", worker.number, pid, how)
             await asyncio.sleep(pause)
             pause, began = min(2 * pause, LONGEST_PAUSE), loop.time()
             await self._restart(worker)

@@ -202,5 +202,5 @@ class Worker:
     def _abandoned(self) -> None:
         """End the requests of this worker, because the supervisor has ended, like in a gateway with one process that is
         killed."""
-        log.error("the supervisor has ended, and so does this worker")
+        log.error("the supervisor has ended; this worker ends, too")
         end_process()

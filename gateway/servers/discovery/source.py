@@ -100,7 +100,7 @@ class Watcher:
         else:
             if self._is_failing:
                 self._is_failing = False
-                self._log(logging.INFO, "backend %r: %s is known again", self._backend, self._source.description)
+                self._log(logging.INFO, "backend %r: %s is available again", self._backend, self._source.description)
             self._reported(found)
 
     async def run(self, sleep: Callable[[float], typing.Awaitable[None]] = asyncio.sleep) -> None:
@@ -117,7 +117,7 @@ class Watcher:
     def _failed(self, why: str) -> None:
         if not self._is_failing:
             self._is_failing = True
-            text = "backend %r: %s cannot be looked up: %s; the last addresses are kept"
+            text = "backend %r: %s lookup failed: %s; the gateway keeps the last addresses"
             self._log(logging.WARNING, text, self._backend, self._source.description, why)
 
     def _log(self, level: int, text: str, *values: object) -> None:

@@ -414,7 +414,7 @@ class HyperQueueEngine:
         if state is None and not held:
             return JobReport(JobState.CANCELLED)
         if state is None:
-            return JobReport(JobState.WAITING, f"no worker has started it yet; it needs {job['asks']}")
+            return JobReport(JobState.WAITING, f"waiting for a worker; it needs {job['asks']}")
         if self._is_silent(id_, folder):
             _unlink(folder / "lease")
             return JobReport(JobState.LOST, "its node gives no sign of life", state["host"])

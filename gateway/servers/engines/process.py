@@ -52,7 +52,7 @@ class ProcessEngine:
         try:
             return await asyncio.to_thread(self._start, job)
         except OSError as error:
-            raise EngineError(f"process: the job {job.name} cannot be started: {error}") from error
+            raise EngineError(f"process: the job {job.name} failed to start: {error}") from error
 
     def _start(self, job: Job) -> str:
         name = secrets.token_hex(8)

@@ -52,11 +52,11 @@ def warnings(result: Result) -> Iterator[str]:
         )
     if measured.unsent:
         yield (
-            f"{_number(measured.unsent, 'request')} could not be sent before the end and are in no figure: the server "
+            f"{_number(measured.unsent, 'request')} waited until the end, and the figures leave them out: the server "
             f"does not keep up with {plan.rate:g}/s, and the latencies grow with the length of the run"
         )
     if measured.cut:
-        yield f"interrupted with {_number(measured.cut, 'request')} under way, which are in no figure"
+        yield f"interrupted with {_number(measured.cut, 'request')} under way; the figures leave them out"
 
 
 # --- text ---

@@ -245,10 +245,13 @@ def check_header(line: bytes) -> None:
         header = _HeaderDocument.model_validate(orjson.loads(line))
     except ValueError:
         raise CassetteError(
-            f'this is not a cassette: expected a first line such as {{"format": "{FORMAT}", "version": {VERSION}}}'
+            f'this is not a recording: expected a first line such as {{"format": "{FORMAT}", "version": {VERSION}}}'
         ) from None
     if header.version != VERSION:
-        raise CassetteError(f"this is a cassette of version {header.version}; this gateway reads version {VERSION}")
+        raise CassetteError(
+            f"this recording has version {header.version}; record again with this gateway, which reads version "
+            f"{VERSION}"
+        )
 
 
 def read_entry(line: bytes) -> Entry:

@@ -112,7 +112,7 @@ class Recorder:
             has_room = not self._bytes or self._bytes + size <= MOST_WAITING
             self._bytes += size if has_room else 0
         if not has_room:
-            self._leave_out("slow", "the file is written too slowly")
+            self._leave_out("slow", "writing the file is too slow")
             return
         self._taken += 1
         self._entries.put((entry, protocol, size))
@@ -135,9 +135,9 @@ class Recorder:
                     self.left_out["size of the file"] += 1
                     self._end(f"the next request exceeds {self._bounds.size} bytes of the file")
             except OSError as error:
-                self._leave_out("error", error.strerror or "the file cannot be written")
+                self._leave_out("error", error.strerror or "writing the file failed")
             except (TypeError, DecodeError) as error:
-                self._leave_out("form", f"it has no form in the file: {error}")
+                self._leave_out("form", f"the file format cannot hold it: {error}")
             except Exception:
                 log.exception("the recorder failed")
             with self._lock:
@@ -151,7 +151,7 @@ class Recorder:
 
     def _leave_out(self, cause: str, why: str) -> None:
         self.left_out[cause] += 1
-        self._lines.write(cause, logging.WARNING, "a request is not recorded: %s", why)
+        self._lines.write(cause, logging.WARNING, "left out a request: %s", why)
 
 
 class _Call:

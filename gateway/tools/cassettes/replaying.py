@@ -139,7 +139,7 @@ async def _replayed(line: int, entry: Entry, server: ModelServer, settings: Sett
         raise ValueError(f"line {line}: no protocol {entry.protocol!r}; {known_names}")
     if settings.wire and client.name != server.protocol.name:
         text = f"line {line} is a message of {client.name}, and the server speaks {server.protocol.name}"
-        raise ValueError(f"{text}; without --wire it is translated")
+        raise ValueError(f"{text}; leave out --wire to translate it")
     expected = _with_names(entry.outcome, settings)
     began = monotonic()
     try:
@@ -190,7 +190,7 @@ def _sent(message: Message, protocol: Protocol) -> Message:
     if isinstance(protocol.carrier, StreamForm):
         header_size, body = protocol.carrier.framing.header_size, message.body
         if len(body) < header_size or protocol.carrier.framing.size(body[:header_size]) != len(body) - header_size:
-            raise DecodeError("its length is not the one that its header says")
+            raise DecodeError("its length differs from the length in its header")
         message = replace(message, parts=(body[:header_size], body[header_size:]))
         with_credential = protocol.carrier.with_credential
         # This also splits the message into the parts that the codec for servers would make, which connectors of these

@@ -42,7 +42,7 @@ class GraphpipeServer(HttpServer):
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         super().__init__(address, options, transcript)
         if self._prefix and options.model:
-            raise ValueError(f"the URL {address} has a path, which is that of one model; leave out --model")
+            raise ValueError(f"the URL {address} has the path of one model; leave out --model")
         if self._prefix:
             self.path = "/" if address.endswith("/") else ""
         else:

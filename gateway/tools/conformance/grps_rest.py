@@ -250,7 +250,7 @@ def _status(reply: HttpReply) -> tuple[int, int, str]:
     """Return code, flag and message of the reply's `status`."""
     status = reply.object.get("status")
     if not isinstance(status, dict):
-        fail(f"HTTP {reply.status}: there is no `status` in {sorted(reply.object)}")
+        fail(f"HTTP {reply.status}: `status` is missing in {sorted(reply.object)}")
     flag = FLAGS.get(status.get("status", 0), 0)
     return int(status.get("code", 0)), flag, str(status.get("msg", ""))
 

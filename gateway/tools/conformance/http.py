@@ -52,7 +52,7 @@ class HttpServer:
     def __init__(self, address: str, options: Options, transcript: Transcript) -> None:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"address {address!r} is not HOST:PORT or a URL as http://HOST:PORT/PATH")
+            raise ValueError(f"address {address!r} is not HOST:PORT or a URL like http://HOST:PORT/PATH")
         self._tls = parts.scheme == "https"
         self._host, self._port = parts.hostname, parts.port or (443 if self._tls else 80)
         self._prefix = parts.path.rstrip("/")

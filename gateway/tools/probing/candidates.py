@@ -68,7 +68,7 @@ def candidates(address: str, protocols: Mapping[str, Protocol], *, tls: bool = F
     if not separator:
         return Candidates(_of_each_transport(address, protocols, tls=tls), tls, open=not tls)
     if scheme not in _SCHEMES:
-        raise ValueError(f"bad address {address!r}: {scheme!r} is neither a scheme nor a protocol; {_EXPECTED}")
+        raise ValueError(f"bad address {address!r}: {scheme!r} is not a scheme or a protocol; {_EXPECTED}")
     transport, secured = _SCHEMES[scheme]
     found = [each for each in protocols.values() if each.transport == transport]
     if tls and not secured:

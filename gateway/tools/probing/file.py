@@ -9,10 +9,10 @@ _HEAD = """\
 # Configuration of Modelglot: listeners accept clients, routes choose a backend, backends are model servers.
 #   gateway check --config FILE           checks it
 #   gateway check --live --config FILE    asks the servers, too
-#   gateway serve --config FILE           serves it; a changed file is read again
+#   gateway serve --config FILE           serves it; reloads a changed file
 """
 _AFTER = """\
-# The first route that matches a request is taken. Further keys of a route: rewrite, translate, signature, policies.
+# A request takes the first route that matches. More keys for a route: rewrite, translate, signature, policies.
 """
 _OPERATION = """\
 health:                     # /healthz and /readyz for probes, /metrics for Prometheus

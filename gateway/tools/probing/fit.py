@@ -63,7 +63,9 @@ def of_gather(
     """Return the warning for a model for which a policy `gather` has no effect, or makes smaller batches than
     configured. `most`: the max_batch_size that the server reports."""
     if most and settings.rows > most:
-        text = f"the policy gather makes batches of at most {most} rows for {model!r}, the model's max_batch_size"
+        text = (
+            f"dynamic batching (gather) makes batches of at most {most} rows for {model!r}, the model's max_batch_size"
+        )
         return Misfit(("backend",), f"{text}, and not of {settings.rows} (gather.rows)", is_warning=True)
     if settings.models or rows is Rows.FIRST or signature is None or not signature.inputs:
         return None
@@ -73,7 +75,7 @@ def of_gather(
         why = "the server reports no max_batch_size above 0, so its rows might depend on each other"
     else:
         return None
-    text = f"the policy gather does nothing for {model!r}: {why}"
+    text = f"dynamic batching (gather) does nothing for {model!r}: {why}"
     text = f"{text}; if its rows do not depend on each other, name it in the policy's `models`"
     return Misfit(("backend",), text, is_warning=True)
 

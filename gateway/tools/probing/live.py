@@ -261,7 +261,7 @@ async def _ask(
                 answer = Answered(models, batch_sizes=sizes)
             else:
                 ready = await asked.ready()
-                answer = Answered(ServerModels(), "" if ready else "it cannot be reached, or is not ready")
+                answer = Answered(ServerModels(), "" if ready else "it is unreachable, or not ready")
     except TimeoutError:
         return Answered(ServerModels(), f"no answer within {seconds * MOST_SECONDS:g} s")
     except (ClientError, ValueError) as error:

@@ -190,7 +190,7 @@ async def _described(
             async with asyncio.timeout(seconds * MOST_SECONDS):
                 models = await list_models(asked, names)
         except (ClientError, TimeoutError) as error:
-            models = ServerModels(error=str(error) or f"no list of models within {seconds * MOST_SECONDS:g} s")
+            models = ServerModels(error=str(error) or f"models unknown after {seconds * MOST_SECONDS:g} s")
     return Spoken(name, finding.address, flavor_of(finding.candidate.protocol, models.server), models)
 
 
@@ -230,9 +230,9 @@ def _verdict(findings: Sequence[FormFinding], found: Candidates, names: Sequence
     if found.tls and certificates:
         return ProbeVerdict.UNREACHABLE, f"it speaks TLS: {certificates[0]}"
     tried = ", ".join(each.protocol.name for each in found.each)
-    text = f"something answers there{' over TLS' if found.tls else ''}, but speaks none of {tried}"
+    text = f"a server answers there{' over TLS' if found.tls else ''}, but its protocol is not one of {tried}"
     if any(map(_is_other_http, findings)):
         if not names:
             text += "; if it lists no models, as TensorFlow Serving, --model NAME names one that it has"
-        text += "; if it has JSON of its own, `gateway init --example` proposes a form"
+        text += "; for a custom JSON API, use `gateway init --example`"
     return ProbeVerdict.OTHER, text

@@ -49,7 +49,7 @@ def _backend(backend: WrittenBackend) -> Iterator[str]:
     yield f"    protocol: {_protocol(spoken.protocol)}"
     yield f"    endpoints: [{quoted(spoken.address)}]"
     if spoken.flavor:
-        yield f"    # flavor: {spoken.flavor}  # found by asking the server; fixing it saves the question"
+        yield f"    # flavor: {spoken.flavor}  # detected; with this key the gateway does not query the server"
     if not known()[spoken.protocol].traits.servers.runs_to_the_end:
         yield "    policies: [{timeout: {seconds: 60}}]"
     if backend.access.tls is not None:

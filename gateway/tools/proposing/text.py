@@ -62,12 +62,12 @@ def _form(name: str, form: ProposedForm, server: ProposedServer) -> Iterator[str
     yield f"      path: {_scalar(server.path)}{guess}"
     yield from _member("request", form.request, ("request",), form, 6)
     yield from _member("response", form.response, ("response",), form, 6)
-    yield "    # ready: {path: /health}         # how the server tells that it is ready, if it does"
-    yield "    # error: {error: $message}       # where the text stands in the bodies of its errors"
-    yield "    tensors:                         # datatype and shape; -1 is any number, first that of rows"
+    yield "    # ready: {path: /health}         # readiness path of the server, if any"
+    yield "    # error: {error: $message}       # place of the text in error bodies"
+    yield "    tensors:                         # datatype and shape; -1 is any size, as first dimension the rows"
     for tensor, (datatype, shape) in form.tensors.items():
         dimensions = ", ".join(map(str, shape))
-        note = "  # FP64 if there may be other numbers than whole ones" if datatype.value == "INT64" else ""
+        note = "  # FP64 if other than whole numbers are possible" if datatype.value == "INT64" else ""
         yield f"      {_scalar(tensor)}: {datatype.value} [{dimensions}]{note}"
 
 

@@ -98,7 +98,7 @@ def _sums(overview: GatewayOverview) -> Text:
 def _notes(seen: Seen) -> list[Text]:
     notes = []
     if seen.restarted is not None:
-        notes.append(_cut(f"the gateway has restarted: counted anew since {seen.restarted:%H:%M:%S}", STYLES[DEGRADED]))
+        notes.append(_cut(f"the gateway has restarted: counts start at {seen.restarted:%H:%M:%S}", STYLES[DEGRADED]))
     if seen.trouble:
         reason = printable(seen.trouble)
         notes.append(_cut(f"no answer, shown is {seen.at:%H:%M:%S}, asking again: {reason}", STYLES[DOWN]))

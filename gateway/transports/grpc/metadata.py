@@ -43,7 +43,7 @@ def checked(raw: Sequence[tuple[bytes, bytes]]) -> Sequence[tuple[bytes, bytes]]
     for name, text in raw:
         if not _TEXT.fullmatch(text) and not name.endswith(b"-bin") and _is_legal(name.lower(), b""):
             shown = name.decode("latin-1")
-            raise invalid_input(f"header {shown!r} cannot be sent over gRPC: its value is not printable ASCII")
+            raise invalid_input(f"header {shown!r} does not fit gRPC: its value is not printable ASCII")
     return raw
 
 
@@ -61,7 +61,7 @@ def _binary(name: bytes, text: bytes) -> bytes:
         return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except binascii.Error as error:
         shown = name.decode("latin-1")
-        raise invalid_input(f"header {shown!r} cannot be sent over gRPC: its value is not base64") from error
+        raise invalid_input(f"header {shown!r} does not fit gRPC: its value is not base64") from error
 
 
 def written(headers: Headers) -> Iterator[tuple[bytes, bytes]]:

@@ -280,7 +280,7 @@ async def test_models_that_are_made_of_others_are_listed_with_their_signature(cl
     ("backend", "model", "status", "text"),
     [
         ("lab", "nothing", 404, "no model 'nothing'"),
-        ("other", "double", 404, "there is no backend 'other'"),
+        ("other", "double", 404, "unknown backend 'other'"),
         ("", "double", 404, "there is no model graph 'double'"),
         ("gone", "broken", 502, "backend 'gone'"),
     ],

@@ -557,7 +557,7 @@ def test_the_playground_is_used_by_the_keyboard_alone(context: BrowserContext, g
     page.keyboard.type("1, x")
     page.get_by_label("Shape").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_text("'x' is no number")).to_be_visible()
+    expect(page.get_by_text("'x' is not a number")).to_be_visible()
     expect(values).to_be_focused()
     expect(values).to_have_attribute("aria-invalid", "true")
     page.keyboard.press("Control+A")

@@ -223,7 +223,9 @@ admin:"""
 
         explained("silent", "", "its key allow_explain is false")
         explained(
-            "http", "", "No key was given. Listener 'http' explains requests to clients with the permission explain"
+            "http",
+            "",
+            "The request has no key. Listener 'http' explains requests to clients with the permission explain",
         )
         explained("http", "wrong", "The listener did not accept the key")
         explained(
@@ -283,7 +285,7 @@ def test_the_tab_of_snippets_writes_them_for_the_form_as_it_is(context: BrowserC
     page.get_by_role("tab", name="Reply", exact=True).click()
     page.get_by_label("Values").fill("none")
     snippets.click()
-    expect(panel).to_contain_text("'none' is no number")
+    expect(panel).to_contain_text("'none' is not a number")
     expect(snippets).to_be_focused()
 
 

@@ -61,7 +61,7 @@ async def test_listeners_over_http_have_documents(gateway: Gateway, admin: httpx
     reply = await admin.get("/api/openapi/rpc")
     assert (reply.status_code, reply.json()["detail"]) == (
         404,
-        "there is no listener 'rpc' over HTTP; HTTP listeners: http",
+        "unknown HTTP listener 'rpc'; HTTP listeners: http",
     )
 
 

@@ -49,7 +49,7 @@ def test_values_become_a_tensor(values: str, datatype: str, shape: str, expected
 @pytest.mark.parametrize(
     ("typed", "field", "text"),
     [
-        ({"values": "1, x"}, "values", "'x' is no number"),
+        ({"values": "1, x"}, "values", "'x' is not a number"),
         ({"values": "[1, [2]]"}, "values", "one length"),
         ({"values": "[1, 2"}, "values", "no valid JSON"),
         ({"values": "[" * 10_000}, "values", ""),
@@ -65,7 +65,7 @@ def test_values_become_a_tensor(values: str, datatype: str, shape: str, expected
         ({"values": "a\n" * 250_000, "datatype": "BYTES"}, "values", "more than 250000 values"),
         ({"values": "[" + "[]," * 300_000 + "[]]"}, "values", "more than 250000 values and as many lists"),
         ({"values": "1," * 249_999 + "1"}, "values", "more than 250000 values in all inputs"),
-        ({"values": "1" * 1001}, "values", "is no number"),
+        ({"values": "1" * 1001}, "values", "is not a number"),
         ({"values": "1", "datatype": "FP8"}, "datatype", "no datatype 'FP8'"),
     ],
 )

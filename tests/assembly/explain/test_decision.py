@@ -97,7 +97,7 @@ async def test_derivatives_and_versions_in_names_are_read(parts: tuple[Config, A
 
 async def test_without_a_route_it_has_the_error_of_the_client(parts: tuple[Config, Assembly]) -> None:
     decision = decide(asked("ecko"), *parts)
-    assert (decision.route, decision.error) == ("", "no model 'ecko' here; did you mean 'echo'?")
+    assert (decision.route, decision.error) == ("", "unknown model 'ecko'; did you mean 'echo'?")
     assert all(each.unmet for each in decision.routes)
 
 

@@ -159,12 +159,16 @@ async def test_a_backend_that_cannot_be_reached_is_an_error_of_its_stage() -> No
 
 HEAD = b"POST /v2/models/point/infer HTTP/1.1\nHost: x\n"
 WRONG: dict[str, tuple[bytes, str, str]] = {
-    "another path": (b"POST /v9 HTTP/1.1\nHost: x\n\n", "transport", "no such path here"),
+    "another path": (b"POST /v9 HTTP/1.1\nHost: x\n\n", "transport", "unknown path"),
     "another method": (HEAD.replace(b"POST", b"GET") + b"\n", "transport", "GET is not allowed"),
     "no host": (HEAD.replace(b"Host: x\n", b"") + b"\n", "transport", "no Host header"),
     "a body that has not ended": (HEAD + b"Content-Length: 9\n\n{}", "transport", "has not ended"),
     "no JSON": (HEAD + b"Content-Length: 1\n\n{", "decode", ""),
-    "no route": (HEAD.replace(b"point", b"nobody") + b"Content-Length: 13\n\n" + b'{"inputs":[]}', "route", "no model"),
+    "no route": (
+        HEAD.replace(b"point", b"nobody") + b"Content-Length: 13\n\n" + b'{"inputs":[]}',
+        "route",
+        "unknown model",
+    ),
     "an input is missing": (HEAD + b"Content-Length: 13\n\n" + b'{"inputs":[]}', "fit", "input 'x' is missing"),
 }
 
@@ -236,7 +240,7 @@ async def test_a_body_that_goes_on_as_it_came_is_named() -> None:
     head = b"POST /v2/models/%b/infer HTTP/1.1\nHost: a\nContent-Type: application/json\nContent-Length: %d\n\n"
     same = await explained(head % (b"same", len(body)) + body)
     sent = "message would be sent to lab:1 of backend 'lab': POST /v2/models/same/infer"
-    line = f"{sent}, {len(body)} bytes, sent as it came"
+    line = f"{sent}, {len(body)} bytes, sent unchanged"
     assert line in "\n".join(explanation_lines(same)).splitlines()
     fitted = await explained(head % (b"point", len(body)) + body)
     assert "as it came" not in "\n".join(explanation_lines(fitted))

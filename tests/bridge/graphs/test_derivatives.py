@@ -296,7 +296,7 @@ async def test_a_step_that_depends_on_no_float_needs_no_derivatives() -> None:
         ({"in_wrt": [[1]]}, "gradient of model 'posterior' needs the input 'sens'"),
         ({"in_wrt": [[1]], "sens": [[1.0]]}, r"input 'sens' is FP64 \[1, 1\], expected FP64 with"),
         ({"in_wrt": [[1]], "sens": [[1.0, 1.0], [1.0, 1.0]]}, r"expected FP64 with the elements of \[1, 2\]"),
-        ({"in_wrt": [[1]], "sens": [1.0, 1.0]}, r"input 'sens' has shape \[2\], and the other inputs have 1 rows"),
+        ({"in_wrt": [[1]], "sens": [1.0, 1.0]}, r"input 'sens' has shape \[2\], but the other inputs have 1"),
         ({"in_wrt": [[1]], "sens": [[1, 1]]}, r"input 'sens' is INT64 \[1, 2\]"),
         ({"in_wrt": [[1]], "sens": [[1.0, 1.0]], "extra": [1.0]}, "has no input 'extra'"),
     ],

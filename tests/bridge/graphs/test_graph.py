@@ -80,16 +80,16 @@ def test_constants(written: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        ([1, "a"], "a constant is of numbers, of texts, or of true and false"),
-        ([1, True], "not of several"),
+        ([1, "a"], "expected only numbers, only texts, or only true and false in a constant"),
+        ([1, True], "only numbers, only texts"),
         ([[1], [1, 2]], "different lengths"),
         ([1, "$x"], "no transform"),
         (None, "expected a number, a text, a list or a map, got None"),
         ([{"sum": ["$x", "$x"]}], "expected a number"),
         (2**64, "out of the range of INT64 and UINT64"),
         (["a", "$x"], "'$x' cannot stand in a constant; `concat` and `stack` join tensors"),
-        ("$xs", "no input and no step 'xs'; did you mean '$x'?"),
-        ("$forth", "no input and no step 'forth', expected one of s, x"),
+        ("$xs", "unknown input or step 'xs'; did you mean '$x'?"),
+        ("$forth", "unknown input or step 'forth'; expected one of s, x"),
         ({"sums": ["$x"]}, "no transform 'sums'; did you mean 'sum'?"),
         ({"sum": []}, "expected a list"),
         ({"slice": ["$x"]}, "'slice' takes one value here, not a list"),
@@ -110,7 +110,7 @@ def test_transforms_are_nested_only_so_deep() -> None:
     for _ in range(DEEPEST):
         value = {"sum": [value, "$x"]}
     assert graph({}, {"y": value})
-    assert f"more than {DEEPEST} values" in refused({}, {"y": {"sum": [value]}}).message
+    assert f"more than {DEEPEST} nested values" in refused({}, {"y": {"sum": [value]}}).message
 
 
 def test_values_behind_names_count_as_if_they_were_written_out() -> None:
@@ -118,7 +118,7 @@ def test_values_behind_names_count_as_if_they_were_written_out() -> None:
     doubled = {f"v{at}": {"sum": [f"$v{at - 1}" if at else "$x"] * 2} for at in range(30)}
     assert str(MOST_VALUES) in refused(doubled, {"y": "$v29"}).message
     nested = {f"v{at}": {"sum": [f"$v{at - 1}" if at else "$x", "$x"]} for at in range(900)}
-    assert f"more than {DEEPEST} values" in refused(nested, {"y": "$v899", "z": "$v0"}).message
+    assert f"more than {DEEPEST} nested values" in refused(nested, {"y": "$v899", "z": "$v0"}).message
 
 
 @pytest.mark.parametrize(
@@ -147,18 +147,18 @@ def test_circles(steps: dict[str, Any], told: str, place: tuple[str, ...]) -> No
     [
         ({"a": call(), "b": call()}, {"y": "$a"}, None, "no output needs the step 'b'; remove", ("steps", "b")),
         ({"a": call(), "v": {"sum": ["$a"]}}, {"y": "$a"}, None, "no output needs the step 'v'", ("steps", "v")),
-        ({}, {"y": [1]}, None, "nothing uses the input 'x'", ("inputs", "x")),
-        ({}, {}, None, "a model has one output at least", ("outputs",)),
+        ({}, {"y": [1]}, None, "nothing uses the input 'x'; remove it", ("inputs", "x")),
+        ({}, {}, None, "expected at least one output", ("outputs",)),
         ({"x": call()}, {"y": "$x"}, None, "'x' is already an input of the graph", ("steps", "x")),
         ({"1a": call()}, {"y": "$x"}, None, "'1a' is no name of a step", ("steps", "1a")),
         ({"v": {"sum": ["$x"]}}, {"y": "$v.z"}, None, "'$v' is one tensor and has no 'z'", ("outputs", "y")),
         ({}, {"y": "$x"}, {"x": "FP64"}, "a shape, such as FP64 [-1, 4], got 'FP64'", ("inputs", "x")),
         ({}, {"y": "$x"}, {"x": "float [2]"}, "no datatype 'float'; did you mean FP32?", ("inputs", "x")),
         ({}, {"y": "$x"}, {"x": "FP64 [-2]"}, "each -1 (any) or more", ("inputs", "x")),
-        ({"a": call(when={"equals": 1})}, {"y": "$a"}, None, "either `parameter` or `value`", ("steps", "a", "when")),
+        ({"a": call(when={"equals": 1})}, {"y": "$a"}, None, "one of `parameter` and `value`", ("steps", "a", "when")),
         (
             {"a": call(when={"parameter": "p", "above": 1, "equals": 1})}, {"y": "$a"}, None,
-            "a condition has one of equals, differs, above, below", ("steps", "a", "when"),
+            "set exactly one of equals, differs, above, below", ("steps", "a", "when"),
         ),
     ],
 )  # fmt: skip
@@ -178,23 +178,23 @@ LOW = {"value": "$score.s", "differs": 1}
 @pytest.mark.parametrize(
     ("steps", "output", "told"),
     [
-        ({"a": call(when={"parameter": "p", "above": 1})}, "$a", "step 'a' may not be taken; `first` gives"),
-        ({**SCORE, "a": call(when=HIGH), "b": {"model": "m", "inputs": {"x": "$a"}}}, "$b", "step 'b' may not"),
-        ({**SCORE, "a": call(when=HIGH)}, {"sum": ["$a", "$x"]}, "step 'a' may not be taken"),
-        ({**SCORE, "a": call(when=HIGH), "b": call(when=HIGH)}, {"first": ["$a", "$b"]}, "step 'a' may not be taken"),
+        ({"a": call(when={"parameter": "p", "above": 1})}, "$a", "step 'a' can be skipped; use `first`"),
+        ({**SCORE, "a": call(when=HIGH), "b": {"model": "m", "inputs": {"x": "$a"}}}, "$b", "step 'b' can be skipped"),
+        ({**SCORE, "a": call(when=HIGH)}, {"sum": ["$a", "$x"]}, "step 'a' can be skipped"),
+        ({**SCORE, "a": call(when=HIGH), "b": call(when=HIGH)}, {"first": ["$a", "$b"]}, "step 'a' can be skipped"),
         (
             {**SCORE, "a": call(when=HIGH), "b": call(when={**LOW, "differs": 2})}, {"first": ["$a", "$b"]},
-            "step 'a' may not be taken",
+            "step 'a' can be skipped",
         ),
         (
             {"a": call(when={"parameter": "p", "equals": 1}), "b": call(when={"parameter": "p", "differs": True})},
-            {"first": ["$a", "$b"]}, "step 'a' may not be taken",
+            {"first": ["$a", "$b"]}, "step 'a' can be skipped",
         ),
     ],
 )  # fmt: skip
 def test_outputs_that_may_be_missing(steps: dict[str, Any], output: Any, told: str) -> None:
     error = refused(steps, {"y": output})
-    assert error.message.startswith("output 'y' may be missing: ")
+    assert error.message.startswith("output 'y' can be missing: ")
     assert told in error.message
     assert error.place == ("outputs", "y")
 

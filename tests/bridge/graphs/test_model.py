@@ -65,7 +65,7 @@ async def test_only_what_is_asked_for_is_computed() -> None:
     found = await graph.infer(POINT, outputs=(RequestedOutput("z"),))
     assert list(found) == ["z"]
     assert graph.lab.called() == [("sine", "infer")]
-    with pytest.raises(GatewayError, match="model 'posterior' has no output 'q', but y, z"):
+    with pytest.raises(GatewayError, match="model 'posterior' has no output 'q'; expected y, z"):
         await graph.infer(POINT, outputs=(RequestedOutput("q"),))
     with pytest.raises(GatewayError, match="its outputs have no parameters"):
         await graph.infer(POINT, outputs=(RequestedOutput("z", {"classification": 1}),))
@@ -86,7 +86,7 @@ async def test_a_graph_without_steps_is_a_function(inputs: dict[str, str]) -> No
         ({"x": [1.0, 2.0]}, {}, r"input 'x' is FP64 \[2\], expected FP64 \[-1, 2\]"),
         ({"x": [[1.0, 2.0, 3.0]]}, {}, r"input 'x' is FP64 \[1, 3\], expected"),
         ({**POINT, "z": [1]}, {}, "model 'posterior' has no input 'z'"),
-        (POINT, {"temperature": 1}, "model 'posterior' is a graph and has no parameter 'temperature'"),
+        (POINT, {"temperature": 1}, "model 'posterior' is a graph and has no parameter 'temperature'; remove it"),
     ],
 )
 async def test_inputs_that_do_not_fit(inputs: Any, parameters: Any, told: str) -> None:
@@ -99,7 +99,7 @@ async def test_inputs_that_do_not_fit(inputs: Any, parameters: Any, told: str) -
 
 async def test_inputs_of_a_batch_have_equally_many_rows() -> None:
     graph = Graphed({"inputs": {**X, "z": "FP64 [-1, 2]"}, "outputs": {"y": {"concat": ["$x", "$z"], "axis": 0}}})
-    with pytest.raises(GatewayError, match="input 'z' has 2 rows, and another one 1"):
+    with pytest.raises(GatewayError, match="input 'z' has 2 rows, and another one 1; send the same number"):
         await graph.infer({"x": [[1.0, 2.0]], "z": np.zeros((2, 2))})
 
 
@@ -346,7 +346,7 @@ SINGLE = {"cast": "$x", "datatype": "FP32"}
 BY_X = step("sine", when={"value": "$x", "above": 1})
 BY_P = step("sine", when={"parameter": "p", "above": 1})
 MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "steps.n.inputs.z: model 'norm' has no input 'z', but x": (
+    "steps.n.inputs.z: model 'norm' has no input 'z'; expected x": (
         {"n": {"model": "norm", "inputs": {"z": "$x"}}}, {"y": "$n"},
     ),
     "steps.n.inputs.a: $x is FP64 [-1, 2], and the input is a FP64[-1,3]": (
@@ -355,7 +355,7 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "steps.n.inputs: model 'norm' needs the input x FP64[-1,-1]": (
         {"n": {"model": "norm", "inputs": {}}}, {"y": "$n", "x": "$x"},
     ),
-    "outputs.y: model 'norm' of step 'n' has no output 'q', but log": ({"n": step("norm")}, {"y": "$n.q"}),
+    "outputs.y: model 'norm' of step 'n' has no output 'q'; expected log": ({"n": step("norm")}, {"y": "$n.q"}),
     "outputs.y: model 'product' has 2 outputs; expected one of '$p.p', '$p.s'": (
         {"p": PRODUCT}, {"y": "$p", "x": "$x"},
     ),
@@ -365,13 +365,13 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "steps.n.inputs.x: cast($x; datatype FP32) is FP32, and the input is x FP64[-1,-1]; `cast` changes it": (
         {"n": {"model": "norm", "inputs": {"x": SINGLE}}}, {"y": "$n"},
     ),
-    "outputs.y: 'sum': tensors of different shapes, FP64 [-1, 1] and FP64 [-1, 2]": (
+    "outputs.y: 'sum': expected tensors of the same shape, got FP64 [-1, 1] and FP64 [-1, 2]": (
         {"n": step("norm")}, {"y": {"sum": ["$n", "$x"]}},
     ),
-    "steps.s.when.value: a condition compares one element, and $x is x FP64[-1,2]": (
+    "steps.s.when.value: expected one element for a condition, but $x is x FP64[-1,2]": (
         {"n": step("norm"), "s": BY_X}, {"y": "$n", "s": {"first": ["$s", "$s", "$n"]}},
     ),
-    "outputs.y: 'first' of": (
+    "outputs.y: 'first' needs equal tensors": (
         {"n": step("norm"), "c": BY_P}, {"y": {"first": ["$c", {"cast": "$n", "datatype": "FP32"}]}},
     ),
 }  # fmt: skip
@@ -395,7 +395,7 @@ SHARED = plain("shared", ["x FP64 [-1, 2]", "k FP64 [2]"], ["y FP64 [-1, 2]"], l
             X,
             {"p": step("pool"), "s": {"model": "shared", "inputs": {"x": "$x", "k": {"concat": ["$p", "$p"]}}}},
             {"y": "$s"},
-            "steps.p: model 'pool' makes of a batch one value: its y FP64[1] has no rows",
+            "steps.p: model 'pool' turns a batch into one value: its y FP64[1] has no rows",
         ),
         (X, {"s": {"model": "shared", "inputs": {"x": "$x", "k": [1, 2]}}}, {"y": "$s"}, ""),
         ({**X, "k": "FP64 [4]"}, {}, {"y": "$x", "k": {"slice": "$k", "to": 2}}, ""),
@@ -427,9 +427,7 @@ async def test_derivatives_of_a_graph_need_the_types_of_all_steps() -> None:
     data = {"inputs": X, "steps": {"d": step(), "n": {"model": "norm", "inputs": {"x": "$d"}}}, "outputs": {"y": "$n"}}
     graph = Graphed({**data, "derivatives": {"method": "central"}}, lab)
     assert (await graph.infer(POINT))["y"].tolist() == [[-50.0]]
-    with pytest.raises(
-        GatewayError, match=r"steps\.d: the inputs and outputs of model 'double' of step 'd' are unknown"
-    ):
+    with pytest.raises(GatewayError, match=r"steps\.d: tensors unknown for model 'double' of step 'd'"):
         await graph.signature()
 
 
@@ -498,8 +496,8 @@ async def test_a_model_without_metadata_runs_all_the_same() -> None:
     with pytest.raises(GatewayError) as refused:
         await graph.signature()
     assert refused.value.message == (
-        "model 'posterior': outputs.d: the inputs and outputs of model 'double' of step 'd' are unknown; "
-        "`signature` on its route declares them"
+        "model 'posterior': outputs.d: tensors unknown for model 'double' of step 'd'; "
+        "declare them by `signature` on its route"
     )
     assert refused.value.reason is Reason.FAILED_PRECONDITION
 
@@ -525,11 +523,11 @@ class Liar(Model):
     [
         (
             (tensor("y", np.zeros((1, 3))),),
-            r"output 'y' is FP64 \[1, 3\], and the model's metadata says FP64 \[-1, 2\]",
+            r"output 'y' is FP64 \[1, 3\], but the model's metadata has FP64 \[-1, 2\]",
         ),
-        ((tensor("y", np.zeros((1, 2), np.float32)),), r"output 'y' is FP32 \[1, 2\], and the model's metadata says"),
-        ((tensor("z", np.zeros((1, 2))),), "step 's' gave no output 'y', but z"),
-        ((), "step 's' gave no output 'y', but none"),
+        ((tensor("y", np.zeros((1, 2), np.float32)),), r"output 'y' is FP32 \[1, 2\], but the model's metadata has"),
+        ((tensor("z", np.zeros((1, 2))),), "step 's' has no output 'y', only z"),
+        ((), "step 's' has no output 'y', only none"),
     ],
 )
 async def test_a_step_that_answers_otherwise_than_it_promised(outputs: Any, told: str) -> None:
@@ -549,7 +547,7 @@ async def test_a_transform_that_does_not_fit_what_came() -> None:
     lab = Lab({"liar": Liar(tensor("y", np.zeros((1, 5))))})
     lab.untold = {"liar"}
     data = {"inputs": X, "steps": {"s": step("liar")}, "outputs": {"y": {"sum": ["$s", "$x"]}}}
-    with pytest.raises(GatewayError, match=r"sum\(\$s, \$x\): tensors of different shapes") as failed:
+    with pytest.raises(GatewayError, match=r"sum\(\$s, \$x\): expected tensors of the same shape") as failed:
         await Graphed(data, lab).infer(POINT)
     assert failed.value.reason is Reason.INVALID_OUTPUT
     split = {"inputs": {"x": "FP64 [-1, -1]"}, "outputs": {"y": {"split": "$x", "parts": 2, "part": 0, "axis": 1}}}
@@ -811,7 +809,7 @@ async def test_a_stream_whose_client_leaves_is_cancelled() -> None:
 async def test_values_that_are_no_outputs_of_the_last_step_do_not_stream() -> None:
     for outputs in ({"y": {"sum": ["$n"]}}, {"y": "$n", "x": "$x"}):
         graph = Graphed({**ONE, "outputs": outputs})
-        with pytest.raises(GatewayError, match="streams only if all outputs belong to one step") as refused:
+        with pytest.raises(GatewayError, match="streams only outputs of one step; request fewer outputs") as refused:
             await streamed(graph)
         assert refused.value.status is Status.UNIMPLEMENTED
 

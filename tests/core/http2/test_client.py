@@ -178,7 +178,7 @@ def test_more_streams_are_told_as_such() -> None:
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it speaks HTTP/1, not HTTP/2"),
         (frame(DATA, 0, 1, bytes(2**14 + 1)), "a frame of 16385 bytes, at most 16384 are allowed"),
         (frame(DATA, 0, 3, b"x"), "DATA of stream 3, which was never opened"),
-        (frame(SETTINGS, 0, 0, bytes(7)), "SETTINGS of 7 bytes, each has 6"),
+        (frame(SETTINGS, 0, 0, bytes(7)), "SETTINGS of 7 bytes, expected a multiple of 6"),
     ],
 )
 def test_a_server_that_breaks_a_rule_is_left(octets: bytes, violation: str) -> None:

@@ -23,7 +23,7 @@ def test_a_frame_is_written_as_specified(written: bytes, octets: str) -> None:
 
 def test_settings_are_pairs() -> None:
     assert list(frames.read_settings(bytes.fromhex("000300000064000400ffffff"))) == [(3, 100), (4, 0xFFFFFF)]
-    with pytest.raises(DecodeError, match="SETTINGS of 7 bytes, each has 6"):
+    with pytest.raises(DecodeError, match="SETTINGS of 7 bytes, expected a multiple of 6"):
         frames.read_settings(bytes(7))
 
 

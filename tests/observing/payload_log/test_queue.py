@@ -87,7 +87,7 @@ async def test_entries_that_the_sink_does_not_take_are_counted(caplog: pytest.Lo
         offer(entries)
         await entries.flush()
     assert (entries.counts.sent, entries.counts.dropped, entries.held) == (3, 3, 0)
-    assert caplog.text.count("payload log: 1 requests and replies were not taken: it says no") == 1
+    assert caplog.text.count("payload log: lost 1 requests and replies: it says no") == 1
 
 
 async def test_a_fault_in_a_sink_loses_a_batch_and_not_the_log(caplog: pytest.LogCaptureFixture) -> None:

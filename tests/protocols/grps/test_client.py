@@ -183,7 +183,7 @@ def test_a_reply_without_data_has_no_outputs() -> None:
         (
             Operation.INFER,
             GrpsMessage(status=errors.OK, payload=Payload.GTENSORS, tensors=(FP32, FP32)),
-            "output 'x' is given",
+            "output 'x' occurs",
         ),
         (Operation.METADATA, GrpsMessage(status=errors.OK), "no str_data, expected metadata"),
         (Operation.MODELS, GrpsMessage(status=errors.OK, payload=Payload.GTENSORS), "no str_data"),

@@ -68,13 +68,13 @@ def test_metadata_are_asked_for_by_name_in_str_data() -> None:
     ("grps", "expected"),
     [
         (GrpsMessage(payload=Payload.NDARRAY), "ndarray holds its numbers in JSON only"),
-        (GrpsMessage(payload=Payload.GTENSORS, tensors=(FP32, HELLO, FP32)), "input 'y' is given twice"),
+        (GrpsMessage(payload=Payload.GTENSORS, tensors=(FP32, HELLO, FP32)), "input 'y' occurs twice"),
         (
             GrpsMessage(
                 payload=Payload.GMAP,
                 tensors=(gmap.entry("s_i32", "a", 1), gmap.entry("s_f", "a", 1.0), gmap.entry("s_i64", "s_i32.a", 1)),
             ),
-            "gmap: two tensors would be called 's_i32.a'",
+            "gmap: two tensors would have the name 's_i32.a'",
         ),
     ],
 )

@@ -188,7 +188,7 @@ def test_nan_and_infinities_are_read_where_tensors_stand_and_written_as_the_rout
         assert body(template).write(MessageContents(nan="literal", tensors=found.tensors)) == (text,)
         with pytest.raises(GatewayError, match="nan, for which JSON has no number"):
             body(template).write(MessageContents(tensors=found.tensors))
-    with pytest.raises(DecodeError, match="no JSON"):
+    with pytest.raises(DecodeError, match="where JSON does not"):
         read({"a": X, "b?": "$param.b"}, b'{"a":[1],"b":NaN}')
     [each] = read({"$*": "$*"}, b'{"\x7f":[NaN]}').tensors
     assert each.name == "\x7f"
@@ -334,7 +334,7 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ([{"a": "$a"}, "..."], b'[{"a":1},{}]', "missing required field `a`"),
     ([{"a": "$a"}, "..."], b'[{"a":1,"a":2}]', "'a' occurs twice"),
     ([{"i": "$index", "a": "$a"}, "..."], b'[{"i":1,"a":1},{"i":2,"a":2}]', "expected each from 0 on once"),
-    ([X, "..."], b"1", "expected 1 lists of rows"),
+    ([X, "..."], b"1", "expected 1 levels of lists for rows"),
     ([{"$*": "$*"}, "..."], b'[{"p":1},{"q":2}]', "row 1 has the members"),
     ([{"$*": "$*"}, "..."], b'[{"p":1},{"p":1,"p":2}]', "'p' occurs twice"),
     ([{"a?": {"$*": "$*"}}, "..."], b'[{"a":{"p":1}},{}]', "row 1 has the members"),
@@ -361,9 +361,9 @@ HOSTILE: list[tuple[object, bytes, str]] = [
     ([{"a": "$x|npy"}, "..."], b'[{"a":"%b"},{"a":"%b"}]' % ((b64encode(WIDE),) * 2), r"input 'x': shape \[2, 0, "),
     ({"a": "$x|flat", "s": "$x|shape"}, b'{"a":[],"s":[0,9223372036854775808]}', "input 'x': shape .* spans more"),
     ({"a": "$x|base64:FP32"}, b'{"a":"AACA"}', "3 bytes, expected a multiple of the 4 of FP32"),
-    ({"a": "$x|base64:BOOL"}, b'{"a":"Ag=="}', "neither 0 nor 1"),
+    ({"a": "$x|base64:BOOL"}, b'{"a":"Ag=="}', "expected bytes 0 or 1"),
     ([{"e": "$x|base64:INT8"}, "..."], b'[{"e":"AQI="},{"e":"AQ=="}]', "ragged"),
-    ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":["p","p"],"data":[[1,2]]}', "each once"),
+    ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":["p","p"],"data":[[1,2]]}', "expected different names"),
     ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":["p"],"data":[[1,2]]}', "2 cells for 1 columns"),
     ({"columns": "$*|names", "data": "$*|table"}, b'{"columns":["p"],"data":[1]}', "Expected `array`"),
     ({"a": X, "p?": "$params", "q?": "$param.q"}, b'{"a":[1],"q":1,"p":{"q":2}}', "'q' is at two places"),
@@ -492,9 +492,9 @@ WRITTEN_WRONG: list[tuple[object, list[Tensor], str]] = [
     ({"columns": "$*|names", "data": "$*|table"}, [tensor("p", np.ones((2, 2)))], "one element a row"),
     ({"k": 1, "$*": "$*"}, [tensor("k", np.ones(1))], "member of the form"),
     ({"$*": "$*"}, [tensor("p", np.ones(1)), tensor("p", np.ones(1))], "twice"),
-    ([{"$*": "$*"}, "..."], [tensor("p", np.ones(0))], "no rows, in which their names would be written"),
+    ([{"$*": "$*"}, "..."], [tensor("p", np.ones(0))], "no rows, so the form has no place for their names"),
     ([[X, "..."], "..."], [tensor("x", np.ones(2))], "expected rows"),
-    ({"a": X, "m": "$model"}, [tensor("x", np.ones(1))], "nothing in the message goes to 'm'"),
+    ({"a": X, "m": "$model"}, [tensor("x", np.ones(1))], "the form requires 'm', but the message has nothing for it"),
     ({"a": X}, [Tensor("x", Datatype.BYTES, (1,), bytes_elements.pack([b"\xff"]))], "not UTF-8"),
 ]
 
@@ -598,7 +598,7 @@ def test_a_declared_vector_is_a_column_of_csv() -> None:
         ("image/png", {"$any": [X, "$y"]}, "is one tensor"),
         ("text/csv", {"a": X}, "is a list"),
         ("text/csv", [{"a": X}, "..."], "only with a header"),
-        ("text/csv; header=present", [{"a": {"b": X}}, "..."], "no list and no object"),
+        ("text/csv; header=present", [{"a": {"b": X}}, "..."], "cannot hold a list"),
         ("application/jsonlines", {"a": X}, "is a list"),
         ("json", X, "no media type"),
     ],

@@ -108,10 +108,10 @@ def test_csv_with_a_header() -> None:
     [
         (b"sepal,colour\n1\n", "line 2 has 1 cell, but the first row 2 cells"),
         (b'sepal,colour\n1,"a', "line 2: the closing quote of a cell is missing"),
-        (b"sepal\nred\n", "line 2, column 'sepal': 'red' is no number"),
+        (b"sepal\nred\n", "line 2, column 'sepal': 'red' is not a number"),
         (b"colour\nred\n", "sepal"),
         (b"sepal,more\n1,2\n", "more"),
-        (b"1.5,red\n", "line 1 is the header, but no row follows it"),
+        (b"1.5,red\n", "line 1 is the header, but no row follows it; add a row"),
         (b"1.5,red\n2,blue\n", "1.5"),
     ],
 )
@@ -234,7 +234,10 @@ def test_form_data() -> None:
         (PARTS.replace(b"[[0, 0, 10, 10]]", b"0, 0"), "part 'boxes' is not one JSON document"),
         (PARTS.replace(b"[[0, 0, 10, 10]]", b"[[0, 0, 10]]"), "boxes"),
         (PARTS.replace(b'a "cat"', b"\xff"), "part 'prompt' is not UTF-8"),
-        (PARTS.replace(b'name="prompt"', b'name="image"'), "two parts of the form data have the name 'image'"),
+        (
+            PARTS.replace(b'name="prompt"', b'name="image"'),
+            "two parts of the form data have the name 'image'; rename one",
+        ),
         (PARTS[:-6], "does not begin or end with a boundary"),
         (b"", "does not begin with its boundary"),
     ],

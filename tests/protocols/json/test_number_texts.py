@@ -65,12 +65,12 @@ def test_what_else_is_read(template: object, text: bytes, expected: list[float])
 
 
 WRONG = [
-    (X, b'["1,2"]', "a text that is no number"),
-    (X, b'["[1]"]', "a text that is no number"),
-    (X, b'["1],[2"]', "a text that is no number"),
+    (X, b'["1,2"]', "a text that is not a number"),
+    (X, b'["[1]"]', "a text that is not a number"),
+    (X, b'["1],[2"]', "a text that is not a number"),
     (X, b'["1""2"]', "not JSON"),
     (X, b'["a"]', "not JSON"),
-    (X, b'["1","2,"]', "a text that is no number"),
+    (X, b'["1","2,"]', "a text that is not a number"),
     (X, b'["true"]', "true or false"),
     (X, b'[""]', "an empty text"),
     (X, b'[" "]', "an empty text"),
@@ -81,14 +81,14 @@ WRONG = [
     (C, b"[1,2]", "expected a text of numbers with commas"),
     (C, b"5", "expected a text of numbers with commas"),
     (C, b'["1,2"]', "expected a text of numbers with commas"),
-    (C, b'"[1]"', "a text that is no number"),
-    (C, b'"1],[2"', "a text that is no number"),
+    (C, b'"[1]"', "a text that is not a number"),
+    (C, b'"1],[2"', "a text that is not a number"),
     (C, b'"1 2"', "not JSON"),
     (C, b'"a"', "not JSON"),
     (C, b'"true,false"', "true or false"),
     ([C, "..."], b'["1,2","3"]', ""),
     ([C, "..."], b'["1,2",[3,4]]', "expected a text of numbers with commas"),
-    ([C, "..."], b'["1],[2"]', "a text that is no number"),
+    ([C, "..."], b'["1],[2"]', "a text that is not a number"),
 ]
 
 

@@ -82,7 +82,7 @@ REFUSED = {
     ),
     "a list for one element of a row": (
         "$x|scalar", "$y", 'batch: each\ntensors: {x: "FP64 [-1, 3]", y: "FP64 [-1]"}', "tensors",
-        "$x|scalar stands for one element of each row: expected FP64 [-1]",
+        "$x|scalar is one element of each row: expected FP64 [-1]",
     ),
     "another word": ("$x", "$y", "batch: every", "batch", "'every' is none of each"),
     "any number for one element": (

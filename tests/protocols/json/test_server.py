@@ -36,7 +36,7 @@ def test_a_path_names_the_model_and_its_version() -> None:
 
 
 def test_a_model_in_the_path_and_another_in_the_body_contradict_each_other() -> None:
-    with pytest.raises(DecodeError, match="'iris' in the head of the request and 'rose' in its body"):
+    with pytest.raises(DecodeError, match="'iris' in the request's head and 'rose' in its body; send it once"):
         read(MODELS, "POST /models/{model}", b'{"x":[1],"model":"rose"}', captures={"model": "iris"})
 
 
@@ -78,7 +78,7 @@ def test_one_model_of_the_list() -> None:
     assert (request.operation, request.model) == (Operation.MODELS, "")
     found = MODELS.encode_response((ModelEntry("b"), ModelEntry("a", "1")), request, Translate())
     assert (found.status, found.body) == (200, b'{"id":"a","object":"model","created":0}')
-    with pytest.raises(GatewayError, match="no model 'a' is in the list") as raised:
+    with pytest.raises(GatewayError, match="the list does not have model 'a'") as raised:
         MODELS.encode_response((ModelEntry("b"),), request, Translate())
     assert raised.value.reason is Reason.MODEL_NOT_FOUND
 
@@ -89,7 +89,7 @@ def test_an_id_in_the_path() -> None:
     assert request.id == "a/b"
     assert [(each.method, each.path) for each in [written(form, request)]] == [("PUT", "/p/a%2Fb")]
     assert read(form, "PUT /p/{id}", b'{"x":[1],"id":"7"}', captures={"id": "7"}).id == "7"
-    with pytest.raises(DecodeError, match="the id is '7' in the head of the request and '8' in its body"):
+    with pytest.raises(DecodeError, match="the id is '7' in the request's head and '8' in its body; send it once"):
         read(form, "PUT /p/{id}", b'{"x":[1],"id":"8"}', captures={"id": "7"})
     with pytest.raises(GatewayError, match="no path of the form can be filled"):
         written(form, replace(request, id=None))
@@ -192,13 +192,13 @@ def test_a_content_type_that_is_unknown_or_lies_is_refused(content_type: str, bo
 @pytest.mark.parametrize(
     ("form", "content_type", "why"),
     [
-        (TYPES, "application/xml", "'application/xml' is none that the form has, which are application/json, text/csv"),
+        (TYPES, "application/xml", "'application/xml' is unknown to the form; expected application/json, text/csv"),
         (
             PROTOCOLS["huggingface"],
             "application/x-www-form-urlencoded",
-            "application/json, that of your bytes, .*curl",
+            "application/json, the type of your bytes, .*curl",
         ),
-        (PROTOCOLS["torchserve"], "Application/X-WWW-Form-Urlencoded; a=b", "application/json, that of your bytes"),
+        (PROTOCOLS["torchserve"], "Application/X-WWW-Form-Urlencoded; a=b", "application/json, the type of your bytes"),
     ],
 )
 def test_a_content_type_that_no_exchange_has_is_told_with_those_that_it_has(
@@ -266,14 +266,14 @@ def test_headers_and_query_parameters_are_words_and_parameters() -> None:
     [
         (b'{"x":[1]}', "top=5", {}, "header 'x-key' is missing"),
         (b'{"x":[1]}', "", {"x_key": "k"}, "query parameter 'top' is missing"),
-        (b'{"x":[1]}', "top=5&top=6", {"x_key": "k"}, "'top' is there 2 times"),
-        (b'{"x":[1]}', "top=5&more=6", {"x_key": "k"}, "no query parameter 'more'"),
+        (b'{"x":[1]}', "top=5&top=6", {"x_key": "k"}, "'top' occurs 2 times"),
+        (b'{"x":[1]}', "top=5&more=6", {"x_key": "k"}, "unknown query parameter 'more'"),
         (b'{"x":[1]}', "top=5", {"x_key": "k", "x_kind": "other"}, "'other', expected 'fixed'"),
         (
             b'{"x":[1],"params":{"top":1}}',
             "top=5",
             {"x_key": "k"},
-            "'top' is in the head of the request and in its body",
+            "'top' is in the request's head and in its body; send it once",
         ),
         (b'{"x":[1]}', "top=%ff", {"x_key": "k"}, "query is malformed"),
     ],

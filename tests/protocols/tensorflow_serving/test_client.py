@@ -29,7 +29,7 @@ SERVING = "tensorflow.serving."
         (infer(X, version="9" * 30), "beyond 64 bits"),
         (infer(X, parameters={TASKS: "[1]"}), "no list of pairs of a method and a signature"),
         (infer(X, parameters={TASKS: '[["predict", ""]]'}), "no list of pairs of a method and a signature"),
-        (Request(Operation.MODELS), "no list of its models"),
+        (Request(Operation.MODELS), "cannot list its models"),
         (Request(Operation.SERVER_METADATA), "no operation server-metadata"),
         (Request(Operation.STREAM, "m"), "no operation stream"),
     ],

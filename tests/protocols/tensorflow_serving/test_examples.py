@@ -106,7 +106,7 @@ def test_a_feature_without_values_or_given_twice_is_refused() -> None:
     body = one.features.SerializeToString(deterministic=True) * 2
     features = b"\x0a" + bytes((len(body),)) + body
     whole = b"\x0a" + bytes((len(features),)) + features
-    assert "given twice" in refused(b"\x0a" + bytes((len(whole),)) + whole)
+    assert "occurs twice" in refused(b"\x0a" + bytes((len(whole),)) + whole)
 
 
 def test_a_number_that_goes_on_in_the_next_example_is_refused() -> None:
@@ -187,7 +187,7 @@ def test_other_numbers_are_widened(dtype: Any, expected: Datatype) -> None:
 @pytest.mark.parametrize(
     ("inputs", "text"),
     [
-        ((), "no inputs"),
+        ((), "expected at least one input"),
         ((tensor("x", np.array(1.0, np.float32)),), "'x' []; all must have as many rows"),
         ((tensor("x", np.zeros((2, 1), np.float32)), tensor("y", np.zeros((1, 1), np.float32))), "as many rows"),
         ((tensor("x", np.zeros((1, 1))),), "input 'x' is FP64, and a feature of an example is BYTES, FP32 or INT64"),

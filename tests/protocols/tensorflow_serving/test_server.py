@@ -83,7 +83,7 @@ def test_the_model_the_version_or_label_and_the_signature(
         (predict(model_spec={"name": "m"}, output_filter=["y", "y"]), "duplicate output tensor alias: y"),
         (predict(model_spec={"name": "m"}, inputs={"": {"dtype": "DT_FLOAT"}}), "an input has no name"),
         (predict(model_spec={"name": "m"}, inputs={"x": {}}), "tensor parsing error: x: DT_INVALID"),
-        (predict(inputs={"x": {"dtype": "DT_FLOAT"}}) * 2, "input 'x' is given twice"),
+        (predict(inputs={"x": {"dtype": "DT_FLOAT"}}) * 2, "input 'x' occurs twice"),
         (predict(model_spec={"name": "m"}) + bytes.fromhex("2a020801"), "predict_streamed_options"),
         (predict(model_spec={"name": "m"}) + bytes.fromhex("3a021001"), "request_options"),
         (bytes.fromhex("1a01ff"), "output_filter is not UTF-8"),

@@ -211,7 +211,7 @@ def test_the_text_of_an_exception_becomes_a_model_error(name: str) -> None:
     with pytest.raises(GatewayError) as caught:
         answer_to(name)
     written = UMBRIDGE.encode_error(caught.value, None, recorded_request(name))
-    text = "the server says no more than 'Server got itself in trouble'; the exception is in the server's own output"
+    text = "the server's error is only 'Server got itself in trouble'; read the exception in the server's output"
     assert written.status == 500
     assert json.loads(bytes(written.body)) == {"error": {"type": "ModelError", "message": text}}
 

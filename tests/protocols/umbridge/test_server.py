@@ -91,10 +91,10 @@ REFUSED = [
     ("/Evaluate", "{}", 'no "name"'),
     ("/Evaluate", '{"input":[[1]]}', "no \"name\" in the request; it has 'input'"),
     ("/Evaluate", '{"name":"m","input":[[1]]} x', "."),
-    ("/Evaluate", '{"name":7,"input":[[1]]}', '"name" is 7, expected the name of a model'),
-    ("/Evaluate", '{"name":"","input":[[1]]}', "\"name\" is '', expected the name of a model"),
+    ("/Evaluate", '{"name":7,"input":[[1]]}', '"name" is 7, expected a model name'),
+    ("/Evaluate", '{"name":"","input":[[1]]}', "\"name\" is '', expected a model name"),
     ("/ModelInfo", "{}", 'no "name" in the request; it has no keys'),
-    ("/InputSizes", '{"name":["m"]}', r"\"name\" is \['m'\], expected the name of a model"),
+    ("/InputSizes", '{"name":["m"]}', r"\"name\" is \['m'\], expected a model name"),
     ("/Gradient", '{"name":"m","outWrt":NaN,"inWrt":0,"input":[[1]],"sens":[1]}', "not JSON"),
 ]
 

@@ -126,7 +126,7 @@ async def test_the_flavor_tensorflow() -> None:
     ("face", "text"),
     [
         ("flavor: {v1-rest: tensorflo}", "did you mean 'tensorflow'?"),
-        ("flavor: {v2-rest: triton}", "clients of v2-rest are answered in one way only"),
+        ("flavor: {v2-rest: triton}", "clients of v2-rest see only one server type"),
         ("flavor: {umbridge: kserve}", "the listener does not serve 'umbridge'"),
     ],
 )

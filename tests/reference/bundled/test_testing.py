@@ -52,7 +52,7 @@ async def test_fail_knows_every_status_by_its_number(status: Status) -> None:
     ],
 )
 async def test_fail_tells_reasons_of_one_status_apart(number: int, reason: Reason) -> None:
-    with pytest.raises(GatewayError, match=f"model 'fail' was asked for {reason.value}") as caught:
+    with pytest.raises(GatewayError, match=f"model 'fail' fails on request with {reason.value}") as caught:
         await call(FAIL, kinds(number))
     assert caught.value.reason is reason
 

@@ -148,7 +148,7 @@ async def test_a_page_that_cannot_be_read_is_told_once_and_asked_for_less(
         pages.says(GAUGE)
         await each.round(2 * MOST_SECONDS)
         assert each.load_now() == 7.0
-        assert caplog.messages[1:] == ["backend 'lab' at 127.0.0.1:8001: its load is known again"]
+        assert caplog.messages[1:] == ["backend 'lab' at 127.0.0.1:8001: its load is available again"]
 
 
 async def test_a_page_that_never_comes_is_given_up(caplog: pytest.LogCaptureFixture) -> None:

@@ -247,7 +247,7 @@ async def test_the_room_of_a_load_that_took_too_long_is_taken_as_long_as_nobody_
     [a] = repository("a")
     fleet = await loading(a, max_models=1, timeout=0.01).asked()
     a.gates["load m0"] = a.gates["models"] = asyncio.Event()
-    with pytest.raises(GatewayError, match="could not be loaded at a: no answer"):
+    with pytest.raises(GatewayError, match="failed at a: no answer"):
         await fleet.ask("m0")
     other = asyncio.ensure_future(fleet.server_of("m1"))
     await fleet.tick(5)
@@ -261,7 +261,9 @@ async def test_the_room_of_a_load_that_took_too_long_is_taken_as_long_as_nobody_
 async def test_memory_bounds_the_models_of_a_server() -> None:
     [a] = repository("a")
     fleet = await loading(a, max_models=None, memory=10, sizes={"m0": 11, "m1": 6, "m2": 6, "*": 2}).asked()
-    with pytest.raises(GatewayError, match=r"model 'm0' has 11 bytes .* more than a server may have \(10\)") as caught:
+    with pytest.raises(
+        GatewayError, match=r"model 'm0' has 11 bytes .* more than the `memory` of a server \(10\)"
+    ) as caught:
         await fleet.ask("m0")
     assert caught.value.status is Status.FAILED_PRECONDITION
     for model in ("m1", "m3", "m4"):
@@ -280,7 +282,7 @@ async def test_a_failed_load_is_told_in_the_servers_words_and_tried_again_after_
     found = await asyncio.gather(*waiting, return_exceptions=True)
     for error in found:
         assert isinstance(error, GatewayError)
-        assert error.message == "backend 'fleet': model 'm0' could not be loaded at a: no GPU memory left"
+        assert error.message == "backend 'fleet': loading model 'm0' failed at a: no GPU memory left"
         assert (error.status, error.retry_after) == (Status.UNAVAILABLE, FIRST_PAUSE)
     for number, pause in enumerate((1, 2, 4), start=1):
         assert len(loads(a)) == number
@@ -332,7 +334,7 @@ async def test_when_no_server_is_left_the_calls_fail_with_the_reason() -> None:
     await settle()
     a.refuses = True
     gate.set()
-    with pytest.raises(GatewayError, match=r"could not be loaded at a: .*reset"):
+    with pytest.raises(GatewayError, match=r"failed at a: .*reset"):
         await call
     assert len(fleet.backend.queue) == 0
 
@@ -341,7 +343,7 @@ async def test_a_load_that_takes_for_ever_ends_and_its_room_stays_taken_until_th
     [a] = repository("a")
     a.gates["load m0"] = asyncio.Event()
     fleet = await loading(a, max_models=1, timeout=0.01).asked()
-    with pytest.raises(GatewayError, match=r"could not be loaded at a: no answer to load within 0.01 s"):
+    with pytest.raises(GatewayError, match=r"failed at a: no answer to load within 0.01 s"):
         await fleet.ask("m0")
     await settle()
     # it answers the question for its models, and has not loaded it: there is room again
@@ -370,7 +372,7 @@ async def test_waiting_for_a_load_ends_with_the_queues_timeout() -> None:
     [a] = repository("a")
     a.gates["load m0"] = asyncio.Event()
     fleet = await loading(a, queue=QueueSettings(timeout=0.01)).asked()
-    with pytest.raises(GatewayError, match=r"model 'm0' was not loaded within 0.01 s") as caught:
+    with pytest.raises(GatewayError, match=r"loading model 'm0' failed within 0.01 s") as caught:
         await fleet.ask("m0")
     assert caught.value.reason is Reason.OVERLOADED
     a.gates["load m0"].set()
@@ -381,7 +383,7 @@ async def test_waiting_for_a_load_ends_with_the_queues_timeout() -> None:
 async def test_names_that_no_repository_lists_are_not_loaded() -> None:
     [a] = repository("a")
     fleet = await loading(a).asked()
-    with pytest.raises(GatewayError, match="no server has model 'x'") as caught:
+    with pytest.raises(GatewayError, match="model 'x' is on no server") as caught:
         await fleet.ask("x")
     assert caught.value.reason is Reason.MODEL_NOT_FOUND
     assert (loads(a), "x" in fleet.slots.placements.models) == ([], False)
@@ -391,7 +393,7 @@ async def test_questions_load_only_what_calls_need() -> None:
     [a] = repository("a")
     fleet = await loading(a).asked()
     assert await fleet.ask("m0", Operation.MODEL_READY) is True
-    with pytest.raises(GatewayError, match="is not loaded on any server; a call would load it"):
+    with pytest.raises(GatewayError, match="is on no server yet; call it to load it"):
         await fleet.ask("m0", Operation.MODEL_STATISTICS)
     assert loads(a) == []
     await fleet.ask("m0", Operation.METADATA)
@@ -631,7 +633,7 @@ async def test_clients_with_control_load_and_unload() -> None:
     assert loads(holder).count("load m0") == 2  # where it is, it is loaded again
     await control(ControlRequest(Operation.UNLOAD, "m0"))
     assert holder.held == {}
-    with pytest.raises(GatewayError, match="no server has model 'm0'"):
+    with pytest.raises(GatewayError, match="model 'm0' is on no server"):
         await control(ControlRequest(Operation.UNLOAD, "m0"))
     with pytest.raises(GatewayError, match="no model x in the repository"):
         await control(ControlRequest(Operation.LOAD, "x"))

@@ -47,7 +47,7 @@ async def test_nothing_with_calls_makes_room_for_it() -> None:
     a.gates["infer m0"] = asyncio.Event()
     call = asyncio.ensure_future(fleet.server_of("m0"))
     await settle()
-    with pytest.raises(GatewayError, match="no model at a can make room for 'm1'") as caught:
+    with pytest.raises(GatewayError, match="cannot unload a model at a for 'm1'") as caught:
         await fleet.loader.load_at("m1", fleet.endpoints[0])
     assert caught.value.reason is Reason.OVERLOADED
     a.gates["infer m0"].set()
@@ -92,7 +92,7 @@ async def test_it_is_unloaded_there_alone() -> None:
     await fleet.loader.unload_at("m0", fleet.endpoints[0])
     assert (list(a.held), list(b.held)) == ([], ["m0"])
     assert [await fleet.server_of("m0") for _ in range(2)] == ["b"] * 2
-    with pytest.raises(GatewayError, match="endpoint a does not hold model 'm0'"):
+    with pytest.raises(GatewayError, match="endpoint a does not have model 'm0'"):
         await fleet.loader.unload_at("m0", fleet.endpoints[0])
 
 
@@ -151,9 +151,9 @@ async def test_the_admin_port_loads_and_unloads_and_tells_the_servers_words() ->
     app = FastAPI()
     add_placing(app, lambda: {"fleet": fleet.backend})
     wrong: list[tuple[dict[str, str], int, str]] = [
-        ({"backend": "other"}, 404, "there is no backend 'other'"),
+        ({"backend": "other"}, 404, "unknown backend 'other'"),
         ({"endpoint": "c"}, 404, "backend 'fleet' has no endpoint 'c'"),
-        ({"do": "unload"}, 404, "endpoint a does not hold model 'm0'"),
+        ({"do": "unload"}, 404, "endpoint a does not have model 'm0'"),
         ({"model": "m1"}, 502, "out of memory"),
         ({"do": "reload"}, 422, "load"),
     ]

@@ -110,7 +110,9 @@ async def test_without_redis_each_gateway_decides_which_the_log_says_once(caplog
     assert await alone.claim("m", "a:1")
     assert client.asked == 2
     [line] = caplog.messages
-    assert "'fleet': Redis fails: ConnectionError: refused; until it answers each gateway chooses by rendezvous" in line
+    assert (
+        "'fleet': Redis fails: ConnectionError: refused; until it answers, each gateway chooses by rendezvous" in line
+    )
     now[0] += PAUSE
     client.is_back = True
     assert await alone.claim("m", "a:1")

@@ -77,7 +77,7 @@ async def test_the_admin_port_the_metrics_and_the_command_tell_who_holds_what(tm
     calls = {each["model"]: each["calls_per_second"] for each in told["placement"]["models"]}
     assert calls == {"double": 0, "posterior": 0}
     assert [each["address"] for each in asked] == addresses
-    assert "no gateway runs, so the servers are asked" in said
+    assert "no running gateway, so querying the servers" in said
 
 
 def test_the_table_has_a_row_for_each_model_and_a_column_for_each_server() -> None:

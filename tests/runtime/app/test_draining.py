@@ -154,8 +154,8 @@ async def test_a_gateway_whose_only_endpoints_are_drained_is_not_ready() -> None
 
 async def test_what_cannot_be_drained_is_refused() -> None:
     wrong: list[tuple[dict[str, object], int, str]] = [
-        ({"backend": "lap"}, 404, "there is no backend 'lap', only 'lab'"),
-        ({}, 404, "backend 'lab' has no endpoint 'a:1', only '127.0.0.1:"),
+        ({"backend": "lap"}, 404, "unknown backend 'lap'; expected 'lab'"),
+        ({}, 404, "backend 'lab' has no endpoint 'a:1'; expected '127.0.0.1:"),
         ({"undo": True}, 404, "backend 'lab' has no endpoint 'a:1'"),
         ({"endpoint": None}, 422, "endpoint"),
         ({"wait": 3}, 422, "wait"),

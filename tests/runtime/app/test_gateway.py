@@ -86,7 +86,7 @@ async def test_all_else_is_closed_if_a_listener_cannot_be_drained(
         assert await here.drain(0) == 0
     await failing.drain(0)
     assert [await refused(port) for port in ports] == [True] * 4
-    assert "unexpected error in draining a listener; everything else goes on" in caplog.text
+    assert "unexpected error in draining a listener; everything else continues" in caplog.text
 
 
 async def test_it_is_ready_from_start_to_stop() -> None:
@@ -180,7 +180,7 @@ async def test_a_host_of_another_machine_is_an_error() -> None:
 
 
 async def test_a_reference_model_that_the_protocol_cannot_carry_ends_the_start() -> None:
-    with pytest.raises(ValueError, match="model 'upper' cannot be served over umbridge"):
+    with pytest.raises(ValueError, match="model 'upper' does not fit umbridge"):
         await gateway(CONFIG.replace("[posterior]", "[upper]")).start()
 
 

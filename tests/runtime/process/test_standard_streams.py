@@ -56,7 +56,7 @@ def test_without_standard_output_it_serves(tmp_path: Path, command: tuple[str, .
         finally:
             process.kill()
     assert process.returncode == 0
-    assert f"standard output cannot be written ({why}): {LOST}" in told
+    assert f"writing to standard output failed ({why}): {LOST}" in told
     assert "Traceback" not in told
 
 

@@ -23,7 +23,7 @@ async def test_a_process_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", fail)
     before = open_descriptors()
-    with pytest.raises(WorkerError, match="worker 2 cannot be started: Resource temporarily unavailable"):
+    with pytest.raises(WorkerError, match="worker 2 failed to start: Resource temporarily unavailable"):
         await WorkerProcess(stub(), 2).start()
     assert descriptors
     assert open_descriptors() == before

@@ -41,8 +41,8 @@ async def test_a_failed_look_keeps_what_was_found_and_is_logged_once(caplog: pyt
         await watcher.look()
     assert reported == [{A}, {B}]
     assert [record.getMessage() for record in caplog.records] == [
-        "backend 'lab': script cannot be looked up: no such name; the last addresses are kept",
-        "backend 'lab': script is known again",
+        "backend 'lab': script lookup failed: no such name; the gateway keeps the last addresses",
+        "backend 'lab': script is available again",
     ]
 
 
@@ -50,7 +50,7 @@ async def test_a_look_that_hangs_is_a_failed_one(caplog: pytest.LogCaptureFixtur
     reported: list[frozenset[Found]] = []
     await Watcher("lab", Script(None), reported.append, seconds=0.01).look()
     assert reported == []
-    assert "script cannot be looked up: no answer within 0.01 s" in caplog.text
+    assert "script lookup failed: no answer within 0.01 s" in caplog.text
 
 
 async def test_a_watcher_begins_with_what_another_one_of_the_same_source_has_found() -> None:

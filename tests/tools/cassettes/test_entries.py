@@ -152,10 +152,13 @@ def changed(**members: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", 'c:1: this is not a cassette: expected a first line such as {"format": "gateway-cassette", "version": 1}'),
+        (
+            "",
+            'c:1: this is not a recording: expected a first line such as {"format": "gateway-cassette", "version": 1}',
+        ),
         ("GIF89a\n", "c:1: this is not a cassette"),
         ('{"inputs": []}\n', "c:1: this is not a cassette"),
-        ('{"format": "gateway-cassette", "version": 2}\n', "c:1: this is a cassette of version 2; this gateway reads"),
+        ('{"format": "gateway-cassette", "version": 2}\n', "c:1: this recording has version 2; record again"),
         (HEADER + "not JSON\n", "c:2: not JSON: "),
         (HEADER + "\n", "c:2: not JSON: "),
         (HEADER + changed() + "{}\n", "c:3: protocol: Field required"),

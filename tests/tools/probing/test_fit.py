@@ -139,7 +139,7 @@ async def test_a_model_that_gather_leaves_alone_is_a_warning(model: str, keys: s
     assert not found.errors
     texts = [each.message for each in found.warnings]
     assert len(texts) == bool(why)
-    assert all(f"the policy gather does nothing for {model!r}: {why}" in each for each in texts)
+    assert all(f"dynamic batching (gather) does nothing for {model!r}: {why}" in each for each in texts)
 
 
 async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:

@@ -72,5 +72,5 @@ async def test_a_model_without_metadata_is_a_warning() -> None:
     assert found.errors == ()
     [warning] = found.warnings
     assert warning.location == ("models", "posterior", "outputs", "logdensity")
-    assert warning.message.startswith("the inputs and outputs of model 'heat' of step 'forward' are unknown")
+    assert warning.message.startswith("tensors unknown for model 'heat' of step 'forward'")
     assert found.rows[-1].result == WARNING

@@ -25,7 +25,7 @@ def read_operation(meta: Protobuf) -> Operation:
         raise unsupported(f"the frame's meta has no request part, expected one that names {SERVICE}")
     call = meta.request
     if not (call.HasField("service_name") and call.HasField("method_name")):
-        raise DecodeError("the request part of the frame's meta lacks service_name or method_name; both are required")
+        raise DecodeError("the request part of the frame's meta lacks service_name or method_name; send both")
     service, method = decode_text(call.service_name), decode_text(call.method_name)
     operation = METHODS.get(method)
     if service not in SERVICES or operation is None:

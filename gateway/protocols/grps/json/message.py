@@ -48,7 +48,7 @@ def read_message(body: Buffer, role: str, limits: Limits, *, flag: str = "", unl
         return grps
     document = json.read(unquote(body), ARRAYS, values=limits.json_values, literals=True)
     if unless and document.get(flag) not in (None, False):
-        raise DecodeError(f"member {flag!r} does not ask for a stream here: ask with {unless}")
+        raise DecodeError(f"member {flag!r} does not request a stream; use {unless}")
     # A message with data or a status can have additional members that only other programs know.
     more = any(_MEMBERS.get(key, "model") != "model" for key in document)
     document = read_members(document, _MEMBERS | {flag: flag}, "the message", more=more)
@@ -139,7 +139,7 @@ def write_message(grps: GrpsMessage, role: str, nan: str, *, flag: str = "") -> 
     try:
         return json.write_message(document)
     except (TypeError, UnicodeEncodeError) as error:
-        raise invalid_input("the name of the model or of a tensor is not UTF-8") from error
+        raise invalid_input("a model or tensor name is not UTF-8") from error
 
 
 def _write_status(status: GrpsStatus) -> Entry:

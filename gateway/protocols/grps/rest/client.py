@@ -47,7 +47,7 @@ def encode_request(request: Request, target: Target, control: StreamControl = DE
     if grps.payload is Payload.BIN_DATA:
         if asks_in_body:
             raise unsupported(
-                "the backend is asked for a stream by a member of a JSON body (ctrl_mode: body), but bytes are "
+                "the gateway requests a stream by a member of a JSON body (ctrl_mode: body), but bytes are "
                 "sent as a body that is not JSON; send a text or tensors"
             )
         return asked(request, control, OCTETS, (bin_data_body(grps),), grps.model)

@@ -39,7 +39,7 @@ SETTINGS = (
     ProtocolSetting("ctrl_key", "The name of the query parameter, the header or the member that is `true`.", STREAMING),
     ProtocolSetting(
         "res_content_type",
-        "The content type of streams to clients of a listener. Default: the type of the backend's stream if its server "
+        "The content type of streams to the listener's clients. Default: the backend's stream type if its server "
         "speaks grps, or else `application/octet-stream`. The gateway decodes a backend's streams with any type.",
     ),
 )

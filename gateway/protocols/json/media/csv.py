@@ -79,7 +79,7 @@ def read(body: Buffer, *, header: bool, kind_of: KindOf, columns: int, limit: in
     width = len(first)
     names = _names(first, columns) if header else None
     if header and start == len(text):  # a row without the header that belongs before it would look like this
-        raise DecodeError("line 1 is the header, but no row follows it")
+        raise DecodeError("line 1 is the header, but no row follows it; add a row")
     rows = CsvRows(text, start if header else 0, width)
     if flat and width > 1 and start < len(text):
         raise DecodeError(f"line {rows.line_at(start)}: a second row of {width} cells, expected one column or one row")
@@ -207,7 +207,7 @@ def _values(rows: CsvRows, batch: CsvBatch, at: int, convert: _Convert, names: t
         row, cell = next((row, cell) for row, cell in enumerate(cells) if convert([cell]) is None)
         column = repr(names[at][:50]) if names else str(at)
         line = rows.line_of(batch, row)
-        raise DecodeError(f"line {line}, column {column}: {cell[:50]!r} is no {_SORTS[convert]}")
+        raise DecodeError(f"line {line}, column {column}: {cell[:50]!r} is not a {_SORTS[convert]}")
     return values
 
 
@@ -303,7 +303,7 @@ def write(text: bytes, *, header: bool) -> bytes:
         GatewayError: INVALID_ARGUMENT, the document is not a table: a cell is a list or an object, or rows differ.
     """
     if not text.startswith(b"["):
-        raise invalid_input("the document is no list, but CSV has rows")
+        raise invalid_input("expected a list of rows for CSV")
     lines = None if header else _number_lines(text)
     if lines is None:
         return b"".join(_written(text, header=header))
@@ -367,7 +367,7 @@ def _object_cells(rows: list[dict[str, Any]], names: list[str], first: int) -> l
 
 def _cells(row: list[Any]) -> list[str]:
     if not row:
-        raise invalid_input("a row is empty, which no line of CSV says")
+        raise invalid_input("a row is empty, which CSV cannot express")
     cells = list(map(_cell, row))
     return cells if cells != [""] else ['""']  # most readers ignore an empty line
 

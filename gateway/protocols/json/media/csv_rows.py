@@ -226,7 +226,7 @@ def next_row(text: bytes, at: int, line: int, columns: int = _MOST_CELLS) -> tup
     else:
         cells, end = _quoted_row(text, at, line, columns)
     if cells == [b""]:
-        raise DecodeError(f'line {line} is empty; a cell that is empty and alone in its row is written ""')
+        raise DecodeError(f'line {line} is empty; write "" for an empty cell that is alone in its row')
     return cells, end
 
 
@@ -234,7 +234,9 @@ def _bare_row(text: bytes, line: int) -> list[Cell]:
     """Return the cells of a line without quotes. The line ends with a line feed, optionally after a carriage return."""
     bare = text[:-2] if text.endswith(b"\r\n") else text[:-1]
     if b"\r" in bare:
-        raise DecodeError(f"line {line}: a carriage return without a line feed in a cell that is not quoted")
+        raise DecodeError(
+            f"line {line}: a carriage return without a line feed in a cell without quotes; quote the cell"
+        )
     if bare.count(b",") >= _MOST_CELLS:
         raise refusal(Reason.TOO_LARGE, f"line {line} has more than {_MOST_CELLS} cells")
     return bare.split(b",")

@@ -72,7 +72,7 @@ def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
             raise DecodeError(f"part {number} of the form data does not begin or end with a boundary on its own line")
         part = _part(data, at + 2, end, number)
         if part.name in found:
-            raise DecodeError(f"two parts of the form data have the name {part.name!r}")
+            raise DecodeError(f"two parts of the form data have the name {part.name!r}; rename one")
         found[part.name] = part
         at = end + len(delimiter)
     if data[at + 2 :] not in (b"", b"\r\n"):
@@ -120,7 +120,9 @@ def _headers(head: bytes, number: int) -> Mapping[str, str]:
     while at < len(text):
         header = _HEADER.match(text, at)
         if header is None or header[1].lower() in headers:
-            raise DecodeError(f"part {number} of the form data: {text[at : at + 40]!r} is no header, or a second one")
+            raise DecodeError(
+                f"part {number} of the form data: {text[at : at + 40]!r} is not a header, or occurs twice"
+            )
         headers[header[1].lower()] = header[2].rstrip(" \t")
         at = header.end()
     return headers

@@ -39,7 +39,7 @@ def read(body: Buffer, content_type: str, *, parts: int) -> dict[str, FormPart]:
             continue
         part = FormPart(_name(name), _decoded(value))
         if part.name in found:
-            raise DecodeError(f"two fields of the web form have the name {part.name!r}")
+            raise DecodeError(f"two fields of the web form have the name {part.name!r}; rename one")
         found[part.name] = part
     return found
 

@@ -56,7 +56,7 @@ def _read_settings(operation: Operation, parsed: Protobuf) -> dict[str, SettingV
     if operation is Operation.LOG_SETTINGS:
         return _read_choices(parsed.settings, "log setting")
     if parsed.repository_name:
-        raise unsupported("'repository_name' is not supported: models are loaded by their names alone")
+        raise unsupported("'repository_name' is not supported; load the model by its name alone")
     return _read_choices(parsed.parameters, "parameter")
 
 

@@ -106,7 +106,7 @@ def _decode_server(operation: Operation, kind: ProtobufClass, message: Message, 
     parsed = parse(kind, message.body)
     ready = operation is Operation.MODELS and parsed.ready
     if operation is Operation.MODELS and parsed.repository_name:
-        raise unsupported("'repository_name' is not supported: the index has the models of all repositories")
+        raise unsupported("'repository_name' is not supported; leave it out for the index of all repositories")
     return Request(operation, parameters={"ready": True} if ready else {}, origin=message)
 
 

@@ -176,7 +176,7 @@ def _read_tensors(entries: list[Buffer], raw: list[Buffer], kind: MessageKind, l
         found = _read_head(bytes(entry), kind.role, position) if is_head else _read_entry(entry, kind.role, position)
         what, name, datatype, shape, size, contents, rest = found
         if name in tensors:
-            raise DecodeError(f"{what} is given twice")
+            raise DecodeError(f"{what} occurs twice")
         parameters, mark = _read_parameters(rest, kind, what, datatype) if rest else ({}, "")
         if not raw:
             data = read_contents(contents, datatype, shape, limit, what)

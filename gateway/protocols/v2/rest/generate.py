@@ -66,7 +66,7 @@ def _read_request(body: Buffer, message: Message, limits: Limits) -> Request:
     document.pop(_ID, None)
     for key in document:
         if key in parameters:
-            raise DecodeError(f"{_WHAT}: {key!r} is given twice, inside of parameters and beside it")
+            raise DecodeError(f"{_WHAT}: {key!r} occurs twice, inside of parameters and beside it")
     inputs, scalars = _split_members(document, "input", limits)
     parameters.update(scalars)
     refuse_shared_memory(parameters, _WHAT)
@@ -177,7 +177,10 @@ def _check_parameters(request: Request) -> None:
         if key == PRIORITY:
             raise unsupported(f"Triton's generate_stream has no priorities, and {_WHAT} has the parameter {key!r}")
         if key in names:
-            raise unsupported(f"Triton's generate_stream cannot tell parameter {key!r} from the input of that name")
+            raise unsupported(
+                f"Triton's generate_stream cannot distinguish parameter {key!r} from the input with this name; rename "
+                "one"
+            )
     if any(output.parameters for output in request.outputs):
         raise unsupported("Triton's generate_stream takes no parameters of outputs")
 
@@ -186,7 +189,9 @@ def _write_input(tensor: Tensor) -> Any:
     """Return a flat list. Triton sets its shape from the model's metadata."""
     what, shape = f"input {tensor.name!r}", list(tensor.shape)
     if tensor.name in _REQUEST_MEMBERS:
-        raise unsupported(f"Triton's generate_stream reads {tensor.name!r} as a member of its own, not as an input")
+        raise unsupported(
+            f"Triton's generate_stream reads {tensor.name!r} as its own member, not as an input; rename the input"
+        )
     if tensor.datatype in REFUSED_IN_JSON:
         raise unsupported(f"{what} is {tensor.datatype}, which Triton's generate_stream does not take")
     if any(size != 1 for size in shape[:-1]) or (len(shape) > 1 and not tensor.elements):

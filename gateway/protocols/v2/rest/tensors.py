@@ -57,7 +57,7 @@ def read_tensors(entries: Sequence[InferenceTensor], role: str, behind: Buffer, 
     for entry in entries:
         name = entry.name
         if name in tensors:
-            raise DecodeError(f"{role} {name!r} is given twice")
+            raise DecodeError(f"{role} {name!r} occurs twice")
         numbers = _read_numbers_alone(entry, limits)
         tensors[name] = _read_tensor(entry, role, binary, limits) if numbers is None else numbers
     if binary is not _NONE_BEHIND:

@@ -217,7 +217,9 @@ class GrpcClientConnection(asyncio.BufferedProtocol):
         if http2.is_closed:
             if http2.violation:
                 self._close()
-                self._fail(unreachable(f"the connection was given up: {http2.violation}{self._foreign}", sent=True))
+                self._fail(
+                    unreachable(f"the gateway closed the connection: {http2.violation}{self._foreign}", sent=True)
+                )
             return
         if self._taken == self._filled:
             self._taken = self._filled = 0

@@ -38,7 +38,7 @@ HTTP_ANSWERS: dict[int, HttpAnswer] = {
     404: HttpAnswer(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, f"no such method there; {_IS_GRPC}"),
     413: HttpAnswer(Status.UNKNOWN, Reason.TOO_LARGE, "the message is larger than a proxy before the server allows"),
     429: HttpAnswer(Status.UNAVAILABLE, Reason.OVERLOADED, "too many calls; try again later"),
-    431: HttpAnswer(Status.INTERNAL, Reason.HEADERS_TOO_LARGE, "the headers of the call are too large there"),
+    431: HttpAnswer(Status.INTERNAL, Reason.HEADERS_TOO_LARGE, "the call's headers are too large there"),
     502: HttpAnswer(Status.UNAVAILABLE, Reason.UNREACHABLE, _NO_REPLY, by_proxy=True),
     503: HttpAnswer(Status.UNAVAILABLE, Reason.UNREACHABLE, _NO_REPLY, by_proxy=True),
     504: HttpAnswer(Status.UNAVAILABLE, Reason.UNREACHABLE, _NO_REPLY, by_proxy=True),
@@ -106,7 +106,7 @@ def malformed(text: str) -> TransportError:
 
 def no_message() -> TransportError:
     """Return the error for an OK status without a message."""
-    return malformed("the status is OK, but there is no reply")
+    return malformed("the status is OK, but the reply is missing")
 
 
 def too_large(size: int | str, limits: Limits) -> TransportError:

@@ -23,7 +23,7 @@ Resolve: TypeAlias = Callable[[], Awaitable[Sequence[Address]]]
 
 _MOST_ATTEMPTS = 3
 """The maximum number of attempts for one call, because an endpoint can close each connection before it takes a call."""
-_CLOSED_AT_ONCE = "the connection was closed immediately"
+_CLOSED_AT_ONCE = "the endpoint closed the connection immediately"
 
 
 class GrpcPool:

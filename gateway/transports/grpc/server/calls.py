@@ -261,7 +261,7 @@ class ServerCall:
         """Return the decompressed message. Raises GatewayError if it is not in that encoding, or too large."""
         encoding, owner = self._head.encoding, self._owner
         if not encoding:
-            raise _malformed("a message is compressed, but there is no grpc-encoding")
+            raise _malformed("a message is compressed, but grpc-encoding is missing")
         try:
             return await inflated(message, encoding, owner.limits, owner.memory)
         except DecodeError as error:
@@ -356,7 +356,7 @@ class UnaryCall(ServerCall):
         if ends:
             body, self._body = self._body, None
             if body is None:
-                self.fail(_malformed("the method takes one message, the request has none"))
+                self.fail(_malformed("the method takes one message, the request has no message"))
             elif isinstance(body, Compressed):
                 self._run(self._answer_inflated(body))
             else:
@@ -449,7 +449,7 @@ class StreamCall(ServerCall):
         if not self._messages_pulled and idle > limits.stream_first_message:
             return f"no message came for {limits.stream_first_message:g} s (limits.stream_first_message)"
         if idle > limits.stream_idle:
-            return f"neither side sent a message for {limits.stream_idle:g} s (limits.stream_idle)"
+            return f"no message came from either side for {limits.stream_idle:g} s (limits.stream_idle)"
         return None
 
     def drain(self) -> None:

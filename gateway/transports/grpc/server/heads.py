@@ -60,7 +60,7 @@ def _interpret(fields: list[Field], by_name: ByName) -> CallHead:
     path, encoding = by_name[b":path"], by_name.get(b"grpc-encoding", b"identity")
     if encoding != b"identity" and encoding not in ENCODINGS:
         shown = encoding[:100].decode("latin-1")
-        text = f"grpc-encoding {shown!r} is not supported, identity, deflate and gzip are"
+        text = f"grpc-encoding {shown!r} is not supported; use identity, deflate or gzip"
         return CallHead(path, fault=RequestFault(text, Status.UNIMPLEMENTED))
     try:
         timeout = _timeout(by_name.get(b"grpc-timeout"))
@@ -78,7 +78,10 @@ def _carrier_fault(by_name: ByName) -> RequestFault | None:
     if not _CONTENT_TYPE.fullmatch(by_name.get(b"content-type", b"")):
         return RequestFault("gRPC's content-type is application/grpc", http_status=415)
     if b"te" not in by_name:
-        return RequestFault("the request has no 'te: trailers': a proxy on the way drops them", Status.INVALID_ARGUMENT)
+        return RequestFault(
+            "the request has no 'te: trailers': a proxy on the way drops them; configure it for gRPC",
+            Status.INVALID_ARGUMENT,
+        )
     return None
 
 

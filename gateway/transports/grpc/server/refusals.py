@@ -12,7 +12,7 @@ from gateway.transports.grpc.server.heads import CallHead, RequestFault
 _MAX_METHOD = 200
 """The maximum length of an unknown method in an error, in characters."""
 
-_HTTP1_REQUIRED = RequestFault("HTTP/2 is served for gRPC only: the client is told HTTP_1_1_REQUIRED", http_status=505)
+_HTTP1_REQUIRED = RequestFault("HTTP/2 is only for gRPC: the client gets HTTP_1_1_REQUIRED", http_status=505)
 """The reason for refusing a request that is not gRPC at an address that also serves HTTP/1.1. Clients can then send it
 over HTTP/1.1 (RFC 9113, section 7); curl does."""
 

@@ -233,7 +233,7 @@ class HttpClientConnection(asyncio.BufferedProtocol):
         reply to an earlier request. If the peer sends it later, it looks like the right reply."""
         if not self._is_tls and self._unconfirmed.count() >= self._request_size:
             self._observer.distrust()
-            raise malformed("reply was sent before the request had arrived, so it answers another one")
+            raise malformed("reply came before the request had arrived, so it belongs to another request")
 
     def _write_on(self) -> None:
         """Write pieces of the request's body until the transport pauses writing."""

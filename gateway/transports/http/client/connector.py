@@ -122,7 +122,7 @@ class HttpConnector:
             ValueError: HTTP cannot carry the message.
         """
         if self._stream_framing is None:
-            text = "replies are not streamed in this protocol"
+            text = "this protocol does not stream replies"
             raise TransportError(Status.UNIMPLEMENTED, Reason.UNSUPPORTED, text, sent=False)
         size = sum(map(len, message.parts))
         is_last = size > 0 and message.method not in WITH_BODY
@@ -208,7 +208,7 @@ def _spoiled(connection: HttpClientConnection) -> TransportError:
     connection.drop()
     how = "sent something on" if connection.unrequested else "closed"
     hint = foreign(connection.unrequested, "http")
-    return unreachable(f"it {how} the new connection before the request was sent{hint}")
+    return unreachable(f"it {how} the new connection before it got the request{hint}")
 
 
 def _seconds_left(deadline: float) -> float | None:

@@ -67,7 +67,7 @@ class StreamedReplyReader(ReplyReader):
         coding = fields.get(b"content-encoding", b"identity").decode("latin-1")
         if coding.strip().lower() != "identity" and not self._keeps_coding:
             # The gateway did not request one, and no known server uses one.
-            raise malformed(f"streamed reply has Content-Encoding {coding!r}, expected none")
+            raise malformed(f"streamed reply has Content-Encoding {coding!r}, expected an unencoded reply")
         self.is_cut = True
         self._all_headers = Headers(self._headers)
         if b"transfer-encoding" in fields:

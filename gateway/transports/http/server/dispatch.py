@@ -86,8 +86,8 @@ class Dispatch:
             return False
         if self.coding:
             raise invalid_input(
-                f"a body with Content-Encoding {self.coding} is not read here: its content says whether a stream is "
-                "wanted; send it uncompressed"
+                f"a body with Content-Encoding {self.coding} is not supported on this path: its content "
+                "selects a stream; send it uncompressed"
             )
         return wants_stream(message)
 
@@ -132,4 +132,4 @@ def _no_match(head: RequestHead, allowed: tuple[str, ...]) -> GatewayError:
     if allowed:
         text = f"{head.method} is not allowed for {path!r}; allowed: {', '.join(allowed)}"
         return refusal(Reason.METHOD_NOT_ALLOWED, text)
-    return refusal(Reason.PATH_NOT_FOUND, f"no such path here: {path!r}")
+    return refusal(Reason.PATH_NOT_FOUND, f"unknown path: {path!r}")

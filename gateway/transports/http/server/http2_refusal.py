@@ -23,8 +23,8 @@ _MOST_REQUESTS = 100
 """The maximum number of refused requests on one connection. After that, the client gets a GOAWAY."""
 
 _GRPC = b"application/grpc"
-_REFUSED = "this port speaks HTTP/1.1, not HTTP/2"
-_NO_GRPC = "no method of gRPC is here: this port speaks HTTP/1.1"
+_REFUSED = "this port speaks HTTP/1.1, not HTTP/2; use another port for HTTP/2"
+_NO_GRPC = "this port speaks HTTP/1.1, not gRPC; use a port with a gRPC protocol"
 
 
 class Http2Refusal(Lifecycle, asyncio.BufferedProtocol):

@@ -56,7 +56,9 @@ class UnknownExpectationError(GatewayError):
 
     def __init__(self, expected: str) -> None:
         reason = Reason.INVALID_INPUT
-        super().__init__(reason.status, reason, f"Expect: {expected!r} is not known; only 100-continue is")
+        super().__init__(
+            reason.status, reason, f"Expect: {expected!r} is not supported; send 100-continue, or leave it out"
+        )
 
 
 class Http2PrefaceError(GatewayError):
@@ -288,7 +290,7 @@ def read_target(target: bytes) -> tuple[str, str]:
     if not text.startswith("/"):
         text = _after_authority(text)
     if "#" in text:
-        raise invalid_input("the request target has a fragment, which no client may send")
+        raise invalid_input("the request target has a fragment; remove it")
     path, _, query = text.partition("?")
     return path, query
 
@@ -316,7 +318,7 @@ def _parse_error(text: str) -> GatewayError:
 def _after_authority(text: str) -> str:
     scheme, separator, rest = text.partition("://")
     if not separator or scheme.lower() not in ("http", "https"):
-        raise invalid_input(f"the request target {text[:100]!r} is neither a path nor an http URL")
+        raise invalid_input(f"expected a path or an http URL as request target, got {text[:100]!r}")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     path = rest[len(authority) :]
     return path if path.startswith("/") else "/" + path

@@ -70,7 +70,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
         await self._until_writable()
         if self._transport.is_closing():  # the endpoint closed it immediately: no reply would come
             how = "sent something on" if self._foreign else "closed"
-            raise unreachable(f"the endpoint {how} the connection before the request was sent{self._foreign}")
+            raise unreachable(f"the endpoint {how} the connection before it got the request{self._foreign}")
         tag, message = self._tagged(message)
         waiter: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[tag] = waiter
@@ -213,7 +213,7 @@ class TcpClientConnection(asyncio.BufferedProtocol):
             return
         self._expected_late -= 1
         if self._expected_late < -MAX_UNREQUESTED:
-            raise DecodeError(f"more than {MAX_UNREQUESTED} replies to calls that were never made")
+            raise DecodeError(f"more than {MAX_UNREQUESTED} unexpected replies")
 
     def _read_rest(self) -> None:
         """Read the remaining data in the kernel. If a server replies and closes without reading the complete request,

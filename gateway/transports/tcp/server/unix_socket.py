@@ -46,7 +46,7 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EADDRINUSE, "the path exists, and is not a socket")
+        raise OSError(errno.EADDRINUSE, "the path exists, and is not a socket; choose another path")
     if _is_served(path):
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     path.unlink(missing_ok=True)

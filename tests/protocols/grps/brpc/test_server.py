@@ -228,7 +228,7 @@ REFUSED: list[tuple[str, bytes, int, str]] = [
     ("negative attachment", joined(ask(attachment_size=-1), PAYLOAD), 1003, "[E1003]attachment_size is -1"),
     ("wrong sum", joined(ask(checksum_type=1), PAYLOAD), 1003, "[E1003]checksum_value is empty"),
     ("unknown checksum", joined(ask(checksum_type=2), PAYLOAD), 1003, "[E1003]checksum_type 2 is unknown"),
-    ("no JSON", joined(ask(content_type=1), b"{"), 1003, "[E1003]"),
+    ("where JSON does not", joined(ask(content_type=1), b"{"), 1003, "[E1003]"),
     ("proto-text", joined(ask(content_type=3), PAYLOAD), 1003, "[E1003]content_type 3 is not supported"),
 ]
 

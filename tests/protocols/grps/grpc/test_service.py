@@ -232,7 +232,7 @@ def test_calls_that_failed(status: int, text: str, told: str, reason: Reason) ->
         ("4a0161", "holds no data, but field 9, which a GrpsMessage does not have"),
         ("12016d 4a0161", "holds no data, but field 9"),
         ("3200", "ndarray holds its numbers in JSON only"),
-        ("2a14 0a08 0a0178 1002 2a0105 0a08 0a0178 1002 2a0105", "'x' is given twice"),
+        ("2a14 0a08 0a0178 1002 2a0105 0a08 0a0178 1002 2a0105", "'x' occurs twice"),
         ("ff", "no whole number"),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_header_with_another_word_is_refused() -> None:
 
 def test_a_member_that_asks_for_a_stream_is_refused() -> None:
     body = b'{"streaming":%b,"str_data":"a"}'
-    with pytest.raises(DecodeError, match="ask with streaming=true in the query or a header streaming: true"):
+    with pytest.raises(DecodeError, match="use streaming=true in the query or a header streaming: true"):
         decode(call(body % b"true"))
     assert decode(call(body % b"false")).operation is Operation.INFER
     assert decode(call(body % b"true", query="streaming=true")).operation is Operation.STREAM

@@ -90,9 +90,9 @@ REFUSED = [
     ("query", "go", asking(header=(b"go", b"true")), "go in the header does not ask .*: ask with go=true in the query"),
     ("body", "go", asking(header=(b"go", b"true")), "go in the header does not ask"),
     ("header", "go", asking(header=(b"go", b"yes")), "the header go is 'yes', expected true or false"),
-    ("query", "go", asking(body=b'{"go":true,"str_data":"a"}'), "member 'go' does not ask .*: ask with go=true in the"),
-    ("body", "go", asking(body=b'{"go":1,"str_data":"a"}'), "member 'go' does not ask for a stream here"),
-    ("body", "go", asking(body=b'{"go":"true","str_data":"a"}'), "member 'go' does not ask for a stream here"),
+    ("query", "go", asking(body=b'{"go":true,"str_data":"a"}'), "member 'go' does not request .*; use go=true in the"),
+    ("body", "go", asking(body=b'{"go":1,"str_data":"a"}'), "member 'go' does not request a stream"),
+    ("body", "go", asking(body=b'{"go":"true","str_data":"a"}'), "member 'go' does not request a stream"),
     ("body", "go", asking(body=b'{"go":true,"str_data":"a"'), "JSON"),
     ("body", "go", asking(body=b'{"go":true,"str_data":"a"}{}'), "JSON"),
 ]

@@ -90,7 +90,7 @@ def test_other_spellings_are_read(body: bytes, text: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"x,y\n", b"1,2", b'"x\ny",z\r\n'])
 def test_a_header_without_rows_may_be_a_row_without_a_header(body: bytes) -> None:
-    with pytest.raises(DecodeError, match="line 1 is the header, but no row follows it"):
+    with pytest.raises(DecodeError, match="line 1 is the header, but no row follows it; add a row"):
         read(body, header=True)
 
 
@@ -125,11 +125,11 @@ def test_the_datatype_of_a_column_decides_over_its_looks() -> None:
 @pytest.mark.parametrize(
     ("cell", "kind", "why"),
     [
-        (b"a", Kind.FLOAT, "line 3, column 'x': 'a' is no number"),
-        (b"true", Kind.SIGNED, "line 3, column 'x': 'true' is no number"),
-        (b'"1""2"', Kind.FLOAT, "line 3, column 'x': '1\"2' is no number"),
-        (b"2", Kind.BOOL, r"line 3, column 'x': '2' is no boolean \(true or false\)"),
-        (b"", Kind.BOOL, "line 3, column 'x': '' is no boolean"),
+        (b"a", Kind.FLOAT, "line 3, column 'x': 'a' is not a number"),
+        (b"true", Kind.SIGNED, "line 3, column 'x': 'true' is not a number"),
+        (b'"1""2"', Kind.FLOAT, "line 3, column 'x': '1\"2' is not a number"),
+        (b"2", Kind.BOOL, r"line 3, column 'x': '2' is not a boolean \(true or false\)"),
+        (b"", Kind.BOOL, "line 3, column 'x': '' is not a boolean"),
     ],
 )
 def test_a_cell_of_another_datatype_is_refused(cell: bytes, kind: Kind, why: str) -> None:
@@ -248,8 +248,8 @@ def test_other_tables_are_written(text: bytes, body: bytes) -> None:
         (b"[[1,2],[3]]", False, "row 1 has 1 cell, but row 0 2 cells"),
         (b'[["a"],["b","c"]]', False, "row 1 has 2 cells, but row 0 1 cell"),
         (b'[{"x":1},{"y":1}]', True, r"row 1 has the members \['y'\], but row 0 has \['x'\]"),
-        (b"1.5", False, "the document is no list"),
-        (b'{"x":1}', True, "the document is no list"),
+        (b"1.5", False, "expected a list of rows"),
+        (b'{"x":1}', True, "expected a list of rows"),
     ],
 )
 def test_what_no_table_can_say_is_not_written(text: bytes, header: bool, why: str) -> None:

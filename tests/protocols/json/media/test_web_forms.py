@@ -37,7 +37,7 @@ def test_fields_are_read(body: bytes, fields: dict[str, bytes]) -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "why"),
     [
-        (b"a=1&a=2", TYPE, "two fields of the web form have the name 'a'"),
+        (b"a=1&a=2", TYPE, "two fields of the web form have the name 'a'; rename one"),
         (b"%ff=1", TYPE, "not UTF-8"),
         (b"a" * 1001, TYPE, "a name of 1001 bytes"),
         (b"a=1", f"{TYPE}; charset=latin-1", "charset 'latin-1'"),

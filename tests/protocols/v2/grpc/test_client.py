@@ -202,7 +202,7 @@ def test_skips_what_servers_add() -> None:
     [
         (b"\x0a", "no inference.ModelInferResponse message"),
         (tensor("a", "INT8", 2) + field(6, b"\x01"), r"output 'a': 1 bytes, but INT8 of shape \[2\] takes 2"),
-        (tensor("a", "INT8", 1) + tensor("a", "INT8", 1) + field(6, b"\x01") * 2, "output 'a' is given twice"),
+        (tensor("a", "INT8", 1) + tensor("a", "INT8", 1) + field(6, b"\x01") * 2, "output 'a' occurs twice"),
         (tensor("a", "FP8", 1) + field(6, b"\x01"), "output 'a': datatype must be one of"),
         (tensor("a", "INT8", 1) + tensor("b", "INT8", 1) + field(6, b"\x01"), "output 'b' has no raw contents"),
     ],

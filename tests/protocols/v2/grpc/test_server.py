@@ -112,7 +112,7 @@ SHARED = parameter(4, "shared_memory_region", field(3, "r"))
         (parameter(4, "timeout", field(1, 1)), "timeout must be an integer"),
         (parameter(4, "triton_enable_empty_final_response", field(2, 1)), "must be true or false"),
         (tensor("", "FP64", 0), "input 0 has no name"),
-        (tensor("x", "FP64", 0) + tensor("x", "FP64", 0), "input 'x' is given twice"),
+        (tensor("x", "FP64", 0) + tensor("x", "FP64", 0), "input 'x' occurs twice"),
         (field(6, b""), "requested output 0 has no name"),
         (field(6, field(1, "y")) * 2, "output 'y' is requested twice"),
         (parameter(4, "shared_memory_region", field(3, "r")), "the request: shared_memory_region cannot cross"),

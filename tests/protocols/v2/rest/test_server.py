@@ -254,7 +254,7 @@ def test_keeps_an_empty_id_and_ignores_unknown_members(body: bytes, request_id: 
         (
             b'{"inputs":[{"name":"x","datatype":"INT8","shape":[1],"data":[1]},'
             b'{"name":"x","datatype":"INT8","shape":[1],"data":[1]}]}',
-            "input 'x' is given twice",
+            "input 'x' occurs twice",
         ),
         (b'{"inputs":[],"id":7}', "id must be a string"),
         (b'{"inputs":[],"id":{"a":1}}', "id must be a string"),

@@ -243,8 +243,16 @@ async def test_closing_fails_what_is_in_flight_and_all_that_follows() -> None:
         await slow.asked.wait()
         await connector.close()
         during, after = await refused(task), await refused(connector.exchange(ask()))
-    assert (during.status, during.message, during.sent) == (Status.UNAVAILABLE, "the connector is closed", True)
-    assert (after.status, after.message, after.sent) == (Status.UNAVAILABLE, "the connector is closed", False)
+    assert (during.status, during.message, during.sent) == (
+        Status.UNAVAILABLE,
+        "the gateway has closed the connector",
+        True,
+    )
+    assert (after.status, after.message, after.sent) == (
+        Status.UNAVAILABLE,
+        "the gateway has closed the connector",
+        False,
+    )
 
 
 async def test_calls_are_shared_among_the_addresses_of_a_name() -> None:

@@ -145,7 +145,7 @@ async def test_an_endpoint_that_takes_no_call_and_closes_is_unreachable() -> Non
         await peer.opening(http2.settings(MAX_CONCURRENT_STREAMS=0))
 
     async with serving(play) as address, connected_to(Name(address)) as connector:
-        with pytest.raises(TransportError, match="the connection was closed immediately") as caught:
+        with pytest.raises(TransportError, match="the endpoint closed the connection immediately") as caught:
             await called(connector)
     assert (caught.value.status, caught.value.sent) == (Status.UNAVAILABLE, False)
 
@@ -165,7 +165,7 @@ async def test_closing_fails_what_waits_for_a_connection() -> None:
         waiting = asyncio.ensure_future(called(connector))
         await accepted.wait()
         await connector.close()
-        with pytest.raises(TransportError, match="the connector is closed") as caught:
+        with pytest.raises(TransportError, match="the gateway has closed the connector") as caught:
             await waiting
     assert not caught.value.sent
 

@@ -200,5 +200,5 @@ async def test_closing_the_connector_ends_its_streams() -> None:
         waiting = asyncio.ensure_future(anext(replies))
         await asyncio.sleep(0)  # it runs up to its wait
         await connector.close()
-        with pytest.raises(TransportError, match="the connector is closed"):
+        with pytest.raises(TransportError, match="the gateway has closed the connector"):
             await waiting

@@ -40,7 +40,7 @@ async def test_a_call_that_fails_when_it_is_rung_does_not_keep_others_from_being
     deadlines.ring_at(asyncio.get_running_loop().time())
     await calls[1].rung.wait()
     assert calls[0].rung.is_set()
-    assert "unexpected error in telling a gRPC call that it is due; everything else goes on" in caplog.text
+    assert "unexpected error in telling a gRPC call that it is due; everything else continues" in caplog.text
     later = DueCall()
     streams[2] = cast(Stream, HeldCall(later))
     deadlines.ring_at(asyncio.get_running_loop().time())

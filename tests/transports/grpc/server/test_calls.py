@@ -110,10 +110,10 @@ async def test_headers_of_a_reply_are_trailing_metadata() -> None:
 
 
 async def test_a_status_ends_the_call_with_its_text_and_headers() -> None:
-    reply = failure(Status.NOT_FOUND, "no model 'é' here", (b"gateway-reason", b"model-not-found"))
+    reply = failure(Status.NOT_FOUND, "unknown model 'é'", (b"gateway-reason", b"model-not-found"))
     async with client(Seen(reply)) as made:
         error = await failed(made.unary_unary(ECHO)(b""))
-    assert (code(error), error.details()) == (Status.NOT_FOUND, "no model 'é' here")
+    assert (code(error), error.details()) == (Status.NOT_FOUND, "unknown model 'é'")
     assert tuple(error.trailing_metadata()) == (("gateway-reason", "model-not-found"),)
 
 

@@ -451,7 +451,7 @@ async def test_a_message_over_the_limit_is_refused_before_it_comes() -> None:
     ("octets", "text"),
     [
         (http2.data(b"a") + http2.data(b"b", end=True), b"the method takes one message, the request has more"),
-        (http2.frame(DATA, 1, 1, b""), b"the method takes one message, the request has none"),
+        (http2.frame(DATA, 1, 1, b""), b"the method takes one message, the request has no message"),
         (http2.data(b"half", size=10, end=True), b"the request ends within a message"),
         (http2.frame(DATA, 1, 1, b"<html"), b"a message's Compressed-Flag is 60, it is 0 or 1"),
     ],

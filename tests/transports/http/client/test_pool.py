@@ -202,7 +202,7 @@ async def test_closing_ends_idle_and_busy_connections() -> None:
         await connector.close()
         with pytest.raises(TransportError, match="the connection"):
             await busy
-        with pytest.raises(TransportError, match="the connector is closed") as caught:
+        with pytest.raises(TransportError, match="the gateway has closed the connector") as caught:
             await connector.exchange(GET)
         while len(ends) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)

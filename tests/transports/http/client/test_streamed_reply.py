@@ -193,7 +193,7 @@ BAD = [
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n",
         [],
         NOT_GOOD,
-        "streamed reply has Content-Encoding 'gzip', expected none",
+        "streamed reply has Content-Encoding 'gzip', expected an unencoded reply",
     ),
 ]
 

@@ -150,7 +150,7 @@ async def test_the_same_head_again_is_the_same_request_again() -> None:
         for _ in range(3):
             await send_whole(writer, b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n")
             assert await read_reply(reader) == reply(
-                "404 Not Found", "toy: no such path here: '/nothing'; this listener speaks toy, other, streamer"
+                "404 Not Found", "toy: unknown path: '/nothing'; this listener speaks toy, other, streamer"
             )
         await send_whole(writer, HELLO + LAST)
         assert await read_all(reader) == SAID + SAID_LAST
@@ -230,7 +230,7 @@ async def test_an_error_reaches_a_client_that_is_still_sending() -> None:
         head = b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (3 * MIB)
         await send_whole(writer, head + bytes(3 * MIB))
         assert await read_all(reader) == reply(
-            "404 Not Found", "toy: no such path here: '/nothing'; this listener speaks toy, other, streamer", last=True
+            "404 Not Found", "toy: unknown path: '/nothing'; this listener speaks toy, other, streamer", last=True
         )
 
 

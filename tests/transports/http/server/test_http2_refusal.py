@@ -42,7 +42,7 @@ async def test_a_grpc_client_is_told_in_grpc() -> None:
     told = dict(read(block.removeprefix(b"\x20"), 1000))
     assert (told[b":status"], told[b"grpc-status"]) == (b"200", b"12")
     said, _, spoken = told[b"grpc-message"].partition(b"; this listener speaks ")
-    assert said == b"no method of gRPC is here: this port speaks HTTP/1.1"
+    assert said == b"this port speaks HTTP/1.1, not gRPC; use a port with a gRPC protocol"
     assert spoken.startswith(b"toy")
 
 

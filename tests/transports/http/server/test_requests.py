@@ -47,7 +47,7 @@ def get(target: str, *headers: str) -> bytes:
     return "\r\n".join([f"GET {target} HTTP/1.1", "Host: a", *headers, "", ""]).encode("latin-1")
 
 
-NO_TLS = bad("this port is served without TLS, and the client began a TLS handshake")
+NO_TLS = bad("the client began a TLS handshake at a port without TLS; use http:// or a plaintext channel")
 NO_SUCH_VERSION = bad("only HTTP/1.1 and HTTP/1.0 are supported", "505 HTTP Version Not Supported")
 ONLY_CHUNKED = bad("Transfer-Encoding must be chunked and nothing else, and needs HTTP/1.1")
 BAD_HOST = bad("the request's Host header is not a host and port")
@@ -63,7 +63,7 @@ EXTENSIONS_TOO_LARGE = bad(
 )
 CHUNKED = "Transfer-Encoding: chunked"
 NOT_CRLF = bad("the chunked body has a line that does not end in CRLF")
-FRAGMENT = bad("the request target has a fragment, which no client may send")
+FRAGMENT = bad("the request target has a fragment; remove it")
 
 # name: (what is sent, what comes back until the listener closes)
 REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
@@ -200,20 +200,20 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     "fragment in the query": (get("/hello?a#x"), FRAGMENT),
     "asterisk": (
         b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
-        bad("the request target '*' is neither a path nor an http URL"),
+        bad("expected a path or an http URL as request target, got '*'"),
     ),
     "CONNECT": (
         b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
-        bad("the request target 'a:80' is neither a path nor an http URL"),
+        bad("expected a path or an http URL as request target, got 'a:80'"),
     ),
-    "ftp URL": (get("ftp://a/hello"), bad("the request target 'ftp://a/hello' is neither a path nor an http URL")),
+    "ftp URL": (get("ftp://a/hello"), bad("expected a path or an http URL as request target, got 'ftp://a/hello'")),
     "relative target": (get("hello"), malformed("Invalid characters in url")),
     "non-ASCII target": (get("/h\xe4llo"), malformed("Invalid char in url path")),
     "control byte in the target": (get("/h\x7fllo"), malformed("Invalid char in url path")),
     # expectations
     "unknown expectation": (
         post("Expect: tea", "Content-Length: 3", body=b"abc"),
-        bad("Expect: 'tea' is not known; only 100-continue is", "417 Expectation Failed"),
+        bad("Expect: 'tea' is not supported; send 100-continue, or leave it out", "417 Expectation Failed"),
     ),
     "100-continue for what is too large": (
         post("Expect: 100-continue", "Content-Length: 2000"),
@@ -221,11 +221,11 @@ REFUSED_AND_CLOSED: dict[str, tuple[bytes, bytes]] = {
     ),
     "100-continue for a path that is not there": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
-        bad(f"no such path here: '/nothing'; {SPEAKS}", "404 Not Found"),
+        bad(f"unknown path: '/nothing'; {SPEAKS}", "404 Not Found"),
     ),
     "chunked to a path that is not there": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        bad(f"no such path here: '/nothing'; {SPEAKS}", "404 Not Found"),
+        bad(f"unknown path: '/nothing'; {SPEAKS}", "404 Not Found"),
     ),
     # pipelined
     "garbage behind a request": (
@@ -295,20 +295,20 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
         ok("POST /echo [abc]"),
     ),
     # refused, with the connection in order
-    "unknown path": (get("/nothing"), reply("404 Not Found", f"toy: no such path here: '/nothing'; {SPEAKS}")),
+    "unknown path": (get("/nothing"), reply("404 Not Found", f"toy: unknown path: '/nothing'; {SPEAKS}")),
     "unknown path of the other protocol": (
         get("/other/x"),
-        reply("404 Not Found", f"other: no such path here: '/other/x'; {SPEAKS}"),
+        reply("404 Not Found", f"other: unknown path: '/other/x'; {SPEAKS}"),
     ),
     "unknown path with a body": (
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-        reply("404 Not Found", f"toy: no such path here: '/nothing'; {SPEAKS}"),
+        reply("404 Not Found", f"toy: unknown path: '/nothing'; {SPEAKS}"),
     ),
     "unknown path, HEAD": (
         b"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
         b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 77\r\n\r\n",
     ),
-    "trailing slash": (get("/hello/"), reply("404 Not Found", f"toy: no such path here: '/hello/'; {SPEAKS}")),
+    "trailing slash": (get("/hello/"), reply("404 Not Found", f"toy: unknown path: '/hello/'; {SPEAKS}")),
     "other method": (
         get("/echo"),
         reply("405 Method Not Allowed", "toy: GET is not allowed for '/echo'; allowed: POST", "Allow: POST"),
@@ -325,7 +325,7 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     ),
     "path that climbs": (
         b"POST /models/%2e%2e HTTP/1.1\r\nHost: a\r\n\r\n",
-        reply("404 Not Found", f"toy: no such path here: '/models/%2e%2e'; {SPEAKS}"),
+        reply("404 Not Found", f"toy: unknown path: '/models/%2e%2e'; {SPEAKS}"),
     ),
     "unknown coding": (
         post("Content-Encoding: br", "Content-Length: 3", body=b"abc"),

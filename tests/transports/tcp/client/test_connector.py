@@ -210,7 +210,7 @@ async def test_a_flood_of_unrequested_replies_ends_the_connection() -> None:
     async with serving(handle) as address:
         error = await fails(address, framing=TAGGED)
     assert (error.status, error.sent) == (Status.INTERNAL, True)
-    assert error.message == "reply: more than 1000 replies to calls that were never made"
+    assert error.message == "reply: more than 1000 unexpected replies"
 
 
 async def test_the_tail_of_a_late_reply_is_not_read_as_the_next() -> None:
@@ -324,7 +324,7 @@ async def test_nothing_is_sent_after_the_deadline() -> None:
 
     async with serving(handle) as address, connecting(address, TAGGED) as connector:
         passed = asyncio.get_running_loop().time()
-        with pytest.raises(TransportError, match="the deadline passed before the request was sent") as failure:
+        with pytest.raises(TransportError, match="the deadline passed before the gateway sent the request") as failure:
             await connector.exchange(replace(ask("late"), deadline=passed))
         assert (failure.value.reason, failure.value.sent) == (Reason.TIMEOUT, False)
         assert body_of(await connector.exchange(ask("in time"))) == "IN TIME"
@@ -588,7 +588,7 @@ async def test_closing_fails_running_and_later_exchanges() -> None:
         await connector.close()
         with pytest.raises(TransportError, match="closed without a reply"):
             await call
-        with pytest.raises(TransportError, match="the connector is closed"):
+        with pytest.raises(TransportError, match="the gateway has closed the connector"):
             await connector.exchange(ask("two"))
 
 
