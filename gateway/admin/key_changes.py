@@ -83,7 +83,9 @@ def add_key_changes(app: "FastAPI", gateway: KeyHolder) -> None:
     from fastapi import HTTPException, Response
 
     one_at_a_time = asyncio.Lock()
-    refused = {409: {"description": "The keys cannot be changed; the text has the reason."}}
+    refused: dict[int | str, dict[str, typing.Any]] = {
+        409: {"description": "The keys cannot be changed; the text has the reason."}
+    }
 
     def file() -> "WatchedKeys":
         why = why_fixed(gateway)
@@ -135,4 +137,4 @@ def add_key_changes(app: "FastAPI", gateway: KeyHolder) -> None:
 
 
 _Result = typing.TypeVar("_Result")
-_UNKNOWN = {404: {"description": "No key has this id."}}
+_UNKNOWN: dict[int | str, dict[str, typing.Any]] = {404: {"description": "No key has this id."}}

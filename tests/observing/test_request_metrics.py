@@ -47,7 +47,7 @@ def test_a_bound_belongs_to_its_bucket(seconds: float, bucket: int) -> None:
 
 
 def test_only_requests_that_were_sent_to_a_backend_waited_and_took_time_there() -> None:
-    times = {"tries": 2, "retries": 1, "queued": 0.5, "upstream": 2.0}
+    times: dict[str, Any] = {"tries": 2, "retries": 1, "queued": 0.5, "upstream": 2.0}
     graph, step = record(**times), record(**times, listener="", backend="lab")  # the times of a graph are its steps'
     page = Page(text(counting(record(), graph, step)))
     assert page.value("gateway_retries_total") == 1
