@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
-from gateway.auth.keys import new_key, write_keys
+from gateway.auth.keys import new_key, read_keys, write_keys
 from tests.admin.console.accessibility import faults_in_every_look
 from tests.admin.console.browser import CHROMIUM
 from tests.admin.console.gateways import CONFIG, Looked, looked
@@ -47,6 +48,45 @@ def test_keys_are_listed_and_the_one_that_looks_was_just_used(context: BrowserCo
     assert faults_in_every_look(page) == []
     page.get_by_role("searchbox", name="Filter keys").fill("laptop")
     expect(rows).to_have_count(1)
+
+
+def test_a_key_is_created_shown_once_and_revoked(context: BrowserContext, gateway: Looked) -> None:
+    page = context.new_page()
+    page.goto(f"{gateway.admin}/console/#/access")
+    page.get_by_label("Key or token").fill(KEY)
+    page.get_by_role("button", name="Continue").click()
+    page.get_by_text("Create a key").click()
+    page.get_by_label("Principal", exact=True).fill("carol")
+    page.get_by_label("Note").fill("for the cluster")
+    page.get_by_label("Expires").fill("2099-01-31")
+    page.get_by_role("button", name="Create key").click()
+    shown = page.locator(".new-key")
+    expect(shown).to_contain_text("Copy it now: it cannot be shown again.")
+    key = shown.locator("code").inner_text()
+    row = page.get_by_role("table", name="Keys").locator("tbody tr").filter(has_text="for the cluster")
+    expect(row).to_contain_text("carol")
+    assert faults_in_every_look(page) == []
+    entry = read_keys(gateway.file.parent / "keys.yaml").find(key.encode())
+    assert entry is not None
+    assert (entry.principal, entry.expires is not None) == ("carol", True)
+    page.reload()
+    expect(row).to_be_visible()
+    expect(page.locator(".new-key")).to_have_text("")
+    row.get_by_role("button", name="Revoke").click()
+    row.get_by_role("button", name="Really revoke").click()
+    expect(row.locator(".badge").first).to_have_text("revoked")
+    expect(row.get_by_role("button")).to_have_count(0)
+
+
+def test_without_a_key_for_the_console_no_key_is_created(context: BrowserContext, tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text(write_keys([ENTRY]))
+    with looked(tmp_path, ACCESS.replace("FOLDER", str(tmp_path)) + CONFIG) as gateway:
+        page = context.new_page()
+        page.goto(f"{gateway.admin}/console/#/access")
+        page.get_by_text("Create a key").click()
+        expect(page.get_by_role("main")).to_contain_text("Keys cannot be changed here")
+        expect(page.get_by_role("main")).to_contain_text("set `admin.auth`")
+        expect(page.get_by_role("button", name=re.compile("Revoke|Create key"))).to_have_count(0)
 
 
 PARTS = ("Permissions", "Rate limits", "API keys")

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Response, expect
 
 from tests.admin.console.browser import CHROMIUM
 from tests.admin.console.gateways import admin_of
@@ -46,6 +46,11 @@ def answered(page: Page, path: str | None) -> Iterator[None]:
         yield
 
 
+def is_wrong(reply: Response) -> bool:
+    """True if the gateway failed; the servers of the examples are not there, so no signature is known."""
+    return reply.status >= 400 and "/api/models/signature" not in reply.url
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_page_opens(context: BrowserContext, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lab").symlink_to(ROOT / "config/examples/hpc")
@@ -53,7 +58,7 @@ def test_every_page_opens(context: BrowserContext, path: Path, tmp_path: Path, m
     with started("serve", "--config", str(served(path, tmp_path))) as (_, lines):
         wrong: list[str] = []
         page = context.new_page()
-        page.on("response", lambda reply: wrong.append(f"{reply.status} {reply.url}") if reply.status >= 400 else None)
+        page.on("response", lambda reply: wrong.append(f"{reply.status} {reply.url}") if is_wrong(reply) else None)
         page.goto(admin_of(lines))
         expect(page.locator(".node").first).to_be_visible()
         for view in page.get_by_role("navigation").get_by_role("link").all():

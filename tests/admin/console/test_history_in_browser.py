@@ -106,3 +106,55 @@ def test_without_requests_the_axes_have_plain_numbers(context: BrowserContext, g
     chart = page.locator(".chart").first
     expect(chart.locator("text:not(:has-text(':'))")).to_have_text(["0", "1"])
     expect(chart.get_by_role("img")).to_have_attribute("aria-label", re.compile("All: (none|0/s now)"))
+
+
+def test_the_tiles_show_what_the_gateway_has_kept(page: Page) -> None:
+    tile = page.locator(".figure").filter(has_text="99th percentile")
+    expect(tile).to_contain_text("0 to 200 ms, last 15 min")
+    expect(page.locator(".spark.rate path")).to_have_attribute("d", re.compile("^M([^L]*L){89}"))
+
+
+def test_a_range_is_drawn_over_a_chart_or_typed(page: Page) -> None:
+    chart = page.locator(".chart").first
+    drawing = chart.get_by_role("img")
+    expect(drawing).to_have_attribute("aria-label", re.compile("the last 15 minutes"))
+    drawing.scroll_into_view_if_needed()
+    box = drawing.bounding_box()
+    assert box is not None
+    at = [box["x"] + 56 + (box["width"] - 68) * part for part in (0.25, 0.5)]
+    page.mouse.move(at[0], box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(at[1], box["y"] + 80)
+    expect(chart.locator(".selection")).to_have_attribute("d", re.compile("^M.*Z$"))
+    page.mouse.up()
+    page.mouse.move(0, 0)
+    expect(page.get_by_label("Show")).to_have_value("chosen")
+    assert "range=chosen&from=" in page.url
+    page.get_by_text("The same as a table").click()
+    rows = page.locator(".history tbody tr")
+    expect(rows.nth(20)).to_be_visible()  # a quarter of 90 steps, as exactly as the pointer
+    assert rows.count() in (22, 23)
+    page.reload()
+    expect(drawing).to_have_attribute("aria-label", re.compile(r"per second, \d\d:\d\d:\d\d to \d\d:\d\d:\d\d\."))
+    assert faults_in_every_look(page) == []
+    page.get_by_label("To").fill("00:00")
+    page.get_by_label("From").fill("00:00")
+    expect(page.get_by_label("To")).to_have_js_property(
+        "validationMessage", "The first time must be earlier than the second."
+    )
+    page.get_by_label("Show").select_option("the last 5 minutes")
+    expect(page.get_by_label("From")).to_be_hidden()
+    assert "from=" not in page.url
+
+
+def test_the_steps_of_the_range_are_saved_as_csv(page: Page) -> None:
+    expect(page.locator(".chart").first.get_by_role("img")).to_have_attribute("aria-label", re.compile("now, at most"))
+    page.get_by_label("Show").select_option("the last 5 minutes")
+    with page.expect_download() as found:
+        page.get_by_role("button", name="CSV: save history as a file").click()
+    assert found.value.suggested_filename == "modelglot-history.csv"
+    lines = found.value.path().read_text().splitlines()
+    assert lines[0] == "until,seconds,requests,errors,median,p95,p99,in_flight,waiting,queue,server,gateway"
+    assert len(lines) == 1 + 30
+    assert lines[1].split(",")[1] == "10"
+    assert lines[1].split(",")[4] == "0.012"

@@ -69,6 +69,7 @@ async def test_the_last_use_is_known_over_a_reload(gateway: Gateway) -> None:
     again = (await keys(gateway)).keys[0].last_used
     assert again is not None
     assert again > first
+    assert [each.uses for each in (await keys(gateway)).keys] == [2, 0]
 
 
 def test_of_many_keys_some_are_listed() -> None:

@@ -71,6 +71,8 @@ async def test_requests_are_listed_with_what_became_of_them(gateway: Gateway) ->
     assert (third.principal, third.listener) == ("alice", "asking")
     assert (lost.status, lost.reason, lost.code, lost.route) == ("NOT_FOUND", "model-not-found", 404, "")
     assert refused.status == "UNAUTHENTICATED"
+    assert [each.fault for each in (first, lost, refused)] == ["", "caller", "caller"]
+    assert {each.fault for each in found.reasons.values()} == {"caller"}
     assert found.reasons.keys() == {"model-not-found", "unauthenticated"}
     for secret in (KEY, "gw_wrong", "in-a-header", "31.4159", str(ENTRY.sha256)):
         assert secret not in reply.text
