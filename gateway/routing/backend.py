@@ -79,7 +79,7 @@ class Backend:
         self._on_other_models: list[Callable[[], None]] = []
         self.is_probed = False
         """True if a Prober checks the readiness of its endpoints."""
-        self.local.watch(self._recovered, sender.targets.lost, self._lists_others)
+        self.local.watch(self._recovered, sender.targets.forget, self._lists_others)
 
     # --- queries ---
 
@@ -204,8 +204,8 @@ class Backend:
             return answer
         done = _NOTHING
         while True:
-            changes = sender.targets.changes
             endpoint = slots.free(request, done.tried) or await slots.wait(request, done.tried)
+            changes = sender.targets.changes.get(endpoint, 0)
             one_try = request if request.tries is None else begun(request, endpoint)
             began = (endpoint.clock(), endpoint.health.answers) if one_try.deadline is not None else None
             answered, ended, send = False, None, self._send_to_the_end
@@ -249,8 +249,8 @@ class Backend:
         slots, sender, record, clock = self.slots, self._sender, request.record, self.local.clock
         done, is_begun = _NOTHING, False
         while True:
-            changes = sender.targets.changes
             endpoint = slots.free(request, done.tried) or await slots.wait(request, done.tried)
+            changes = sender.targets.changes.get(endpoint, 0)
             ended, answered = slots.began(request, endpoint), False
             one_try = request if request.tries is None else begun(request, endpoint)
             waiting = Stopwatch(clock)
@@ -299,7 +299,7 @@ class Backend:
         self, request: Request, error: GatewayError, endpoint: Endpoint, changes: int, done: "Done"
     ) -> "tuple[Request, Done]":
         """Return the request for the next attempt after an attempt at `endpoint` failed, and the updated `done`.
-        `changes` is the change counter of the sender's Targets before the attempt.
+        `changes` is the number of server changes at the endpoint before the attempt.
 
         Raises:
             GatewayError: the gateway does not repeat the request.
@@ -332,8 +332,8 @@ class Backend:
         for watcher in self._on_other_models:
             watcher()
 
-    def _recovered(self) -> None:
-        self._sender.targets.forget()
+    def _recovered(self, endpoint: Endpoint) -> None:
+        self._sender.targets.forget(endpoint)
         for watcher in (*self._on_recovery, *self._on_other_models):
             with log_and_continue(f"announcing that an endpoint of backend {self.name!r} has changed"):
                 watcher()

@@ -80,7 +80,7 @@ class Endpoint:
         """True if it gets new calls, because it is not drained."""
         self.clock = clock
         self._on_free: list[Callable[[Endpoint], bool]] = []
-        self._on_recovery: list[Callable[[], None]] = []
+        self._on_recovery: list[Callable[[Endpoint], None]] = []
         self._on_reply: tuple[OnReply, ...] = ()
         self._on_drain: list[Callable[[Endpoint], None]] = []
         self._on_outage: list[Callable[[Endpoint], None]] = []
@@ -90,7 +90,7 @@ class Endpoint:
     def watch(
         self,
         on_free: Callable[["Endpoint"], bool] | None,
-        on_recovery: Callable[[], None],
+        on_recovery: Callable[["Endpoint"], None],
         on_drain: Callable[["Endpoint"], None] | None = None,
         on_outage: Callable[["Endpoint"], None] | None = None,
     ) -> None:
@@ -112,7 +112,7 @@ class Endpoint:
     def unwatch(
         self,
         on_free: Callable[["Endpoint"], bool] | None,
-        on_recovery: Callable[[], None],
+        on_recovery: Callable[["Endpoint"], None],
         on_drain: Callable[["Endpoint"], None] | None = None,
         on_outage: Callable[["Endpoint"], None] | None = None,
     ) -> None:
@@ -252,7 +252,7 @@ class Endpoint:
         """Notify the backends that the server's models might have changed."""
         for watcher in self._on_recovery:
             with log_and_continue(f"announcing that {self.address} has changed"):
-                watcher()
+                watcher(self)
 
     def note_failure(self, why: str, *, unreachable: bool) -> None:
         """Record a failed call. `unreachable`: the connection attempt failed, or the connection broke."""

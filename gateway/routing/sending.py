@@ -100,7 +100,7 @@ class Sender:
     async def to_each(self, request: Request, endpoint: Endpoint) -> Answer:
         """Like `without_slot`, for a request that goes to all endpoints. If another server has taken over this one's
         address and refuses, send it once more in the form that the new server expects."""
-        changes = self.targets.changes
+        changes = self.targets.changes.get(endpoint, 0)
         try:
             return await self.without_slot(request, endpoint)
         except GatewayError as error:

@@ -136,7 +136,7 @@ class LocalSlots:
         model."""
         self.keeps_waiting = False
         """True if calls wait without endpoints, because one is started for them."""
-        self._on_recovery: Callable[[], None] = _nobody
+        self._on_recovery: Callable[[Endpoint], None] = _nobody
         self._on_outage: Callable[[Endpoint], None] = _nobody
         self._on_other_models: Callable[[], None] = _nobody
         self.on_join: list[Callable[[Endpoint], None]] = []
@@ -160,7 +160,7 @@ class LocalSlots:
 
     def watch(
         self,
-        on_recovery: Callable[[], None],
+        on_recovery: Callable[[Endpoint], None],
         on_outage: Callable[[Endpoint], None],
         on_other_models: Callable[[], None],
     ) -> None:
@@ -334,7 +334,7 @@ class LocalSlots:
         endpoint.since = self.clock()
         if len(self.serving) == 1:
             self.calls.emptied_or_filled()
-            self._recovered()
+            self._recovered(endpoint)
         while endpoint.offer() if self.max_in_flight else self.hand_over(endpoint):
             pass
 
@@ -356,13 +356,13 @@ class LocalSlots:
             return
         self._set_endpoints(self.endpoints)
         if endpoint.takes_calls:
-            self._recovered()  # its server might have restarted with other models
+            self._recovered(endpoint)  # its server might have restarted with other models
             self._offer_all(endpoint)
         else:
             self._go_on_without_one()
 
-    def _recovered(self) -> None:
-        self._on_recovery()
+    def _recovered(self, endpoint: Endpoint) -> None:
+        self._on_recovery(endpoint)
 
     def _lost(self, endpoint: Endpoint) -> None:
         self._on_outage(endpoint)

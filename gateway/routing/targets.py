@@ -74,8 +74,8 @@ class Targets:
         """The last Target of each server, also after `forget`."""
         self._asked_at: dict[Endpoint, float] = {}
         """When a server was last queried because it had refused a call."""
-        self.changes = 0
-        """The number of times that a server's metadata has changed."""
+        self.changes: dict[Endpoint, int] = {}
+        """How many times another server was found at an endpoint. The key is absent until the first time."""
         for endpoint in endpoints:
             self.add(endpoint)
 
@@ -88,21 +88,19 @@ class Targets:
 
     def remove(self, endpoint: Endpoint) -> None:
         """Remove an endpoint. Its remaining calls can still get its Target."""
-        for each in (self._unflavored, self.known, self._last, self._asked_at):
+        for each in (self._unflavored, self.known, self._last, self._asked_at, self.changes):
             each.pop(endpoint, None)
 
-    def forget(self) -> None:
-        """Forget the detected server types: an endpoint has returned, maybe as another server."""
-        self.known = {} if self._flavors else dict(self._unflavored)
-
-    def lost(self, endpoint: Endpoint) -> None:
-        """Forget the server type of an unreachable endpoint: another server might respond to the next call."""
+    def forget(self, endpoint: Endpoint) -> None:
+        """Forget the server type of an endpoint that is unreachable, or has returned: another server might respond to
+        the next call."""
         if self._flavors:
             self.known.pop(endpoint, None)
 
     async def has_changed(self, endpoint: Endpoint, request: Request, error: GatewayError, changes: int) -> bool:
         """Return whether to repeat `request`, which ended with `error`, because another server has the address now. If
-        its server type could explain the error, query the server. `changes` had this value before the call.
+        its server type could explain the error, query the server. `changes` of the endpoint had this value before the
+        call.
 
         A request is never repeated if the model might have run.
         """
@@ -110,7 +108,7 @@ class Targets:
             return False
         if endpoint not in self._unflavored or isinstance(error, TransportError):
             return False
-        if self.changes == changes and endpoint in self.known:
+        if self.changes.get(endpoint, 0) == changes and endpoint in self.known:
             if endpoint not in self._asking:
                 if self._clock() < self._asked_at.get(endpoint, -inf) + SECONDS_CONFIRMED:
                     return False
@@ -120,7 +118,7 @@ class Targets:
                     await self._asked(endpoint, self._flavors, request.deadline)
             except (GatewayError, TimeoutError):
                 return False
-            if self.changes == changes:
+            if self.changes.get(endpoint, 0) == changes:
                 return False
         return error.status in _REFUSED or request.operation not in _CHANGING
 
@@ -177,7 +175,7 @@ class Targets:
         found = replace(target, flavor=flavors.detect(info), extensions=extensions)
         if endpoint in self._unflavored:
             if self._last.get(endpoint, found) != found:
-                self.changes += 1
+                self.changes[endpoint] = self.changes.get(endpoint, 0) + 1
                 endpoint.changed()  # the known models belong to the previous server
             self.known[endpoint] = self._last[endpoint] = found
         return found

@@ -229,6 +229,34 @@ async def test_a_refusal_is_repeated_once_where_another_server_answers() -> None
     assert lab.asked() == [QUESTION, "infer ours", "infer ours", QUESTION, "infer theirs"]
 
 
+async def test_each_endpoint_is_another_server_for_itself() -> None:
+    """Both servers are replaced while each has a call. The change of one is not that of the other, whose refused call
+    would be sent again as before."""
+    lab = Lab(wires=2)
+    calls = [await lab.ask(), await lab.ask()]
+    await lab.answer(b"ours", wire=0)
+    await lab.answer(b"ours", wire=1)
+    for wire in (0, 1):
+        for text, status in ((b"no", 400), (b"theirs", 200), (b"done", 200)):
+            await lab.answer(text, status, wire)
+    assert await asyncio.gather(*calls) == [Response(id="done")] * 2
+    assert lab.asked(0) == lab.asked(1) == [QUESTION, "infer ours", QUESTION, "infer theirs"]
+
+
+async def test_an_endpoint_that_returns_leaves_the_others_as_they_are() -> None:
+    lab = Lab(wires=2)
+    calls = [await lab.ask(), await lab.ask()]
+    await lab.answer(b"ours", wire=0)
+    await lab.answer(b"ours", wire=1)
+    lab.backend.endpoints[0].changed()
+    await lab.answer(b"done", wire=0)
+    await lab.answer(b"done", wire=1)
+    calls += [await lab.ask(), await lab.ask()]
+    assert (lab.asked(0)[2:], lab.asked(1)[2:]) == ([QUESTION], ["infer ours"])
+    for task in calls:
+        task.cancel()
+
+
 async def test_a_call_is_repeated_only_once() -> None:
     lab = Lab()
     call = await lab.ask()

@@ -123,8 +123,20 @@ def nested_string_pieces(lists: Iterable[list[str]], shape: Shape) -> Iterator[b
     yield (yield from _nested_pieces(_Strings(lists), shape, b""))
 
 
+def string_rows(lists: Iterable[list[str]], shape: Shape) -> list[bytes]:
+    """Return each row of the same array as JSON text."""
+    strings, rows, size = _Strings(lists), shape[0], prod(shape[1:])
+    if size > PIECE:
+        return [b"".join(nested_string_pieces(strings.lists(size), shape[1:])) for _ in range(rows)]
+    step, texts = PIECE // max(1, size), list[bytes]()
+    for at in range(0, rows, step):
+        count = min(step, rows - at)
+        texts += [kept(orjson.dumps(row)) for row in _nested(strings.take(count * size), (count, *shape[1:]))]
+    return texts
+
+
 class _Strings:
-    """The strings of several lists, taken in other numbers."""
+    """The strings of several lists, taken in other numbers, each about as large as a list."""
 
     def __init__(self, lists: Iterable[list[str]]) -> None:
         self._lists = iter(lists)
@@ -137,6 +149,11 @@ class _Strings:
             found = found + next(self._lists)
         self._rest = found[count:]
         return found[:count]
+
+    def lists(self, count: int) -> Iterator[list[str]]:
+        """Yield the next `count` strings, in lists of at most PIECE strings."""
+        for at in range(0, count, PIECE):
+            yield self.take(min(PIECE, count - at))
 
 
 def _nested_pieces(strings: _Strings, shape: Shape, before: bytes) -> Generator[bytes, None, bytes]:

@@ -21,7 +21,7 @@ from gateway.protocols.json.media import csv, lines, media_types, multipart, web
 from gateway.protocols.json.media.form_data import FormFields
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.multipart import FormPart
-from gateway.protocols.json.misfit import Fit, MisfitError, UnwrittenError, better, explained
+from gateway.protocols.json.misfit import Fit, MisfitError, UnwrittenError, better, explained, without_frames
 from gateway.protocols.json.places import BodyContents
 from gateway.protocols.json.reading import BodyReader
 from gateway.protocols.json.templates import (
@@ -150,7 +150,7 @@ class JsonBody(MessageBody):
                     return found
                 unequal = unequal or found  # another alternative can fit as a whole
             except DecodeError as error:
-                errors.append(error)
+                errors.append(without_frames(error))
             except GatewayError as error:
                 too_large = too_large or error  # another alternative might have no rows
         if unequal is not None:

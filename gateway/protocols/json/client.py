@@ -32,7 +32,7 @@ from gateway.protocols.json.compiled import (
     other_columns,
 )
 from gateway.protocols.json.form import ABSENT
-from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained
+from gateway.protocols.json.misfit import Fit, UnwrittenError, better, explained, without_frames
 from gateway.protocols.json.templates import RowList, Spelling, TensorPlace, Word, walk_all
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
 
@@ -137,7 +137,7 @@ class FormClient:
             try:
                 return _response(each, reply, request, limits)
             except DecodeError as error:
-                errors.append(error)
+                errors.append(without_frames(error))
         text = _error_text(self._form.error, reply, limits)
         if text:
             failure = self._failure(reply, limits)

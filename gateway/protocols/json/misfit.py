@@ -28,6 +28,13 @@ class MisfitError(DecodeError):
         self.place = place
 
 
+def without_frames(error: DecodeError) -> DecodeError:
+    """The error, to be kept while others are tried, without its causes and the frames that they came through: the
+    variables of each hold copies of the body."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
 def explained(errors: Sequence[DecodeError], what: str) -> DecodeError:
     """Return one error for a body that matches none of several `what`: the first error of any other type than
     MisfitError, or else an error that lists the deepest differences."""

@@ -33,7 +33,7 @@ from gateway.protocols.json.compiled import (
 from gateway.protocols.json.form import JSON_TYPE
 from gateway.protocols.json.media.media_types import MediaType
 from gateway.protocols.json.media.streams import STREAM_KINDS
-from gateway.protocols.json.misfit import explained
+from gateway.protocols.json.misfit import explained, without_frames
 from gateway.protocols.json.templates import Word
 from gateway.protocols.json.unequal_rows import flaw as flaw_of_rows
 from gateway.protocols.json.writing import NO_TEXTS, NO_WORDS, MessageContents
@@ -77,7 +77,7 @@ class _Route:
                     return request
                 unequal = unequal or request  # another exchange can fit as a whole
             except DecodeError as error:
-                errors.append(error)
+                errors.append(without_frames(error))
         if unequal is not None:
             return unequal
         raise explained(errors, "exchanges")

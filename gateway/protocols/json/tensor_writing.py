@@ -170,7 +170,7 @@ def write_rows(form: TensorForm, tensor: Tensor, lead: Shape, style: ElementStyl
         return []
     whole = Tensor(tensor.name, tensor.datatype, shape, tensor.data)
     if tensor.datatype is BYTES:
-        return [json.kept(orjson.dumps(each)) for each in _nested_texts(whole, style, what)]
+        return json.string_rows(_texts_in_pieces(whole, style, what), shape)
     if not whole.elements:
         texts = [b"".join(json.number_pieces(row, style.nan, what)) for row in whole.array]
     else:

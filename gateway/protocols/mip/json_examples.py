@@ -10,7 +10,15 @@ import numpy as np
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, ElementError, invalid_input
-from gateway.core.json import PIECE, Array, kept, number_pieces, read, read_bare, string_pieces, write, write_numbers
+from gateway.core.json import (
+    PIECE,
+    Array,
+    number_pieces,
+    read,
+    read_bare,
+    string_rows,
+    write_numbers,
+)
 from gateway.core.types import Buffer, Tensor
 
 STRINGS = "strings"
@@ -67,26 +75,20 @@ def _rows(array: "np.ndarray[Any, Any]", nan: str, what: str) -> list[bytes]:
 
 
 def encode_strings(tensor: Tensor, what: str) -> list[list[Buffer]]:
-    """Return the JSON text of each row of a tensor of BYTES, in pieces: a nested list of strings.
+    """Return the JSON text of each row of a tensor of BYTES, each a list of one: a nested list of strings.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, an element is not UTF-8.
     """
-    texts = [decode_text(element, at, what) for at, element in enumerate(bytes_elements.unpack(tensor.data))]
-    rows, *shape = tensor.shape
-    if len(shape) == 1:
-        [size] = shape
-        return [list(map(kept, string_pieces(_short_lists(texts, row * size, size)))) for row in range(rows)]
-    flat = np.empty(tensor.elements, object)
-    flat[:] = texts
-    array = flat.reshape(tensor.shape)
-    return [[kept(write(array[row].tolist() if shape else array[row]))] for row in range(rows)]
+    return [[row] for row in string_rows(_texts(tensor, what), tensor.shape)]
 
 
-def _short_lists(texts: list[str], start: int, size: int) -> Iterator[list[str]]:
-    """Return `size` texts, from `start` on, in lists of bounded length."""
-    end = start + size
-    return (texts[at : min(at + bytes_elements.PIECE, end)] for at in range(start, end, bytes_elements.PIECE))
+def _texts(tensor: Tensor, what: str) -> Iterator[list[str]]:
+    """Yield the elements of a tensor of BYTES as texts, in lists of bounded length. Raises as `decode_text`."""
+    at = 0
+    for elements in bytes_elements.pieces(tensor.data):
+        yield [decode_text(element, number, what) for number, element in enumerate(elements, at)]
+        at += len(elements)
 
 
 def decode_text(element: bytes, at: int, what: str) -> str:

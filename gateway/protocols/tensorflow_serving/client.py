@@ -12,7 +12,14 @@ from gateway.protocols.tensorflow_serving.errors import decode_error
 from gateway.protocols.tensorflow_serving.examples import write_input
 from gateway.protocols.tensorflow_serving.inference import TASKS, ExampleMessage
 from gateway.protocols.tensorflow_serving.model_spec import Servable, read_any_spec, write_spec
-from gateway.protocols.tensorflow_serving.predict import REQUEST, RESPONSE, read_predict, write_predict
+from gateway.protocols.tensorflow_serving.predict import (
+    REQUEST,
+    RESPONSE,
+    TYPED,
+    TYPED_REQUEST,
+    read_predict,
+    write_predict,
+)
 from gateway.protocols.tensorflow_serving.schema import SIGNATURE_DEF, SIGNATURE_NAME, STATUS, Payload
 
 # --- requests ---
@@ -42,7 +49,8 @@ def _encode_infer(request: Request) -> Message:
     if method != Payload.PREDICT:
         return call(_PATHS[method], inference.write_request(servable, write_input(request.inputs)))
     outputs = [each.name for each in request.outputs]
-    return call(schema.PREDICT, write_predict(REQUEST, servable, request.inputs, outputs))
+    kind = TYPED_REQUEST if request.origin is TYPED else REQUEST
+    return call(schema.PREDICT, write_predict(kind, servable, request.inputs, outputs))
 
 
 def _signature(request: Request) -> str:
@@ -143,12 +151,13 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
 
 def _decode_infer(reply: Message, request: Request, target: Target) -> Response:
     """Return the outputs in the response of the method. In a large message they are views of it."""
+    origin = None
     if TASKS in request.parameters:
         tasks = inference.tasks_of(request.parameters[TASKS])
         servable, outputs = inference.read_results(tasks, reply.body, target.limits.message)
     elif (method := _method(request)) != Payload.PREDICT:
         servable, outputs = inference.read_response(method, reply.body, target.limits.message)
     else:
-        spec, outputs, _ = read_predict(reply.body, RESPONSE, target.limits.message)
+        spec, outputs, _, origin = read_predict(reply.body, RESPONSE, target.limits.message)
         servable = read_any_spec(spec or b"")
-    return Response(outputs, servable.model, servable.version)
+    return Response(outputs, servable.model, servable.version, origin=origin)

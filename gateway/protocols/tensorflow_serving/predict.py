@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from gateway.core.errors import DecodeError, unsupported
-from gateway.core.frozen import frozen
+from gateway.core.frozen import frozen, replace
 from gateway.core.offload import LARGE
 from gateway.core.protobuf.fields import read_text, write_field
 from gateway.core.protobuf.schema import not_utf8
@@ -52,7 +52,23 @@ class PredictKind:
 
 
 REQUEST = PredictKind("PredictRequest", "input", "tensor parsing error: ", 2, 1, in_content)
+TYPED_REQUEST = replace(REQUEST, field=in_list)
 RESPONSE = PredictKind("PredictResponse", "output", "output ", 1, 2, in_list)
+RAW_RESPONSE = replace(RESPONSE, field=in_content)
+"""REQUEST and RESPONSE as most peers write them, and the same messages in the other form."""
+
+
+class PredictMessage(Message, frozen=True):
+    """The origin of a request or a response that came in a message of `kind`, which is written again for a peer of this
+    protocol: servers and clients exist that read typed lists alone, or `tensor_content` alone."""
+
+    kind: PredictKind = REQUEST
+
+
+TYPED = PredictMessage(kind=TYPED_REQUEST)
+"""The origin of a Request whose numbers are in typed lists."""
+RAW = PredictMessage(kind=RAW_RESPONSE)
+"""The origin of a Response whose numbers are in `tensor_content`."""
 
 _FILTER = 3
 _REFUSED = {5: "predict_streamed_options", 7: "request_options"}
@@ -65,8 +81,9 @@ _COPIED = 2**14
 
 # --- Reading ---
 
-PredictFields: TypeAlias = tuple[Buffer | None, tuple[Tensor, ...], tuple[RequestedOutput, ...]]
-"""The ModelSpec (None if it is missing), the tensors, and the outputs in `output_filter`."""
+PredictFields: TypeAlias = tuple[Buffer | None, tuple[Tensor, ...], tuple[RequestedOutput, ...], PredictMessage | None]
+"""The ModelSpec (None if it is missing), the tensors, the outputs in `output_filter`; and TYPED or RAW, None if the
+message has the usual form, or numbers in both."""
 
 
 def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
@@ -108,7 +125,12 @@ def read_predict(body: Buffer, kind: PredictKind, limit: int) -> PredictFields:
         raise cut_short(body, at) from error
     # protobuf: a message field that occurs several times is the concatenation of its occurrences
     spec = None if not specs else specs[0] if len(specs) == 1 else b"".join(specs)
-    return spec, tuple(tensors.values()), tuple(outputs.values())
+    origin = None
+    if kind is REQUEST:
+        origin = TYPED if allowance.lists and not allowance.contents else None
+    elif allowance.contents and not allowance.lists:
+        origin = RAW
+    return spec, tuple(tensors.values()), tuple(outputs.values()), origin
 
 
 def _read_option(number: int, value: Buffer, outputs: dict[str, RequestedOutput]) -> None:

@@ -14,7 +14,14 @@ from gateway.protocols.tensorflow_serving import inference, metadata, schema
 from gateway.protocols.tensorflow_serving.examples import read_input
 from gateway.protocols.tensorflow_serving.inference import TASKS, ExampleMessage, Task
 from gateway.protocols.tensorflow_serving.model_spec import Servable, read_spec, told
-from gateway.protocols.tensorflow_serving.predict import REQUEST, RESPONSE, read_predict, write_predict
+from gateway.protocols.tensorflow_serving.predict import (
+    RAW,
+    RAW_RESPONSE,
+    REQUEST,
+    RESPONSE,
+    read_predict,
+    write_predict,
+)
 from gateway.protocols.tensorflow_serving.schema import (
     GET_MODEL_METADATA,
     SERVING_DEFAULT,
@@ -33,7 +40,7 @@ def _parameters(signature: str) -> Parameters:
 
 def _decode_predict(message: Message, listener: ListenerSettings) -> Request:
     """Return the Request in a PredictRequest. The tensors of a large message are views of it."""
-    spec, inputs, outputs = read_predict(message.body, REQUEST, listener.limits.message)
+    spec, inputs, outputs, origin = read_predict(message.body, REQUEST, listener.limits.message)
     servable = read_spec(spec)
     return Request(
         Operation.INFER,
@@ -42,6 +49,7 @@ def _decode_predict(message: Message, listener: ListenerSettings) -> Request:
         inputs=inputs,
         outputs=outputs,
         parameters=_parameters(servable.signature),
+        origin=origin,
     )
 
 
@@ -148,7 +156,8 @@ def _encode_infer(answer: Answer, request: Request, translate: Translate) -> Mes
     servable = told(request.model, answer.version or request.version, signature)
     origin = request.origin
     if not isinstance(origin, ExampleMessage):
-        return reply(NO_HEADERS, write_predict(RESPONSE, servable, answer.outputs))
+        kind = RAW_RESPONSE if answer.origin is RAW else RESPONSE
+        return reply(NO_HEADERS, write_predict(kind, servable, answer.outputs))
     outputs = {each.name: each for each in answer.outputs}
     if origin.tasks:
         return reply(NO_HEADERS, inference.write_results(origin.tasks, servable, outputs, origin.examples))
@@ -165,7 +174,7 @@ _ENCODERS: Mapping[Operation, EncodeResponse] = {
 
 def encode_response(answer: Answer, request: Request, translate: Translate) -> Message:
     """Return the response to a request that `decode_request` returned. Outputs are lists, as in responses of real
-    servers.
+    servers, unless the backend sent `tensor_content`.
 
     Raises:
         GatewayError: INVALID_ARGUMENT, a name is not valid Unicode; INTERNAL, the outputs do not match Classify or

@@ -123,15 +123,17 @@ _SHORT = 256
 class TensorAllowance(MessageAllowance):
     """The allowance of a message of `size` bytes with TensorProtos. It also limits the bytes that short lists can be
     extended by, to the larger of MOST_FILLED bytes and FILL_RATIO times the message. Otherwise a few bytes could claim
-    `limit` bytes of memory."""
+    `limit` bytes of memory. `lists` and `contents` tell how the numbers of its tensors are sent: as typed lists, and as
+    `tensor_content`."""
 
     MOST_FILLED = 2**20
     FILL_RATIO = 16
 
-    __slots__ = ("_most",)
+    __slots__ = ("_most", "contents", "lists")
 
     def __init__(self, limit: int, size: int) -> None:
         super().__init__(limit)
+        self.lists = self.contents = False
         self._most = max(self.MOST_FILLED, self.FILL_RATIO * size)
 
     def spend_filled(self, size: int, what: str) -> None:
@@ -172,9 +174,12 @@ def read_tensor(message: Buffer, name: str, what: str, allowance: TensorAllowanc
     if content:
         if pieces or count:
             raise DecodeError(f"{what}: both tensor_content and {_LIST_NAMES[LISTS[datatype]]}; expected one of them")
+        allowance.contents = True
         return Tensor(name, datatype, shape, _read_content(content, datatype, shape, what))
     if datatype is BYTES:
         return Tensor(name, datatype, shape, _fill_strings(strings, count, shape, what, allowance))
+    if pieces:
+        allowance.lists = True
     data, found = _read_list(pieces, datatype, what, elements)
     if found != elements:
         allowance.spend_filled((elements - found) * datatype.size, what)

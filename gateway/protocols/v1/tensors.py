@@ -7,7 +7,7 @@ these texts unchanged into its body.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,15 @@ import orjson
 from gateway.core import bytes_elements
 from gateway.core.datatypes import Datatype
 from gateway.core.errors import DecodeError, invalid_input
-from gateway.core.json import Array, Json, kept, nested_string_pieces, number_pieces, read_bare, string_pieces
+from gateway.core.json import (
+    Array,
+    Json,
+    nested_string_pieces,
+    number_pieces,
+    read_bare,
+    string_pieces,
+    string_rows,
+)
 from gateway.core.types import Tensor, Translate
 from gateway.protocols.v1 import b64
 
@@ -96,13 +104,16 @@ def to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> tuple[
         return tuple(number_pieces(tensor.array, nan, what))
     write = _element_writer(tensor, translate, what)
     if write is None:
-        strings = (list(map(bytes.decode, each)) for each in bytes_elements.pieces(tensor.data))
         if len(tensor.shape) == 1:
-            return tuple(string_pieces(strings))
+            return tuple(string_pieces(_strings(tensor)))
         if tensor.shape:
-            return tuple(nested_string_pieces(strings, tensor.shape))
+            return tuple(nested_string_pieces(_strings(tensor), tensor.shape))
         return (orjson.dumps(_nested(tensor, bytes.decode)),)
     return (_join(_nested(tensor, write)),)
+
+
+def _strings(tensor: Tensor) -> Iterator[list[str]]:
+    return (list(map(bytes.decode, each)) for each in bytes_elements.pieces(tensor.data))
 
 
 def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> list[bytes]:
@@ -110,7 +121,7 @@ def rows_to_json(tensor: Tensor, nan: str, translate: Translate, what: str) -> l
     if tensor.datatype is Datatype.BYTES:
         write = _element_writer(tensor, translate, what)
         if write is None:
-            return [kept(orjson.dumps(row)) for row in _nested(tensor, bytes.decode)]
+            return string_rows(_strings(tensor), tensor.shape)
         return [_join(row) for row in _nested(tensor, write)]
     if not tensor.elements:
         return [b"".join(number_pieces(row, nan, what)) for row in tensor.array]

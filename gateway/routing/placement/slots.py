@@ -61,7 +61,7 @@ class PlacedSlots:
         self.placements, self.inventory, self.refresher = placements, inventory, refresher
         self.loader, self.is_on_demand = loader, is_on_demand
         self.answers: Mapping[Operation, OwnAnswer] = Questions(self, ask).answers
-        self._recoveries: dict[Endpoint, Callable[[], None]] = {}
+        self._watched: set[Endpoint] = set()
         local.calls.lines = Lines(_model_and_version, self._fits, self._awaited)
         local.on_join.append(self._joins)
         local.on_leave.append(self._leaves)
@@ -106,8 +106,8 @@ class PlacedSlots:
         """See `Slots.close`."""
         self.local.close()
         self.placements.unwatch(self)
-        for endpoint, came_back in self._recoveries.items():
-            endpoint.unwatch(None, came_back)
+        for endpoint in self._watched:
+            endpoint.unwatch(None, self._came_back)
 
     async def is_ready(self) -> bool | None:
         """See `Slots.is_ready`."""
@@ -121,11 +121,12 @@ class PlacedSlots:
 
     def _join(self, endpoint: Endpoint) -> None:
         self.placements.join(endpoint)
-        came_back = self._recoveries[endpoint] = partial(self._came_back, endpoint)
-        endpoint.watch(None, came_back)
+        self._watched.add(endpoint)
+        endpoint.watch(None, self._came_back)
 
     def _leaves(self, endpoint: Endpoint) -> None:
-        endpoint.unwatch(None, self._recoveries.pop(endpoint))
+        self._watched.discard(endpoint)
+        endpoint.unwatch(None, self._came_back)
         self.refresher.leave(endpoint)
         self.placements.leave(endpoint)
 

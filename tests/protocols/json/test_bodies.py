@@ -626,3 +626,20 @@ def test_a_text_without_an_end_is_looked_at_once(text: bytes) -> None:
         read({"a": X, "b?": "$_"}, text)
     with pytest.raises(DecodeError):
         read([{"a": X}, "..."], text)
+
+
+@pytest.mark.parametrize("item", [b'""', b"NaN"])
+def test_literals_among_many_values_take_little_memory(item: bytes) -> None:
+    """`re.sub` would take a hundred bytes for each value. A backslash keeps the list in the text of the body."""
+    text = b'{"a":[' + item + (b"," + item) * 100_000 + b',NaN],"b":"\\n"}'
+    with traced() as memory, pytest.raises(DecodeError):
+        read({"a": "$x|texts", "b": "$y|scalar"}, text)
+    assert memory.peak < 12 * len(text)
+
+
+def test_the_errors_of_alternatives_hold_no_copies_of_the_body() -> None:
+    alternatives = {"$any": [{"a": "$x|items", "b": "$_", f"k{at}?": "$_"} for at in range(16)]}
+    text = b'{"a":[' + b'"",' * 100_000 + b'{}],"b":"\\n"}'
+    with traced() as memory, pytest.raises(DecodeError):
+        read(alternatives, text)
+    assert memory.peak < 6 * len(text)

@@ -1,10 +1,17 @@
 """JSON texts to tensors."""
 
-from math import inf
+import tracemalloc
+from json import loads
+from math import inf, prod
 
+import numpy as np
 import pytest
 
-from gateway.core.errors import DecodeError
+from gateway.core.datatypes import Datatype
+from gateway.core.errors import DecodeError, GatewayError
+from gateway.core.json import PIECE
+from gateway.core.types import Tensor, tensor
+from gateway.protocols.mip.json_examples import encode_strings
 from tests.protocols.mip.wire import decoded, inference, json, shown, tlv
 
 
@@ -35,9 +42,9 @@ from tests.protocols.mip.wire import decoded, inference, json, shown, tlv
     ],
 )  # fmt: skip
 def test_json(texts: list[str], expected: object) -> None:
-    [tensor] = decoded(inference(1, len(texts), *json(*texts)))
-    assert shown((tensor,)) == [expected]
-    assert (tensor.content_type == "json") is (shown((tensor,))[0][2] == [text.encode() for text in texts])
+    [found] = decoded(inference(1, len(texts), *json(*texts)))
+    assert shown((found,)) == [expected]
+    assert (found.content_type == "json") is (shown((found,))[0][2] == [text.encode() for text in texts])
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-be"])
@@ -54,3 +61,27 @@ def test_examples_do_not_run_into_each_other(texts: list[str]) -> None:
     """Each is JSON by itself, although all are read together."""
     with pytest.raises(DecodeError, match="of example"):
         decoded(inference(1, len(texts), *json(*texts)))
+
+
+@pytest.mark.parametrize("shape", [(2, PIECE + 1), (1, 3, PIECE), (PIECE + 1, 1), (3, 2, 2), (2, 0), (1, PIECE + 1, 2)])
+def test_texts_of_any_shape_become_json(shape: tuple[int, ...]) -> None:
+    texts = np.array([str(at) for at in range(prod(shape))], object).reshape(shape)
+    written = encode_strings(tensor("x", texts, Datatype.BYTES), "input 'x'")
+    assert [loads(b"".join(row)) for row in written] == texts.tolist()
+
+
+def test_one_long_example_is_written_in_pieces() -> None:
+    count = 96 * PIECE
+    empty = Tensor("x", Datatype.BYTES, (1, count), bytes(4 * count))
+    tracemalloc.start()
+    [row] = encode_strings(empty, "input 'x'")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(map(len, row)) == 3 * count + 1
+    assert peak < 12 * count, "in one list, its elements and their texts take 16 bytes each, beside the result"
+
+
+def test_a_text_that_is_no_utf_8_is_named() -> None:
+    wrong = tensor("x", np.array([[b"a"] * PIECE + [b"\xff"]], object), Datatype.BYTES)
+    with pytest.raises(GatewayError, match=f"element {PIECE} is not UTF-8"):
+        encode_strings(wrong, "input 'x'")

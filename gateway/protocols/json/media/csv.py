@@ -22,6 +22,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from itertools import chain, compress
 from typing import Any, TypeAlias
 
@@ -129,13 +130,15 @@ def _check_columns(width: int, columns: int) -> None:
 
 def _joined(pieces: Iterator[bytes], limit: int) -> bytes:
     """Return the JSON text of a list with the rows in `pieces`."""
-    found, size = [], 2
+    found, before = BytesIO(), b"["  # its value is no copy, as the result of a join would be
     for piece in pieces:
-        found.append(piece)
-        size += len(piece) + 1
-        if size > limit:
+        found.write(before)
+        found.write(piece)
+        before = b","
+        if found.tell() >= limit:
             raise refusal(Reason.TOO_LARGE, f"as JSON the table has more than {limit} bytes (limits.message)")
-    return b"[%b]" % b",".join(found)
+    found.write(b"]" if before == b"," else b"[]")
+    return found.getvalue()
 
 
 def _are_numbers(rows: CsvRows) -> bool:

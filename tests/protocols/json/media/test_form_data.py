@@ -11,6 +11,7 @@ from gateway.core.errors import DecodeError, GatewayError
 from gateway.protocols.json.media import multipart
 from gateway.protocols.json.media.form_data import FormFields
 from gateway.protocols.json.media.multipart import FormPart
+from tests.traced import traced
 
 FIELDS = FormFields(frozenset({"image"}), frozenset({"prompt", "id"}), frozenset({"x", "y"}))
 
@@ -94,3 +95,11 @@ def test_what_is_written_comes_back(prompt: str, image: bytes, x: list[float]) -
     text = read(*parts)
     again = read(*FIELDS.write(json.dumps(json.loads(text), separators=(",", ":")).encode()))
     assert repr(json.loads(again)) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize("last", [b'""', b"NaN"])
+def test_a_document_of_many_strings_takes_little_memory(last: bytes) -> None:
+    text = b"[" + b'"",' * 100_000 + last + b"]"
+    with traced() as memory:
+        read(FormPart("x", text))
+    assert memory.peak < 10 * len(text), "a match of a pattern for each string takes 60 bytes for each byte"
