@@ -1,12 +1,86 @@
-"""Shared parts of the checks of V2 over REST and over gRPC: tensors from a signature."""
+"""Checks of V2 that are the same over REST and over gRPC. The servers of `v2_rest` and `v2_grpc` speak for them: they
+send the requests, and read the replies. Each has a table of these checks with the section and the rule of its
+specification."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from gateway.tools.conformance.check import Options, not_tested
-from gateway.tools.conformance.inputs import InputSpec, Sample, sample
+from gateway.core.frozen import frozen
+from gateway.tools.conformance.check import Options, Suite, deviate, fail, not_applicable, not_tested, require
+from gateway.tools.conformance.inputs import DATATYPES, InputSpec, Sample, Values, same, sample
 
 UNKNOWN = "no-such-model"
 UNKNOWN_VERSION = "987654321"
+
+
+@frozen
+class Output:
+    """An output of a reply, with all its elements."""
+
+    datatype: str
+    shape: list[int]
+    values: Values
+
+
+@frozen
+class Answer:
+    """The reply to an inference: `raw` as it came, and whether it has an id at all. `read` returns the outputs."""
+
+    raw: Any
+    id: Any
+    has_id: bool
+    model_version: Any
+    read: Callable[[], dict[str, Output]]
+
+    @property
+    def outputs(self) -> dict[str, Output]:
+        """The outputs by name, in their order; the check fails if they have another form."""
+        return self.read()
+
+
+@frozen
+class Inference:
+    """A request of inference; by default for the server's model, with its tensors. An empty id is left out."""
+
+    tensors: Sequence[Sample] | None = None
+    id: str = "1"
+    model: str = ""
+    version: str = ""
+    outputs: Sequence[str] = ()
+    parameters: Sequence[tuple[str, str | int | bool]] = ()
+
+
+class V2Speaker(Protocol):
+    """A server under test. `versions` and `described` are in the metadata of the model: each input and each output has
+    a name, a datatype and a shape, which can be anything. `plain` is the reply to the inputs alone."""
+
+    model: str
+    tensors: list[Sample]
+    versions: Sequence[str]
+    described: tuple[Sequence[Any], Sequence[Any]]
+    plain: Answer
+
+    def ask(self, inference: Inference) -> Any:
+        """Return the reply, which can be an error."""
+
+    def infer(self, inference: Inference) -> Answer:
+        """Return the reply, which must be a success."""
+
+    def ask_metadata(self, model: str, version: str = "") -> Any:
+        """Return the reply to a request for the metadata of a model, which can be an error."""
+
+    def error(self, reply: Any) -> str:
+        """Return the status or the code of an error; empty for a success."""
+
+    def answered(self, reply: Any) -> Answer:
+        """Return the Answer in a reply that must be a success."""
+
+    def check_outputs(self) -> None:
+        """Check that the inputs have a reply with outputs, in any encoding."""
+
+    def refused(self, reply: Any, what: str, *codes: str, lenient: bool = False) -> None:
+        """Check that `reply` is an error in the specification's form, over gRPC with one of `codes`. `lenient`: servers
+        can accept this request."""
 
 
 def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> list[Sample]:
@@ -18,3 +92,153 @@ def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> l
         return [sample(spec) for spec in specs]
     except ValueError as error:
         not_tested(str(error))
+
+
+def same_outputs(expected: Answer, found: Answer, what: str) -> None:
+    """Check that two answers have the same outputs; `what` is the request of the second."""
+    ours, theirs = expected.outputs, found.outputs
+    require(ours.keys() == theirs.keys(), f"{what} has the outputs {sorted(theirs)}; the plain one {sorted(ours)}")
+    for name, each in ours.items():
+        equal = same(each.datatype, each.values, theirs[name].values)
+        require(equal and each.shape == theirs[name].shape, f"{what} gives another {name!r} than the plain one")
+
+
+def _tensor_metadata(server: V2Speaker) -> None:
+    described = [each for tensors in server.described for each in tensors]
+    if not described:
+        not_tested("the metadata names no tensors")
+    for name, datatype, shape in described:
+        require(name and isinstance(name, str), f"a tensor has the name {name!r}")
+        require(datatype in (*DATATYPES, "BF16"), f"tensor {name!r}: datatype {datatype!r} is not one of V2")
+        sizes = shape if isinstance(shape, list) else [None]
+        if not all(isinstance(size, int) and size >= -1 for size in sizes):
+            fail(f"tensor {name!r}: shape {shape!r}; expected an array of whole numbers, -1 or greater")
+
+
+def _versions(server: V2Speaker) -> None:
+    if not server.versions:
+        not_applicable("the metadata lists no versions")
+    for each in server.versions[:3]:
+        reply = server.ask_metadata(server.model, each)
+        error = server.error(reply)
+        require(not error, f"version {each!r}: {error}; the metadata lists this version")
+
+
+def _outputs_described(server: V2Speaker) -> None:
+    said = {name: (datatype, list(shape)) for name, datatype, shape in server.described[1]}
+    if not said:
+        not_tested("the metadata names no outputs")
+    outputs = server.plain.outputs
+    require(outputs.keys() == said.keys(), f"the outputs are {sorted(outputs)}; the metadata has {sorted(said)}")
+    for name, each in outputs.items():
+        datatype, shape = said[name]
+        said_of = f"output {name!r} has the datatype {each.datatype} and the shape {each.shape}; the metadata says"
+        require(each.datatype == datatype, f"{said_of} {datatype}")
+        fits = len(each.shape) == len(shape) and all(map(lambda size, free: free in (-1, size), each.shape, shape))
+        require(fits, f"{said_of} {shape}")
+
+
+def _id(text: str) -> Callable[[V2Speaker], None]:
+    def run(server: V2Speaker) -> None:
+        found = server.infer(Inference(id=text)).id
+        require(found == text, f"`id` is {found!r}; the request had {text!r}")
+
+    return run
+
+
+def _no_id(server: V2Speaker) -> None:
+    if server.infer(Inference(id="")).has_id:
+        deviate("there is an `id`, though the request had none")
+
+
+def _requested_output(server: V2Speaker) -> None:
+    wanted = [*server.plain.outputs][-1]
+    found = [*server.infer(Inference(outputs=[wanted])).outputs]
+    require(wanted in found, f"output {wanted!r} was asked for; the response has {found}")
+    if found != [wanted]:
+        deviate(f"output {wanted!r} was asked for; the response has {found}")
+
+
+def _parameters(server: V2Speaker) -> None:
+    reply = server.ask(Inference(parameters=[("note", "x"), ("level", 1), ("on", True)]))
+    if server.error(reply):
+        server.refused(reply, "parameters that the server does not know")
+    else:
+        same_outputs(server.plain, server.answered(reply), "the request with parameters")
+
+
+def _version(server: V2Speaker) -> None:
+    if not server.versions:
+        not_applicable("the metadata lists no versions")
+    wanted = server.versions[-1]
+    found = server.infer(Inference(version=wanted)).model_version
+    require(found in (None, "", wanted), f"`model_version` is {found!r}; version {wanted!r} was asked for")
+
+
+def _unknown_model(server: V2Speaker) -> None:
+    server.refused(server.ask_metadata(UNKNOWN), "metadata of an unknown model", "NOT_FOUND")
+    reply = server.ask(Inference([Sample("x", "FP32", (1,), [1.0])], model=UNKNOWN))
+    server.refused(reply, "inference with an unknown model", "NOT_FOUND")
+
+
+def _unknown_version(server: V2Speaker) -> None:
+    reply = server.ask(Inference(version=UNKNOWN_VERSION))
+    server.refused(reply, "a version that does not exist", "NOT_FOUND", "INVALID_ARGUMENT")
+
+
+def _missing_input(server: V2Speaker) -> None:
+    if len(server.tensors) < 2:
+        not_applicable("the model has one input")
+    server.refused(server.ask(Inference(server.tensors[1:])), f"no input {server.tensors[0].name!r}")
+
+
+def _unknown_input(server: V2Speaker) -> None:
+    renamed = [Sample(f"no_such_{e.name}", e.datatype, e.shape, e.values) for e in server.tensors]
+    server.refused(server.ask(Inference(renamed)), "inputs of unknown names", lenient=True)
+
+
+def _unknown_output(server: V2Speaker) -> None:
+    server.refused(server.ask(Inference(outputs=["no_such_output"])), "an output of an unknown name", lenient=True)
+
+
+def _other_datatype(server: V2Speaker) -> None:
+    first, *others = server.tensors
+    changed = Sample(first.name, "BOOL", first.shape, [True] * len(first.values))
+    if first.datatype == "BOOL":
+        changed = Sample(first.name, "FP32", first.shape, [0.5] * len(first.values))
+    server.refused(server.ask(Inference([changed, *others])), f"{changed.datatype} for {first.datatype}", lenient=True)
+
+
+_CHECKS: dict[str, Callable[[V2Speaker], None]] = {
+    "metadata.tensors": _tensor_metadata,
+    "metadata.versions": _versions,
+    "infer.outputs-described": _outputs_described,
+    "infer.id": _id("conformance-42"),
+    "infer.id-text": _id("é \u4e2d/%00"),
+    "infer.id-absent": _no_id,
+    "infer.requested-output": _requested_output,
+    "infer.parameters": _parameters,
+    "infer.version": _version,
+    "error.unknown-model": _unknown_model,
+    "error.unknown-version": _unknown_version,
+    "error.missing-input": _missing_input,
+    "error.unknown-input": _unknown_input,
+    "error.unknown-output": _unknown_output,
+    "error.other-datatype": _other_datatype,
+}
+
+
+def add_checks(suite: Suite[Any], rules: Mapping[str, tuple[str, str]]) -> None:
+    """Add the checks to a suite. `rules` has the section and the rule of each, by its name."""
+    for name, run in _CHECKS.items():
+        suite.check(name, *rules[name])(run)
+    for datatype in DATATYPES:
+        _add_datatype(suite, datatype)
+
+
+def _add_datatype(suite: Suite[Any], datatype: str) -> None:
+    @suite.check(f"infer.datatype.{datatype}", "Tensor Data Types", f"{datatype} is a datatype of tensors")
+    def _(server: V2Speaker) -> None:
+        if not any(each.datatype == datatype for each in server.tensors):
+            not_applicable(f"the model has no input of {datatype}")
+        server.check_outputs()

@@ -1,13 +1,14 @@
 """Checks of V2 servers over gRPC. Sections are headings of the Predict Protocol, Version 2."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
-from gateway.tools.conformance.inputs import DATATYPES, InputSpec, Sample, Values, as_bytes, same, unpacked
+from gateway.tools.conformance.inputs import DATATYPES, InputSpec, Sample, as_bytes, unpacked
 from gateway.tools.conformance.messages import GRPC, V2, message
 from gateway.tools.conformance.rpc import RpcReply, RpcServer
-from gateway.tools.conformance.v2 import UNKNOWN, UNKNOWN_VERSION, samples
+from gateway.tools.conformance.v2 import UNKNOWN, Answer, Inference, Output, add_checks, same_outputs, samples
 
 SERVICE = "/inference.GRPCInferenceService/"
 CONTENTS = {
@@ -23,9 +24,9 @@ class V2GrpcServer(RpcServer):
 
     def call(self, method: str, **fields: Any) -> Any:
         """Return the response of a call that must succeed."""
-        return self.decoded(method, self.ask(method, **fields))
+        return self.decoded(method, self.reply(method, **fields))
 
-    def ask(self, method: str, **fields: Any) -> RpcReply:
+    def reply(self, method: str, **fields: Any) -> RpcReply:
         """Return the reply of a call that can fail."""
         return self.send(SERVICE + method, message(V2, f"inference.{method}Request")(**fields))
 
@@ -45,7 +46,7 @@ class V2GrpcServer(RpcServer):
     def model(self) -> str:
         if self.options.model:
             return self.options.model
-        reply = self.ask("RepositoryIndex", ready=True)
+        reply = self.reply("RepositoryIndex", ready=True)
         index = self.decoded("RepositoryIndex", reply).models if reply.code == "OK" else ()
         names = [each.name for each in index if each.state.endswith("READY") or not each.state]
         if not names:
@@ -57,31 +58,76 @@ class V2GrpcServer(RpcServer):
     def metadata(self) -> Any:
         return self.call("ModelMetadata", name=self.model)
 
+    @property
+    def versions(self) -> Sequence[str]:
+        found: Sequence[str] = self.metadata.versions
+        return found
+
+    @property
+    def described(self) -> tuple[list[Any], list[Any]]:
+        inputs, outputs = self.metadata.inputs, self.metadata.outputs
+        return [*map(_described, inputs)], [*map(_described, outputs)]
+
     @basis
     def tensors(self) -> list[Sample]:
         return samples(
-            self.options,
-            lambda: [InputSpec(each.name, each.datatype, tuple(each.shape)) for each in self.metadata.inputs],
+            self.options, lambda: [InputSpec(name, kind, tuple(shape)) for name, kind, shape in self.described[0]]
         )
 
-    def request(self, tensors: list[Sample] | None = None, **more: Any) -> Any:
+    def request(self, tensors: Sequence[Sample] | None = None, **more: Any) -> Any:
         """Return a ModelInferRequest with raw contents."""
         tensors = self.tensors if tensors is None else tensors
         fields = {"model_name": self.model, "id": "1", "inputs": [_head(each) for each in tensors], **more}
         return message(V2, "inference.ModelInferRequest")(**{"raw_input_contents": [e.raw for e in tensors], **fields})
 
-    def infer(self, **more: Any) -> Any:
-        """Return the response to the inputs in raw contents, which must succeed."""
-        return self.decoded("ModelInfer", self.send(f"{SERVICE}ModelInfer", self.request(**more)))
-
-    def refused(self, request: Any) -> RpcReply:
-        """Return the reply to an invalid request."""
+    def send_inference(self, request: Any) -> RpcReply:
+        """Return the reply to a ModelInferRequest, which can be an error."""
         return self.send(f"{SERVICE}ModelInfer", request)
 
     @basis
-    def answer(self) -> Any:
-        return self.infer()
+    def plain(self) -> Answer:
+        return self.infer(Inference())
 
+    def infer(self, inference: Inference) -> Answer:
+        return self.answered(self.ask(inference))
+
+    def ask(self, inference: Inference) -> RpcReply:
+        kind = message(V2, "inference.InferParameter")
+        more = {
+            "id": inference.id,
+            "model_name": inference.model or self.model,
+            "model_version": inference.version,
+            "outputs": [{"name": each} for each in inference.outputs],
+            "parameters": {key: kind(**{_CHOICES[type(each)]: each}) for key, each in inference.parameters},
+        }
+        return self.send_inference(self.request(inference.tensors, **more))
+
+    def ask_metadata(self, model: str, version: str = "") -> RpcReply:
+        return self.reply("ModelMetadata", name=model, version=version)
+
+    def error(self, reply: RpcReply) -> str:
+        return "" if reply.code == "OK" else reply.code
+
+    def answered(self, reply: RpcReply) -> Answer:
+        return _answer(self.decoded("ModelInfer", reply))
+
+    def check_outputs(self) -> None:
+        _outputs(self.plain.raw)
+
+    def refused(self, reply: RpcReply, what: str, *codes: str, lenient: bool = False) -> None:
+        """Check that the reply is an error, with INVALID_ARGUMENT or one of `codes`. `lenient`: servers can accept this
+        request."""
+        codes = codes or ("INVALID_ARGUMENT", "NOT_FOUND") if lenient else codes or ("INVALID_ARGUMENT",)
+        if reply.code == "OK":
+            (deviate if lenient else fail)(f"{what}: accepted with OK")
+        if reply.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE", "CANCELLED"):
+            fail(f"{what}: {reply.code}, {reply.details[:120]!r}; expected {' or '.join(codes)}")
+        if reply.code not in codes:
+            deviate(f"{what}: {reply.code}; expected {' or '.join(codes)}")
+
+
+_CHOICES = {str: "string_param", int: "int64_param", bool: "bool_param"}
+"""The field of an InferParameter for the type of a value."""
 
 SUITE = Suite("v2-grpc", V2GrpcServer)
 check = SUITE.check
@@ -104,11 +150,11 @@ def model_ready(server: V2GrpcServer) -> None:
 
 @check("health.unknown-model", "GRPC / Health / Model Ready", "ready: false if not ready, or a code other than OK")
 def unknown_is_not_ready(server: V2GrpcServer) -> None:
-    reply = server.ask("ModelReady", name=UNKNOWN)
+    reply = server.reply("ModelReady", name=UNKNOWN)
     if reply.code == "OK":
         require(not server.decoded("ModelReady", reply).ready, "an unknown model is ready")
     else:
-        _is_refused(reply, "an unknown model", "NOT_FOUND")
+        server.refused(reply, "an unknown model", "NOT_FOUND")
 
 
 @check("metadata.server", "GRPC / Server Metadata", "the server's name, version and extensions")
@@ -127,125 +173,47 @@ def model_metadata(server: V2GrpcServer) -> None:
         deviate("`platform` is empty")
 
 
-@check("metadata.tensors", "GRPC / Model Metadata", "each tensor has name, datatype and shape; variable sizes are -1")
-def tensor_metadata(server: V2GrpcServer) -> None:
-    described = [*server.metadata.inputs, *server.metadata.outputs]
-    if not described:
-        not_tested("the metadata names no tensors")
-    for each in described:
-        require(each.name, "a tensor has no name")
-        require(each.datatype in (*DATATYPES, "BF16"), f"tensor {each.name!r}: {each.datatype!r} is not one of V2")
-        wrong = [size for size in each.shape if size < -1]
-        require(not wrong, f"tensor {each.name!r}: shape {list(each.shape)}; expected -1 or greater")
-
-
-@check("metadata.versions", "GRPC / Model Metadata", "versions of the model available on the server")
-def versions(server: V2GrpcServer) -> None:
-    if not server.metadata.versions:
-        not_applicable("the metadata lists no versions")
-    for each in server.metadata.versions[:3]:
-        reply = server.ask("ModelMetadata", name=server.model, version=each)
-        require(reply.code == "OK", f"version {each!r}: {reply.code}; the metadata lists this version")
-
-
 @check("infer.raw", "GRPC / Inference", "raw_input_contents: data for each tensor in the same order as inputs")
 def infer_raw(server: V2GrpcServer) -> None:
-    found = server.answer.model_name
+    found = server.plain.raw.model_name
     require(found == server.model, f"`model_name` is {found!r}; expected {server.model!r}")
-    _outputs(server.answer)
+    _outputs(server.plain.raw)
+
+
+RULES = {
+    "metadata.tensors": ("GRPC / Model Metadata", "each tensor has name, datatype and shape; variable sizes are -1"),
+    "metadata.versions": ("GRPC / Model Metadata", "versions of the model available on the server"),
+    "infer.outputs-described": ("GRPC / Model Metadata", "the model's outputs"),
+    "infer.id": ("GRPC / Inference", "id: if specified, it will be returned in the response"),
+    "infer.id-text": ("GRPC / Inference", "id is a string, of any characters"),
+    "infer.id-absent": ("GRPC / Inference", "id: the id of the inference request if one was specified"),
+    "infer.requested-output": ("GRPC / Inference", "outputs: the requested output tensors"),
+    "infer.parameters": ("GRPC / Parameters", "a boolean, an int64 or a string; servers may know some of them"),
+    "infer.version": ("GRPC / Inference", "model_version: the version of the model to use"),
+    "error.unknown-model": ("GRPC / Inference", "errors are indicated by the google.rpc.Status"),
+    "error.unknown-version": ("GRPC / Inference", "model_version: the version of the model to use"),
+    "error.missing-input": ("GRPC / Model Metadata", "the model's inputs"),
+    "error.unknown-input": ("GRPC / Model Metadata", "the model's inputs"),
+    "error.unknown-output": ("GRPC / Inference", "outputs: the requested output tensors"),
+    "error.other-datatype": ("GRPC / Model Metadata", "datatype: the tensor data type"),
+}
+"""The section and the rule of each check that `v2` has."""
+add_checks(SUITE, RULES)
 
 
 @check("infer.typed", "GRPC / Tensor Data", "InferTensorContents: data in a format that matches the tensor's data type")
 def infer_typed(server: V2GrpcServer) -> None:
-    found = server.decoded("ModelInfer", server.send(f"{SERVICE}ModelInfer", _typed(server)))
-    _same_outputs(server.answer, found, "the request with typed contents")
+    found = server.answered(server.send_inference(_typed(server)))
+    same_outputs(server.plain, found, "the request with typed contents")
 
 
 @check("infer.one-form", "GRPC / Inference", "contents must not be specified where raw_output_contents is used")
 def one_form(server: V2GrpcServer) -> None:
-    both = [each.name for each in server.answer.outputs if each.HasField("contents")]
-    if server.answer.raw_output_contents and both:
-        filled = [e.name for e in server.answer.outputs if e.HasField("contents") and e.contents.ByteSize()]
+    both = [each.name for each in server.plain.raw.outputs if each.HasField("contents")]
+    if server.plain.raw.raw_output_contents and both:
+        filled = [e.name for e in server.plain.raw.outputs if e.HasField("contents") and e.contents.ByteSize()]
         require(not filled, f"outputs with raw and with typed contents: {', '.join(filled)}")
         deviate(f"an empty `contents` next to raw contents: {', '.join(both)}")
-
-
-@check("infer.outputs-described", "GRPC / Model Metadata", "the model's outputs")
-def outputs_described(server: V2GrpcServer) -> None:
-    said = {each.name: each for each in server.metadata.outputs}
-    if not said:
-        not_tested("the metadata names no outputs")
-    outputs = {each.name: each for each in server.answer.outputs}
-    require(outputs.keys() == said.keys(), f"the outputs are {sorted(outputs)}; the metadata has {sorted(said)}")
-    for name, each in outputs.items():
-        expected = said[name]
-        require(each.datatype == expected.datatype, f"output {name!r}: {each.datatype}; expected {expected.datatype}")
-        shape, free = list(each.shape), list(expected.shape)
-        fits = len(shape) == len(free) and all(b in (-1, a) for a, b in zip(shape, free, strict=True))
-        require(fits, f"output {name!r} has the shape {shape}; the metadata says {free}")
-
-
-@check("infer.id", "GRPC / Inference", "id: if specified, it will be returned in the response")
-def id_comes_back(server: V2GrpcServer) -> None:
-    found = server.infer(id="conformance-42").id
-    require(found == "conformance-42", f"`id` is {found!r}; the request had 'conformance-42'")
-
-
-@check("infer.id-text", "GRPC / Inference", "id is a string, of any characters")
-def id_of_any_characters(server: V2GrpcServer) -> None:
-    found = server.infer(id="é \u4e2d/%00").id
-    require(found == "é \u4e2d/%00", f"`id` is {found!r}; the request had 'é \u4e2d/%00'")
-
-
-@check("infer.id-absent", "GRPC / Inference", "id: the id of the inference request if one was specified")
-def no_id(server: V2GrpcServer) -> None:
-    if server.infer(id="").id:
-        deviate("there is an `id`, though the request had none")
-
-
-@check("infer.requested-output", "GRPC / Inference", "outputs: the requested output tensors")
-def requested_output(server: V2GrpcServer) -> None:
-    wanted = server.answer.outputs[-1].name
-    found = [each.name for each in server.infer(outputs=[{"name": wanted}]).outputs]
-    require(wanted in found, f"output {wanted!r} was asked for; the response has {found}")
-    if found != [wanted]:
-        deviate(f"output {wanted!r} was asked for; the response has {found}")
-
-
-@check("infer.parameters", "GRPC / Parameters", "a boolean, an int64 or a string; servers may know some of them")
-def parameters(server: V2GrpcServer) -> None:
-    said: dict[str, dict[str, Any]] = {
-        "note": {"string_param": "x"},
-        "level": {"int64_param": 1},
-        "on": {"bool_param": True},
-    }
-    kinds = message(V2, "inference.InferParameter")
-    reply = server.refused(server.request(parameters={key: kinds(**value) for key, value in said.items()}))
-    if reply.code == "OK":
-        _same_outputs(server.answer, server.decoded("ModelInfer", reply), "the request with parameters")
-    else:
-        _is_refused(reply, "parameters that the server does not know")
-
-
-@check("infer.version", "GRPC / Inference", "model_version: the version of the model to use")
-def version(server: V2GrpcServer) -> None:
-    if not server.metadata.versions:
-        not_applicable("the metadata lists no versions")
-    wanted = server.metadata.versions[-1]
-    found = server.infer(model_version=wanted).model_version
-    require(found in ("", wanted), f"`model_version` is {found!r}; version {wanted!r} was asked for")
-
-
-def _check_datatype(datatype: str) -> None:
-    @check(f"infer.datatype.{datatype}", "Tensor Data Types", f"{datatype} is a datatype of tensors")
-    def _(server: V2GrpcServer) -> None:
-        if not any(each.datatype == datatype for each in server.tensors):
-            not_applicable(f"the model has no input of {datatype}")
-        _outputs(server.answer)
-
-
-for _datatype in DATATYPES:
-    _check_datatype(_datatype)
 
 
 @check("stream", "Extension: ModelStreamInfer", "a stream of requests, each with its responses in their order")
@@ -270,80 +238,37 @@ def stream(server: V2GrpcServer) -> None:
     require(ids == ["1", "2"], f"the replies have the ids {ids}; the requests '1' and '2'")
 
 
-@check("error.unknown-model", "GRPC / Inference", "errors are indicated by the google.rpc.Status")
-def unknown_model(server: V2GrpcServer) -> None:
-    _is_refused(server.ask("ModelMetadata", name=UNKNOWN), "metadata of an unknown model", "NOT_FOUND")
-    tensor = Sample("x", "FP32", (1,), [1.0])
-    reply = server.refused(server.request([tensor], model_name=UNKNOWN))
-    _is_refused(reply, "inference with an unknown model", "NOT_FOUND")
-
-
-@check("error.unknown-version", "GRPC / Inference", "model_version: the version of the model to use")
-def unknown_version(server: V2GrpcServer) -> None:
-    reply = server.refused(server.request(model_version=UNKNOWN_VERSION))
-    _is_refused(reply, "a version that does not exist", "NOT_FOUND", "INVALID_ARGUMENT")
-
-
 @check("error.no-inputs", "GRPC / Model Metadata", "the model's inputs")
 def no_inputs(server: V2GrpcServer) -> None:
-    _is_refused(server.refused(server.request([])), "no inputs")
-
-
-@check("error.missing-input", "GRPC / Model Metadata", "the model's inputs")
-def missing_input(server: V2GrpcServer) -> None:
-    if len(server.tensors) < 2:
-        not_applicable("the model has one input")
-    _is_refused(server.refused(server.request(server.tensors[1:])), f"no input {server.tensors[0].name!r}")
-
-
-@check("error.unknown-input", "GRPC / Model Metadata", "the model's inputs")
-def unknown_input(server: V2GrpcServer) -> None:
-    renamed = [Sample(f"no_such_{e.name}", e.datatype, e.shape, e.values) for e in server.tensors]
-    _is_refused(server.refused(server.request(renamed)), "inputs of unknown names", lenient=True)
-
-
-@check("error.unknown-output", "GRPC / Inference", "outputs: the requested output tensors")
-def unknown_output(server: V2GrpcServer) -> None:
-    reply = server.refused(server.request(outputs=[{"name": "no_such_output"}]))
-    _is_refused(reply, "an output of an unknown name", lenient=True)
+    server.refused(server.send_inference(server.request([])), "no inputs")
 
 
 @check("error.unknown-datatype", "Tensor Data Types", "datatypes are those of the table")
 def unknown_datatype(server: V2GrpcServer) -> None:
     request = server.request()
     request.inputs[0].datatype = "FP33"
-    _is_refused(server.refused(request), "the datatype FP33")
-
-
-@check("error.other-datatype", "GRPC / Model Metadata", "datatype: the tensor data type")
-def other_datatype(server: V2GrpcServer) -> None:
-    first, *others = server.tensors
-    changed = Sample(first.name, "BOOL", first.shape, [True] * len(first.values))
-    if first.datatype == "BOOL":
-        changed = Sample(first.name, "FP32", first.shape, [0.5] * len(first.values))
-    reply = server.refused(server.request([changed, *others]))
-    _is_refused(reply, f"{changed.datatype} for {first.datatype}", lenient=True)
+    server.refused(server.send_inference(request), "the datatype FP33")
 
 
 @check("error.raw-size", "GRPC / Inference", "the size of raw contents must match what shape and data type expect")
 def raw_size(server: V2GrpcServer) -> None:
     request = server.request()
     request.raw_input_contents[0] += b"\0"
-    _is_refused(server.refused(request), "raw contents one byte too long")
+    server.refused(server.send_inference(request), "raw contents one byte too long")
 
 
 @check("error.raw-count", "GRPC / Inference", "raw_input_contents must be initialized with data for each tensor")
 def raw_count(server: V2GrpcServer) -> None:
     request = server.request()
     request.raw_input_contents.append(b"")
-    _is_refused(server.refused(request), "more raw contents than inputs", lenient=True)
+    server.refused(server.send_inference(request), "more raw contents than inputs", lenient=True)
 
 
 @check("error.raw-and-typed", "GRPC / Inference", "with raw contents, contents must not be specified for any input")
 def raw_and_typed(server: V2GrpcServer) -> None:
     request = _typed(server)
     request.raw_input_contents.extend(each.raw for each in server.tensors)
-    _is_refused(server.refused(request), "raw and typed contents")
+    server.refused(server.send_inference(request), "raw and typed contents")
 
 
 @check("error.typed-size", "GRPC / Tensor Data", "the size must match what is expected by the tensor's shape")
@@ -354,24 +279,24 @@ def typed_size(server: V2GrpcServer) -> None:
     if not contents:
         not_applicable("the first input is empty")
     contents.append(contents[0])
-    _is_refused(server.refused(request), "one element more than the shape has")
+    server.refused(server.send_inference(request), "one element more than the shape has")
 
 
 @check("error.malformed", "GRPC", "requests are protobuf messages")
 def malformed(server: V2GrpcServer) -> None:
     reply = server.send(f"{SERVICE}ModelInfer", b"\x0a\xff\xff\xff\xff\x0fx")
-    _is_refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
+    server.refused(reply, "bytes that are not a protobuf message", "INTERNAL", "INVALID_ARGUMENT")
 
 
 @check("error.unknown-method", "GRPC", "gRPC: a method that the service does not have is UNIMPLEMENTED")
 def unknown_method(server: V2GrpcServer) -> None:
-    _is_refused(server.send(f"{SERVICE}NoSuchMethod", b""), "an unknown method", "UNIMPLEMENTED")
+    server.refused(server.send(f"{SERVICE}NoSuchMethod", b""), "an unknown method", "UNIMPLEMENTED")
 
 
 @check("limit.long-name", "GRPC / Model Metadata", "name is a string; the server stays available after a long one")
 def long_name(server: V2GrpcServer) -> None:
-    reply = server.ask("ModelMetadata", name="n" * 4000)
-    _is_refused(reply, "a name of 4,000 characters", "NOT_FOUND", "INVALID_ARGUMENT")
+    reply = server.reply("ModelMetadata", name="n" * 4000)
+    server.refused(reply, "a name of 4,000 characters", "NOT_FOUND", "INVALID_ARGUMENT")
 
 
 @check("service.health", "gRPC: grpc.health.v1", "Check tells whether the server is SERVING")
@@ -396,20 +321,7 @@ def reflection(server: V2GrpcServer) -> None:
     require("inference.GRPCInferenceService" in names, f"the services are {names}")
 
 
-def _is_refused(reply: RpcReply, what: str, *codes: str, lenient: bool = False) -> None:
-    """Check that the reply is an error, with INVALID_ARGUMENT or one of `codes`. `lenient`: servers can accept this
-    request."""
-    codes = codes or ("INVALID_ARGUMENT", "NOT_FOUND") if lenient else codes or ("INVALID_ARGUMENT",)
-    if reply.code == "OK":
-        (deviate if lenient else fail)(f"{what}: accepted with OK")
-    if reply.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE", "CANCELLED"):
-        fail(f"{what}: {reply.code}, {reply.details[:120]!r}; expected {' or '.join(codes)}")
-    if reply.code not in codes:
-        deviate(f"{what}: {reply.code}; expected {' or '.join(codes)}")
-
-
-def _outputs(answer: Any) -> dict[str, tuple[str, Values]]:
-    """Return datatype and elements of each output."""
+def _outputs(answer: Any) -> dict[str, Output]:
     raw, outputs = answer.raw_output_contents, answer.outputs
     require(outputs, "the response has no outputs")
     require(len(raw) in (0, len(outputs)), f"{len(raw)} raw_output_contents for {len(outputs)} outputs")
@@ -426,15 +338,16 @@ def _outputs(answer: Any) -> dict[str, tuple[str, Values]]:
             len(values) == count,
             f"output {each.name!r} has {len(values)} elements; its shape {list(each.shape)} {count}",
         )
-        found[each.name] = (each.datatype, values)
+        found[each.name] = Output(each.datatype, list(each.shape), values)
     return found
 
 
-def _same_outputs(expected: Any, found: Any, what: str) -> None:
-    ours, theirs = _outputs(expected), _outputs(found)
-    require(ours.keys() == theirs.keys(), f"{what} has the outputs {sorted(theirs)}; the plain one {sorted(ours)}")
-    for name, (datatype, values) in ours.items():
-        require(same(datatype, values, theirs[name][1]), f"{what} gives another {name!r} than the plain one")
+def _answer(response: Any) -> Answer:
+    return Answer(response, response.id, bool(response.id), response.model_version, lambda: _outputs(response))
+
+
+def _described(tensor: Any) -> tuple[str, str, list[int]]:
+    return tensor.name, tensor.datatype, list(tensor.shape)
 
 
 def _typed(server: V2GrpcServer) -> Any:

@@ -98,26 +98,14 @@ _DECODERS: dict[Operation, Callable[[Message], Answer]] = {
     Operation.MODEL_READY: metadata.decode_model_ready,
     Operation.METADATA: metadata.decode_metadata,
     Operation.SERVER_METADATA: metadata.decode_server_metadata,
-    Operation.MODELS: extensions.decode_index,
-    Operation.CONFIG: extensions.decode_config,
-    Operation.MODEL_STATISTICS: extensions.decode_statistics,
-    Operation.ALL_STATISTICS: extensions.decode_statistics,
-    Operation.LOAD: extensions.decode_loaded,
-    Operation.UNLOAD: extensions.decode_unloaded,
-    Operation.TRACE_SETTINGS: extensions.decode_trace_settings,
-    Operation.LOG_SETTINGS: extensions.decode_log_settings,
+    **{operation: decode for operation, (_, _, decode) in extensions.RESPONSES.items()},
 }
 
 
 _COUNTED: dict[Operation, ProtobufClass] = {
     Operation.METADATA: schema.ModelMetadataResponse,
     Operation.SERVER_METADATA: schema.ServerMetadataResponse,
-    Operation.MODELS: schema.RepositoryIndexResponse,
-    Operation.CONFIG: schema.ModelConfigResponse,
-    Operation.MODEL_STATISTICS: schema.ModelStatisticsResponse,
-    Operation.ALL_STATISTICS: schema.ModelStatisticsResponse,
-    Operation.TRACE_SETTINGS: schema.TraceSettingResponse,
-    Operation.LOG_SETTINGS: schema.LogSettingsResponse,
+    **{operation: kind for operation, (kind, _, _) in extensions.RESPONSES.items() if kind.DESCRIPTOR.fields},
 }
 """Responses in which every field becomes a Python object."""
 _LISTS = frozenset({Operation.MODELS, Operation.ALL_STATISTICS})

@@ -3,13 +3,14 @@
 Model repository (index, load, unload), model configuration, statistics, trace settings and log settings.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from gateway.core.errors import DecodeError, invalid_input, unsupported
 from gateway.core.operations import Operation
 from gateway.core.protobuf.schema import Protobuf, ProtobufClass, not_utf8, parse
-from gateway.core.protocol import ListenerSettings
+from gateway.core.protocol import EncodeResponse, ListenerSettings
 from gateway.core.types import (
     Answer,
     ControlRequest,
@@ -116,14 +117,9 @@ def encode_statistics(answer: Answer, request: Request, translate: Translate) ->
     return protobuf_reply(written)
 
 
-def encode_loaded(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return an empty RepositoryModelLoadResponse."""
-    return protobuf_reply(schema.RepositoryModelLoadResponse())
-
-
-def encode_unloaded(answer: Answer, request: Request, translate: Translate) -> Message:
-    """Return an empty RepositoryModelUnloadResponse."""
-    return protobuf_reply(schema.RepositoryModelUnloadResponse())
+def encode_done(kind: ProtobufClass, answer: Answer, request: Request, translate: Translate) -> Message:
+    """Return the empty response `kind` to a load or an unload."""
+    return protobuf_reply(kind())
 
 
 def encode_trace_settings(answer: Answer, request: Request, translate: Translate) -> Message:
@@ -232,15 +228,9 @@ def _read_statistics(document: dict[str, Any]) -> ModelStatistics:
     return ModelStatistics(document.pop("name"), document.pop("version"), document)
 
 
-def decode_loaded(reply: Message) -> bool:
-    """Return True: the response says that the operation is complete. Raises DecodeError for another message."""
-    parse(schema.RepositoryModelLoadResponse, reply.body)
-    return True
-
-
-def decode_unloaded(reply: Message) -> bool:
-    """Return True: the response says that the operation is complete. Raises DecodeError for another message."""
-    parse(schema.RepositoryModelUnloadResponse, reply.body)
+def decode_done(kind: ProtobufClass, reply: Message) -> bool:
+    """Return True: the response `kind` says that the operation is complete. Raises DecodeError for another message."""
+    parse(kind, reply.body)
     return True
 
 
@@ -258,3 +248,26 @@ def decode_log_settings(reply: Message) -> dict[str, object]:
     """Return all log settings. Raises DecodeError for another message, or a setting without a value."""
     settings = parse(schema.LogSettingsResponse, reply.body).settings
     return dict(sorted(_read_choices(settings, "log setting").items()))
+
+
+# --- responses of both sides ---
+
+_Response = tuple[ProtobufClass, EncodeResponse, Callable[[Message], Answer]]
+
+
+def _done(kind: ProtobufClass) -> _Response:
+    return kind, partial(encode_done, kind), partial(decode_done, kind)
+
+
+_STATISTICS: _Response = (schema.ModelStatisticsResponse, encode_statistics, decode_statistics)
+RESPONSES: dict[Operation, _Response] = {
+    Operation.MODELS: (schema.RepositoryIndexResponse, encode_index, decode_index),
+    Operation.CONFIG: (schema.ModelConfigResponse, encode_config, decode_config),
+    Operation.MODEL_STATISTICS: _STATISTICS,
+    Operation.ALL_STATISTICS: _STATISTICS,
+    Operation.LOAD: _done(schema.RepositoryModelLoadResponse),
+    Operation.UNLOAD: _done(schema.RepositoryModelUnloadResponse),
+    Operation.TRACE_SETTINGS: (schema.TraceSettingResponse, encode_trace_settings, decode_trace_settings),
+    Operation.LOG_SETTINGS: (schema.LogSettingsResponse, encode_log_settings, decode_log_settings),
+}
+"""The message of each operation, the function that writes it for clients, and the one that reads the server's."""

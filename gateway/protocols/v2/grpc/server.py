@@ -204,14 +204,7 @@ _ENCODERS: dict[Operation, EncodeResponse] = {
     Operation.MODEL_READY: metadata.encode_health,
     Operation.METADATA: metadata.encode_metadata,
     Operation.SERVER_METADATA: metadata.encode_server_metadata,
-    Operation.MODELS: extensions.encode_index,
-    Operation.CONFIG: extensions.encode_config,
-    Operation.MODEL_STATISTICS: extensions.encode_statistics,
-    Operation.ALL_STATISTICS: extensions.encode_statistics,
-    Operation.LOAD: extensions.encode_loaded,
-    Operation.UNLOAD: extensions.encode_unloaded,
-    Operation.TRACE_SETTINGS: extensions.encode_trace_settings,
-    Operation.LOG_SETTINGS: extensions.encode_log_settings,
+    **{operation: encode for operation, (_, encode, _) in extensions.RESPONSES.items()},
 }
 
 

@@ -233,14 +233,7 @@ def _decode_stream(reply: Message, target: Target, nan: str | None) -> Response:
 _DECODERS: dict[Operation, Callable[[Message, Limits], Answer]] = {
     Operation.METADATA: metadata.decode_metadata,
     Operation.SERVER_METADATA: metadata.decode_server_metadata,
-    Operation.MODELS: extensions.decode_index,
-    Operation.CONFIG: extensions.decode_config,
-    Operation.MODEL_STATISTICS: extensions.decode_statistics,
-    Operation.ALL_STATISTICS: extensions.decode_statistics,
-    Operation.LOAD: extensions.decode_done,
-    Operation.UNLOAD: extensions.decode_done,
-    Operation.TRACE_SETTINGS: extensions.decode_settings,
-    Operation.LOG_SETTINGS: extensions.decode_settings,
+    **{operation: decode for operation, (_, decode) in extensions.RESPONSES.items()},
 }
 
 _KSERVE_DECODERS = {**_DECODERS, Operation.MODELS: extensions.decode_model_names}

@@ -13,7 +13,7 @@ from gateway.core import json
 from gateway.core.errors import DecodeError, invalid_input
 from gateway.core.operations import Operation
 from gateway.core.path_segments import path_segment
-from gateway.core.protocol import Limits, ListenerSettings, Target
+from gateway.core.protocol import EncodeResponse, Limits, ListenerSettings, Target
 from gateway.core.types import (
     Answer,
     ControlRequest,
@@ -276,3 +276,18 @@ def decode_done(reply: Message, limits: Limits) -> bool:
 def decode_settings(reply: Message, limits: Limits) -> JsonObject:
     """Return all settings. Raises DecodeError if the body is not an object."""
     return read_reply(reply, limits)
+
+
+# --- responses of both sides ---
+
+RESPONSES: dict[Operation, tuple[EncodeResponse, Callable[[Message, Limits], Answer]]] = {
+    Operation.MODELS: (encode_index, decode_index),
+    Operation.CONFIG: (encode_config, decode_config),
+    Operation.MODEL_STATISTICS: (encode_statistics, decode_statistics),
+    Operation.ALL_STATISTICS: (encode_statistics, decode_statistics),
+    Operation.LOAD: (encode_done, decode_done),
+    Operation.UNLOAD: (encode_done, decode_done),
+    Operation.TRACE_SETTINGS: (encode_settings, decode_settings),
+    Operation.LOG_SETTINGS: (encode_settings, decode_settings),
+}
+"""For each operation the function that writes the response for clients, and the one that reads the server's."""
