@@ -100,7 +100,7 @@ def _check_query(exchange: CompiledExchange, place: Place, specs: Mapping[str, T
     if both have tensors: only the declaration assigns a tensor to the query.
 
     Raises:
-        FormError: one of these conditions does not hold.
+        FormError: a condition does not hold.
     """
     if exchange.query is None:
         return

@@ -6,10 +6,10 @@ values.
 | arrays of numbers, texts or flags | a tensor, `$x` |
 | a list of objects | rows, `[{a: $a, b: $b}, ...]` |
 | a list of equally long lists, whose columns have different types | rows, `[[$a, $b], ...]` |
-| a shape beside a flat list | `$x|shape`, `$x|flat` |
+| a shape and a flat list | `$x|shape`, `$x|flat` |
 | single values, where nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
 | single values are the input, and no rows the output; or the output, and a flat list the input | `batch: each` |
-| single values beside tensors | of requests parameters, of replies `$_`; constants if equal in several examples |
+| single values in addition to tensors | of requests parameters, of replies `$_`; constants if equal in several examples |
 | `id`, `model`, `version`, `index` and similar | `$id`, `$model`, `$version`, `$index` |
 """
 
