@@ -299,7 +299,7 @@ def test_what_is_wrong_with_files_of_secrets_is_told_without_them(folder: Path) 
             (folder / name).write_bytes(wrong)
             found = command("check", "--config", str(folder / "gateway.yaml"))
             assert found.exit_code == 1
-            assert "is no file of keys" in found.output or "has no keys of an issuer" in found.output
+            assert "is not an API key file" in found.output or "is not an issuer's key set" in found.output
             assert MARK not in found.output
         (folder / name).write_bytes(sound)
 

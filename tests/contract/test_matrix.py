@@ -183,7 +183,7 @@ async def test_an_error_in_a_stream_is_told_as_what_it_is(matrix: Matrix, front:
     responses, error = await streamed(matrix, front, back, infer("fail", *expect.as_sent((kind,), front, back)))
     assert responses == []
     assert error is not None
-    assert f"model 'fail' was asked for {KINDS[5].value}" in error.message
+    assert f"model 'fail' fails on request with {KINDS[5].value}" in error.message
 
 
 @each_streaming_pair
@@ -285,7 +285,7 @@ async def test_an_error_is_told_as_what_it_is(matrix: Matrix, front: Dialect, ba
     error = await refused(matrix, front, back, infer("fail", *expect.as_sent((kind,), front, back)))
     reason = expect.told(front, expect.told(back, KINDS[number]))
     assert (error.status, error.reason) == (reason.status, reason)
-    assert f"model 'fail' was asked for {KINDS[number].value}" in error.message
+    assert f"model 'fail' fails on request with {KINDS[number].value}" in error.message
 
 
 MODELS_HAVE_NO_NAMES: Rules = {

@@ -115,4 +115,4 @@ async def test_an_error_is_told_in_the_words_of_the_form(
         await matrix.ask(front, back, infer("fail", expect.as_sent((kind,), front, back)))
     reason = expect.told(front, KINDS[number], (kind,))
     assert (caught.value.status, caught.value.reason) == (reason.status, reason)
-    assert f"model 'fail' was asked for {KINDS[number].value}" in caught.value.message
+    assert f"model 'fail' fails on request with {KINDS[number].value}" in caught.value.message

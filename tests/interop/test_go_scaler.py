@@ -96,7 +96,7 @@ def test_wrong_metadata_are_refused(rig: Rig, tmp_path: Path) -> None:
         "metadata: 'backendd' is no key; did you mean 'backend'?": ask("IsActive", backendd="lab", backend="lab"),
         "metadata.target: expected a number": ask("GetMetricSpec", backend="lab", target="many"),
         "metadata.target: say how many calls": ask("GetMetricSpec", backend="other"),
-        "no metric is called 'calls-of-lab'": value("calls-of-lab", backend="lab"),
+        "unknown metric 'calls-of-lab'": value("calls-of-lab", backend="lab"),
     }
     _, *results = k6(tmp_path, connect(rig.scaler), *steps.values(), protos=[KEDA])
     assert [each["status"] for each in results] == [5, 3, 3, 3, 3, 3]

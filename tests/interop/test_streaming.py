@@ -231,7 +231,7 @@ def test_their_errors_are_told_inside_the_stream(fronts: Fronts, kind: str) -> N
 
     assert "refused with code 1" in kserve[0]["error"]["message"]
     assert raw_of(kserve[1]) == packed("i", 0)
-    assert umbridge[0]["error"]["message"].startswith("the server says no more than")
+    assert umbridge[0]["error"]["message"].startswith("the server's error is only")
     assert raw_of(umbridge[1]) == UNARY["umbridge"][1]
 
 

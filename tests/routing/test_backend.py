@@ -516,7 +516,7 @@ async def test_a_call_that_waited_too_long_is_refused_and_its_place_is_free() ->
     lab = Lab(queue=QueueSettings(length=5, timeout=0.001))
     first = await lab.asked("first")
     with pytest.raises(
-        GatewayError, match=r"backend 'lab': no endpoint was free within 0\.001 s for one \(queue\.timeout\)"
+        GatewayError, match=r"backend 'lab': no endpoint was free within 0\.001 s \(queue\.timeout\)"
     ) as it:
         await lab.ask("late")
     assert (it.value.reason, it.value.retry_after) == (Reason.OVERLOADED, 1.0)

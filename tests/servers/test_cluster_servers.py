@@ -426,11 +426,11 @@ async def test_an_engine_that_is_down_for_a_while(
         async with running(cluster.config(tmp_path)) as gateway, client(gateway) as http:
             async with stopped(cluster, monkeypatch):
                 call = asyncio.ensure_future(evaluate(http))
-                assert "no answer within 1 s" in await lines.until("its servers cannot be managed")
+                assert "no answer within 1 s" in await lines.until("the gateway cannot manage its servers")
                 assert not call.done()
             first = await call
             async with stopped(cluster, monkeypatch):
-                await lines.until("its servers cannot be managed")
+                await lines.until("the gateway cannot manage its servers")
                 assert await evaluate(http) == first
             assert await evaluate(http) == first
 

@@ -200,7 +200,7 @@ async def test_jobs_that_cannot_be_ended_are_left_to_the_next_gateway(
     async with lab(tmp_path) as found:
         (await found.backend.asked.get()).set_result(True)
         found.engine.fails = fails
-    assert "jobs are left that the next gateway will end: job lab-" in caplog.text
+    assert "jobs remain that the next gateway will end: job lab-" in caplog.text
     (left,) = state_file.read((tmp_path / "jobs.json").read_bytes())
     assert left.id == "1"
 

@@ -27,8 +27,8 @@ from gateway.tools.proposing.files import ExampleError, read_examples, server_at
 from gateway.tools.proposing.form import NoProposalError, propose
 
 EPILOG = (
-    "Exit codes: 0 success, 1 a server's protocol is unknown to the gateway, or the examples suggest no "
-    "form, 2 wrong usage or the file exists, 3 a server is unreachable, 4 a server gave no answer in time."
+    "Exit codes: 0 success, 1 unknown protocol of a server, or no form for the examples, 2 wrong usage or the file "
+    "exists, 3 a server is unreachable, 4 no response in time."
 )
 DEFAULT_LISTENER = "v2-rest=127.0.0.1:8080"
 FORM = "legacy"

@@ -87,7 +87,7 @@ def _read(message: Buffer) -> Servable:
     label = spec.version_label
     if not label or _is_number(label):
         raise DecodeError(
-            f"version_label is {label[:40]!r}; expected a text that is not a number; use `version` for a number"
+            f"version_label is {label[:40]!r}; expected a text that is not a number (for a number, use `version`)"
         )
     return Servable(spec.name, label, spec.signature_name)
 

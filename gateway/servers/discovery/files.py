@@ -31,7 +31,7 @@ MAX_TOTAL = 4 * 2**20
 """The maximum size of all files together, in bytes."""
 MOST_BAD_LINES = 100
 """The number of bad lines after which the rest of a file is ignored."""
-EMPTIED = "it is empty; the gateway keeps its previous addresses; remove the file, or write a line such as `# none`"
+EMPTIED = "it is empty, so the gateway keeps its previous addresses; remove the file, or write a line such as `# none`"
 LONGEST_TEXT = 100
 """The maximum number of characters of a bad line in the log."""
 

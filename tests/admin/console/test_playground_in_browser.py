@@ -231,7 +231,9 @@ admin:"""
         explained(
             "http", made["user"][0], "principal 'user', which does not have the permission explain for model 'double'"
         )
-        explained("open", "", "No key was given, and 'guest', the principal of clients without one, does not have")
+        explained(
+            "open", "", "The request has no key, and 'guest', the principal of clients without a key, does not have"
+        )
         explained("brief", "", "With errors.detail: brief")
         explained("http", made["analyst"][0], "The path of the request that was just sent.")
 

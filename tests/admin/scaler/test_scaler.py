@@ -129,7 +129,7 @@ async def test_an_unknown_backend_is_not_found_and_a_similar_one_is_named() -> N
     async with asked(CONFIG.replace("PORT", "1")) as (_, client, _):
         with refused(grpc.StatusCode.NOT_FOUND, "'labb'", "'lab'"):
             await client.is_active(backend="labb")
-        with refused(grpc.StatusCode.INVALID_ARGUMENT, "no metric is called 'cpu'; expected calls or queue"):
+        with refused(grpc.StatusCode.INVALID_ARGUMENT, "unknown metric 'cpu'; expected calls or queue"):
             await client.value("cpu", backend="lab")
         with refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "limits.message"):
             await client.is_active(backend="lab", more="x" * 100_000)

@@ -76,7 +76,7 @@ async def test_a_sink_that_hangs_costs_entries_and_no_more_bytes(caplog: pytest.
     await entries.stop(0.01)
     assert entries.counts.dropped == 196 + 6
     assert sink.is_closed
-    assert "the last requests and replies were not taken within 0.01 s" in caplog.text
+    assert "the receiver did not take the last requests and replies within 0.01 s" in caplog.text
 
 
 async def test_entries_that_the_sink_does_not_take_are_counted(caplog: pytest.LogCaptureFixture) -> None:
