@@ -11,7 +11,6 @@ from prometheus_client.registry import Collector
 
 from gateway.assembly import registry
 from gateway.assembly.part import ProcessLoad
-from gateway.auth.authenticator import KeyUse
 from gateway.core.address import Address
 from gateway.core.frozen import frozen
 from gateway.core.protocol import ListenerSettings, Protocol
@@ -158,10 +157,8 @@ class Totals:
         gateway = self._gateway()
         gateway.observing.counters.add(report.counters)
         gateway.observing.recent.add(report.recent)
-        uses = gateway.access.credentials.uses
         for id, (last, number) in report.key_uses.items():
-            use = uses.setdefault(id, KeyUse())
-            use.last, use.number = max(use.last, last), use.number + number
+            gateway.access.credentials.add_uses(id, last, number)
         gateway.metrics.requests.add(report.counted)
         for (what, name), number in report.grown.items():
             listener = gateway.listeners.get(name)
