@@ -98,7 +98,7 @@ def add_key_changes(app: "FastAPI", state: GatewayState) -> None:
     def shown(entry: KeyEntry) -> ListedKey:
         return listed_key(entry, state.assembly.authentication.access.credentials.uses.get(entry.id), datetime.now(UTC))
 
-    @app.post("/keys", summary="Create an API key", status_code=201, responses=refused)
+    @app.post("/keys", summary="Create an API key", responses=refused)
     async def create_key(asked: KeyToCreate, response: Response) -> CreatedKey:
         """Create an API key for a principal, in the gateway's key file. The response has the key, which cannot be read
         again. The port must have `admin.auth`."""

@@ -105,6 +105,11 @@ class Credentials:
         ends = _NEVER if entry.expires is None else entry.expires.timestamp()
         return self.principals.find(entry.principal), ends, self.uses.setdefault(entry.id, KeyUse())
 
+    def add_uses(self, id: str, last: float, number: int) -> None:
+        """Add the uses of a key in another process; `last` in seconds since 1970."""
+        use = self.uses.setdefault(id, KeyUse())
+        use.last, use.number = max(use.last, last), use.number + number
+
     def of_certificate(self, identity: str) -> Principal | None:
         """Return the principal of the identity in a verified certificate; None if no glob matches it."""
         for glob, name in self._certificates:

@@ -102,7 +102,7 @@ def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Bo
 
 @frozen
 class _Split:
-    """A body whose tensors are not made yet: by name the text or the array of each, for named rows those of each row;
+    """A body before its tensors are made: the text or the array of each tensor by name (for named rows, of each row),
     and the other members of the body."""
 
     tensor_format: TensorFormat

@@ -14,7 +14,6 @@ from gateway.admin.metrics import Metrics
 from gateway.admin.state import GatewayState
 from gateway.assembly import registry
 from gateway.assembly.part import ProcessLoad
-from gateway.auth.authenticator import KeyUse
 from gateway.core.frozen import frozen
 from gateway.observing.counters import Counters
 from gateway.observing.recent import RecentRequests
@@ -139,10 +138,9 @@ class Totals:
         state, observing = gateway.state, gateway.observing
         observing.counters.add(report.counters)
         observing.recent.add(report.recent)
-        uses = state.assembly.authentication.access.credentials.uses
+        credentials = state.assembly.authentication.access.credentials
         for id, (last, number) in report.key_uses.items():
-            use = uses.setdefault(id, KeyUse())
-            use.last, use.number = max(use.last, last), use.number + number
+            credentials.add_uses(id, last, number)
         gateway.metrics.requests.add(report.counted)
         for (what, name), number in report.grown.items():
             listener = state.listeners.get(name)

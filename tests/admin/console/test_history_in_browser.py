@@ -137,13 +137,13 @@ def test_a_range_is_drawn_over_a_chart_or_typed(page: Page) -> None:
     page.reload()
     expect(drawing).to_have_attribute("aria-label", re.compile(r"per second, \d\d:\d\d:\d\d to \d\d:\d\d:\d\d\."))
     assert faults_in_every_look(page) == []
-    page.get_by_label("To").fill("00:00")
-    page.get_by_label("From").fill("00:00")
-    expect(page.get_by_label("To")).to_have_js_property(
+    page.get_by_label("To", exact=True).fill("00:00")
+    page.get_by_label("From", exact=True).fill("00:00")
+    expect(page.get_by_label("To", exact=True)).to_have_js_property(
         "validationMessage", "The first time must be earlier than the second."
     )
     page.get_by_label("Show").select_option("the last 5 minutes")
-    expect(page.get_by_label("From")).to_be_hidden()
+    expect(page.get_by_label("From", exact=True)).to_be_hidden()
     assert "from=" not in page.url
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from gateway.tools.top.cells import as_json, cells, rate, seconds, share
-from gateway.tools.top.rows import ordered
-from tests.tools.top.overviews import endpoint, seen, way
+from gateway.tools.top.rows import ordered, overview
+from gateway.cli.top.window import TrafficWindow
+from tests.tools.top.overviews import TOPOLOGY, endpoint, seen, way
 
 
 def test_each_kind_has_its_requests_calls_and_health() -> None:
@@ -24,6 +25,24 @@ def test_each_kind_has_its_requests_calls_and_health() -> None:
     assert shown["endpoint", "a:1"][1] == "10/s"
     assert shown["endpoint", "b:1"][:3] == ("lab: connection refused", "2.0/s", "100%")
     assert (found.all.rate, found.all.errors, found.in_flight, found.waiting) == (13.0, 4, 3, 4)
+
+
+def test_steps_of_graphs_count_at_their_backends_alone() -> None:
+    graph = way("", 2, route="models.sum", backend="")
+    steps = {**way("a:1", 6, failed=1, route="models.sum"), "listener": ""}
+    found = seen([endpoint("a:1", "up")], [graph, steps])
+    rates = {each.name: each.figures.rate for each in found.rows if each.figures.rate}
+    assert rates == {"http": 1.0, "models.sum": 1.0, "lab": 3.0, "a:1": 3.0}
+    assert (found.all.rate, found.all.errors) == (1.0, 0)
+
+
+def test_a_backend_that_starts_its_servers_is_well_without_any() -> None:
+    traffic = {
+        "ready": True, "shedding": 0, "listeners": {},
+        "backends": {"lab": {"waiting": 0, "starts_servers": True, "endpoints": []}},
+    }  # fmt: skip
+    [lab, far] = overview(TOPOLOGY, traffic, TrafficWindow()).of("backend")
+    assert (lab.level, far.level) == ("", "down")
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ export class Chart {
   update(history, from, to, range) {
     const steps = history.times.map((_, at) => at).filter((at) => history.times[at] > from && history.times[at] <= to);
     const columns = this.lines.map((line) => steps.map((at) => line.of(history, at)));
-    this.shown = { times: steps.map((at) => history.times[at]), columns, from, to, range, step: history.step };
+    this.shown = { times: steps.map((at) => history.times[at]), columns, from, to, range, step: history.step, last: to < history.times.at(-1) ? "at the end" : "now" };
     this.#draw();
   }
 
@@ -161,12 +161,12 @@ export class Chart {
   }
 
   #described() {
-    const { times, columns, range } = this.shown;
+    const { times, columns, range, last } = this.shown;
     const told = this.lines.map((line, at) => {
       const known = columns[at].filter((each) => each !== null);
       if (!known.length) return `${line.title}: none`;
       const highest = Math.max(...known);
-      return `${line.title}: ${this.#text(columns[at].at(-1))} now, at most ${this.text(highest)} at ${clock(times[columns[at].indexOf(highest)])}`;
+      return `${line.title}: ${this.#text(columns[at].at(-1))} ${last}, at most ${this.text(highest)} at ${clock(times[columns[at].indexOf(highest)])}`;
     });
     return `${this.title}, ${range}. ${told.join("; ")}.`;
   }

@@ -17,7 +17,8 @@ const FIGURES = [
 
 const TILES = 900; // seconds of the tiles' lines
 
-/** The points of the tiles: the steps that the gateway has kept, and what happens now. */
+/** The points of the tiles: the steps that the gateway has kept, and what happens now; of a gateway that has just started,
+ * what this page has seen, which is finer. */
 function pointsOf(kept, live) {
   const now = live.at(-1);
   const until = kept?.times.at(-1);
@@ -26,6 +27,7 @@ function pointsOf(kept, live) {
     time: time - until, rate: kept.requests[at] / kept.seconds[at], errors: kept.errors[at] / kept.seconds[at],
     median: kept.median[at], slow: kept.p99[at], inFlight: kept.in_flight[at], waiting: kept.waiting[at],
   })).filter(({ time }) => time > -TILES);
+  if (-(steps[0]?.time ?? 0) < now.time - live[0].time) return live;
   return [...steps, { ...now, time: Math.max(0, Date.now() / 1000 - until) }];
 }
 
