@@ -9,7 +9,7 @@ values.
 | a shape and a flat list | `$x|shape`, `$x|flat` |
 | single values, where nothing else is the input or the output | a tensor of one element, `$x|scalar` or `$x|text` |
 | single values are the input, and no rows the output; or the output, and a flat list the input | `batch: each` |
-| single values in addition to tensors | of requests parameters, of replies `$_`; constants if equal in several examples |
+| single values in addition to tensors | in requests parameters, in replies `$_`; constants if always equal |
 | `id`, `model`, `version`, `index` and similar | `$id`, `$model`, `$version`, `$index` |
 """
 

@@ -177,11 +177,22 @@ _CELLS = {
 }
 
 
+_COLUMNS = 9_999
+"""As many as a table that holds texts may have (`limits.json_values`)."""
+
+
 def csv(columns: int = 1, header: bytes = b"") -> Bodies:
     """Tables."""
     for name, row in _CELLS.items():
         wide = b",".join([row[:-1]] * columns) + b"\n"
         yield name, lambda size, wide=wide: header + wide * (size // len(wide))  # type: ignore[misc]
+    for cell in (b"1", b"a", b'""'):
+        row = b",".join([cell] * _COLUMNS) + b"\n"
+        names = b",".join(b"%x" % at for at in range(_COLUMNS)) + b"\n" if header else b""
+        yield (
+            f"{_COLUMNS} columns of {cell.decode()}",
+            lambda size, row=row, names=names: names + row * max(1, size // len(row)),  # type: ignore[misc]
+        )
     yield "a cell of quotes", lambda size: header + b'"' + b'""' * (size // 2) + b'"' + b',""' * (columns - 1) + b"\n"
     yield "one row of commas", lambda size: header + b"," * size + b"\n"
     yield "one row of empty texts", lambda size: header + b'"",' * (size // 3) + b'""\n'
@@ -234,6 +245,30 @@ def form_data(boundary: bytes, names: tuple[str, ...]) -> Bodies:
     yield "heads of parts", lambda size: part("x", b"1", b"a:\r\n" * (size // 4)) + end
     yield "line ends", lambda size: part("x", b"\r\n" * (size // 2)) + end
     yield "dashes", lambda size: part("x", b"\r\n--" * (size // 4)) + end
+
+
+def web_form(names: tuple[str, ...]) -> Bodies:
+    """Fields of web forms."""
+    yield "ampersands", lambda size: b"&" * size
+    yield "empty fields", lambda size: b"=&" * (size // 2)
+    yield "fields of one name", lambda size: b"a=1&" * (size // 4)
+    yield "fields of many names", lambda size: b"&".join(b"%x=" % at for at in range(size // 7))
+    for name in names:
+        rest = "".join(f"&{other}=1" for other in names if other != name).encode()
+        for text in (b"%00", b"%22", b"+", b"%", b"a"):
+            yield (
+                f"{text.decode()} at {name}",
+                lambda size, name=name, text=text, rest=rest: (  # type: ignore[misc]
+                    name.encode() + b"=" + text * (size // len(text)) + rest
+                ),
+            )
+        for item in (b"{}", b"[]", b'""', b"1", b"[1]", b"%31"):
+            yield (
+                f"elements {item.decode()} at {name}",
+                lambda size, name=name, item=item, rest=rest: (  # type: ignore[misc]
+                    name.encode() + b"=[" + (item + b",") * (size // (len(item) + 1)) + item + b"]" + rest
+                ),
+            )
 
 
 def octets() -> Bodies:

@@ -33,6 +33,7 @@ from gateway.core.errors import DecodeError, Reason, invalid_input, refusal
 from gateway.core.types import Buffer
 from gateway.protocols.json.media.csv_rows import BLOCK, NOT_STRUCTURE, Cell, CsvBatch, CsvRows, counted, next_row
 from gateway.protocols.json.media.json_texts import elements
+from gateway.protocols.json.media.pieces import in_pieces
 
 KindOf: TypeAlias = Callable[[str], Kind | None]
 """Returns the kind of a column's datatype by the column's name (`0`, `1`, ... without a header); None without a
@@ -52,7 +53,6 @@ _numbers_at = re.compile(rf"(?:{_NUMBER}(?:,|\r?+\n))*+".encode()).match
 
 _PIECE = 2**20
 """Number of bytes that one call into C processes, during which no other thread runs."""
-_ROWS_READ = 4096
 _ROWS, _CELL_SIZE = 2**20, 16
 """Number of bytes of rows that are made in one step, and the size of a cell without its name."""
 _MARKS = "\x7f", "\x80", "\x81"
@@ -310,8 +310,12 @@ def write(text: bytes, *, header: bool) -> bytes:
     lines = None if header else _number_lines(text)
     if lines is None:
         return b"".join(_written(text, header=header))
-    _check_widths([line.count(b",") + 1 for line in lines], 0, lines[0].count(b",") + 1 if lines else 0)
-    return b"".join([line + b"\r\n" for line in lines])
+    expected, at = lines.partition(b"\n")[0].count(b",") + 1, 0
+    for piece in in_pieces(lines):
+        rows = piece[:-1].split(b"\n")
+        _check_widths([row.count(b",") + 1 for row in rows], at, expected)
+        at += len(rows)
+    return lines.replace(b"\n", b"\r\n")
 
 
 def _check_widths(widths: list[int], first: int, expected: int) -> None:
@@ -323,9 +327,9 @@ def _check_widths(widths: list[int], first: int, expected: int) -> None:
 
 def _written(text: bytes, *, header: bool) -> Iterator[bytes]:
     """Yield the lines of any table, some rows at a time, because Python values are fifty times larger than text."""
-    texts, names, width = elements(text), [""], 0
-    for at in range(0, len(texts), _ROWS_READ):
-        rows = _DECODER.decode(f"[{b','.join(texts[at : at + _ROWS_READ]).decode()}]")
+    names, width, at = [""], 0, 0
+    for texts in elements(text):
+        rows = _DECODER.decode(f"[{b','.join(texts).decode()}]")
         if header and at == 0:
             names = list(rows[0])
             yield _lines([list(map(_quoted, names))])
@@ -336,6 +340,7 @@ def _written(text: bytes, *, header: bool) -> Iterator[bytes]:
         )
         width = width or len(cells[0])
         _check_widths(list(map(len, cells)), at, width)
+        at += len(rows)
         yield _lines(cells)
 
 
@@ -343,12 +348,12 @@ def _lines(rows: list[list[str]]) -> bytes:
     return "".join([",".join(row) + "\r\n" for row in rows]).encode()
 
 
-def _number_lines(text: bytes) -> list[bytes] | None:
+def _number_lines(text: bytes) -> bytes | None:
     """Return the lines of a list of numbers, or of a list of these lists. Return None if it contains anything else."""
     if any(mark in text for mark in (b'"', b"{", b"u", b"[]", b"[[[")):  # `u` is in null and in booleans
-        return [] if text == b"[]" else None
-    lines = text[2:-2].split(b"],[") if text.startswith(b"[[") else text[1:-1].split(b",")
-    return None if any(b"[" in line for line in lines) else lines
+        return b"" if text == b"[]" else None
+    lines = text[2:-2].replace(b"],[", b"\n") if text.startswith(b"[[") else text[1:-1].replace(b",", b"\n")
+    return None if b"[" in lines else lines + b"\n"
 
 
 class _Digits(str):

@@ -6,6 +6,7 @@ Texts can contain NaN and infinities, as Python's `json` writes them. msgspec, w
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 import msgspec
 from msgspec import Raw
@@ -35,12 +36,43 @@ def check_document(text: bytes, what: str) -> None:
             raise DecodeError(f"{what} is not one JSON document: {error}") from error
 
 
-def elements(text: bytes) -> list[bytes]:
-    """Return the texts of the elements of the list in `text`, compact JSON from the gateway itself."""
+_PIECE = 2**16
+"""Bytes of elements that are cut out at a time: as Python's values, short elements are a hundred times larger."""
+_TRIES = 8
+_BETWEEN = {b"[": b"],[", b"{": b"},{"}
+"""The text between two elements of the same kind, by the first letter of the first element."""
+
+
+def elements(text: bytes) -> Iterator[list[bytes]]:
+    """Yield the texts of the elements of the list in `text`, some at a time. `text` is compact JSON from the gateway
+    itself."""
+    at, end = 1, len(text) - 1
     try:
-        return list(map(bytes, _LIST.decode(text)))
-    except msgspec.DecodeError:
-        return [element.encode() for element in _elements(text.decode())]
+        while at < end:
+            some, at = _next_elements(text, at, end)
+            yield some
+    except msgspec.DecodeError:  # NaN
+        rest = _elements(text[at - 1 :].decode())
+        while some := [element.encode() for element in islice(rest, _PIECE // 16)]:
+            yield some
+
+
+def _next_elements(text: bytes, at: int, end: int) -> tuple[list[bytes], int]:
+    """The elements from `at` on, and where the next ones begin. Text that ends within an element is no list of them."""
+    between, size = _BETWEEN.get(text[at : at + 1], b","), _PIECE
+    while size < end - at:
+        cut = at + size
+        for _ in range(_TRIES):
+            found = text.find(between, cut, end)
+            if found < 0:
+                break
+            comma = found + len(between) // 2
+            try:
+                return list(map(bytes, _LIST.decode(b"[%b]" % text[at:comma]))), comma + 1
+            except msgspec.DecodeError:
+                cut = found + 1
+        size *= 2
+    return list(map(bytes, _LIST.decode(b"[%b]" % text[at:end]))), end
 
 
 def _elements(text: str) -> Iterator[str]:

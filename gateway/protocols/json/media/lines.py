@@ -48,4 +48,4 @@ def _check_lines(lines: bytes, first: int) -> None:
 
 def write(text: bytes) -> bytes:
     """Return the lines of the elements of the list in the compact JSON `text`. Without elements the body is empty."""
-    return b"".join([b"%b\n" % document for document in elements(text)])
+    return b"".join([b"%b\n" % b"\n".join(documents) for documents in elements(text)])
