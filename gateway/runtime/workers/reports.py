@@ -93,10 +93,8 @@ class Reporter:
         )
 
     def _key_uses(self) -> Mapping[str, float]:
-        before, self._told_uses = (
-            self._told_uses,
-            dict(self._state.assembly.authentication.access.credentials.uses),
-        )
+        uses = self._state.assembly.authentication.access.credentials.uses
+        before, self._told_uses = self._told_uses, dict(uses)
         return {id: at for id, at in self._told_uses.items() if before.get(id) != at}
 
 
