@@ -127,7 +127,7 @@ def test_an_error_before_decoding_is_told_with_the_client() -> None:
 def test_nothing_is_noted_where_nobody_observes() -> None:
     reading = {"reply_fields", "forwarded_fields"}
     changing = {name for name, each in vars(Record).items() if isinstance(each, FunctionType) and name[0] != "_"}
-    for name in changing - reading - {"of_batch", "of_step", "observe_also"}:
+    for name in changing - reading - {"of_batch", "of_step", "observe_also", "trace_with"}:
         getattr(UNRECORDED, name)("some", "further", "arguments")
     assert UNRECORDED.of_batch() is UNRECORDED
     blank = Record("")
