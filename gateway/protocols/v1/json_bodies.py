@@ -102,8 +102,8 @@ def _read_arrays(text: bytes, keys: BodyKeys, limit: int, unmark: _Unmark) -> Bo
 
 @frozen
 class _Split:
-    """A body whose tensors are not made yet: by name the text or the array of each, for named rows those of each row;
-    and the other members of the body."""
+    """A body whose tensors are not made yet: the text or the array of each tensor, by name; for named rows a list with
+    the text or the array of each row. `members` are the other members of the body."""
 
     tensor_format: TensorFormat
     tensors: Iterable[tuple[str, Any]]
