@@ -428,11 +428,23 @@ def _problem(
             raise DecodeError(f"input {name!r} has length {vector.shape[1]}, expected {needed[name]}")
     dtypes = [found[name].datatype.dtype for name in moved]
     return DerivativeProblem(
-        request, key, operation, inputs, tuple(fitted[name] for name in found if name in shared),
-        frozenset(name for name, is_rows in batched.items() if not is_rows), moved, first.name, second.name,
-        output.name, positions, vectors.get("sens"), vectors.get("vec"), _narrowest(dtypes),
-        _narrowest([*dtypes, output.datatype.dtype]), calls,
-    )  # fmt: skip
+        request=request,
+        key=key,
+        operation=operation,
+        inputs=inputs,
+        shared=tuple(fitted[name] for name in found if name in shared),
+        unbatched=frozenset(name for name, is_rows in batched.items() if not is_rows),
+        moved=moved,
+        first=first.name,
+        second=second.name,
+        output=output.name,
+        positions=positions,
+        sens=vectors.get("sens"),
+        vec=vectors.get("vec"),
+        dtype=_narrowest(dtypes),
+        narrowest=_narrowest([*dtypes, output.datatype.dtype]),
+        calls=calls,
+    )
 
 
 def _calls(base: Signature, moved: Set[str], output: TensorSpec) -> Calls:

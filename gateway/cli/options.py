@@ -71,9 +71,20 @@ def catalog() -> Catalog:
     has_pillow = find_spec("PIL") is not None
     has_dnspython = find_spec("dns") is not None
     return Catalog(
-        registry.protocols(), policies, frozenset(BUNDLED), _parse_endpoint, faults, has_pillow,
-        has_dnspython, find_spec("jwt") is not None, _why_not_engine, _why_not_keys, _why_not_key_set, form, READY,
-    )  # fmt: skip
+        protocols=registry.protocols(),
+        policies=policies,
+        reference_models=frozenset(BUNDLED),
+        parse_endpoint=_parse_endpoint,
+        tls_faults=faults,
+        images=has_pillow,
+        srv=has_dnspython,
+        jwt=find_spec("jwt") is not None,
+        why_not_engine=_why_not_engine,
+        why_not_keys=_why_not_keys,
+        why_not_key_set=_why_not_key_set,
+        form=form,
+        ready_forms=READY,
+    )
 
 
 def _no_fault(path: str) -> str:

@@ -139,7 +139,15 @@ class AsyncClient:
         """
         with self._errors():
             request = requests.inference(
-                Operation.INFER, model, arrays, named, inputs, outputs, parameters, version, id
+                operation=Operation.INFER,
+                model=model,
+                arrays=arrays,
+                named=named,
+                inputs=inputs,
+                outputs=outputs,
+                parameters=parameters,
+                version=version,
+                id=id,
             )
         response = await self.ask(request, cast=cast, timeout=timeout)
         assert isinstance(response, Response)
@@ -169,7 +177,15 @@ class AsyncClient:
         """
         with self._errors():
             request = requests.inference(
-                Operation.STREAM, model, arrays, named, inputs, outputs, parameters, version, id
+                operation=Operation.STREAM,
+                model=model,
+                arrays=arrays,
+                named=named,
+                inputs=inputs,
+                outputs=outputs,
+                parameters=parameters,
+                version=version,
+                id=id,
             )
         async with aclosing(self.ask_stream(request, cast=cast, timeout=timeout)) as responses:
             async for response in responses:

@@ -50,34 +50,34 @@ def valid_parts(data: Any) -> Parts:
     forms = forms if isinstance(forms, dict) else {}
     names = (item["name"] for item in listeners.values() if isinstance(item, dict) and "name" in item)
     return Parts(
-        _valid(ListenerConfig, listeners),
-        _read(AdminConfig, data.get("admin")),
-        _read(HealthConfig, data.get("health")),
-        _read(ScalerConfig, data.get("scaler")),
-        _valid(ReferenceConfig, _indexed(data.get("reference"))),
-        _valid(FormConfig, forms),
-        _valid(BackendConfig, backends),
-        _valid(RouteConfig, _indexed(data.get("routes"))),
-        frozenset(map(str, names)),
-        frozenset(forms),
-        frozenset(backends),
+        listeners=_valid(ListenerConfig, listeners),
+        admin=_read(AdminConfig, data.get("admin")),
+        health=_read(HealthConfig, data.get("health")),
+        scaler=_read(ScalerConfig, data.get("scaler")),
+        reference=_valid(ReferenceConfig, _indexed(data.get("reference"))),
+        forms=_valid(FormConfig, forms),
+        backends=_valid(BackendConfig, backends),
+        routes=_valid(RouteConfig, _indexed(data.get("routes"))),
+        listener_names=frozenset(map(str, names)),
+        form_names=frozenset(forms),
+        backend_names=frozenset(backends),
     )
 
 
 def all_parts(config: Config) -> Parts:
     """Return all parts of a valid configuration."""
     return Parts(
-        dict(enumerate(config.listeners)),
-        config.admin,
-        config.health,
-        config.scaler,
-        dict(enumerate(config.reference)),
-        dict(config.forms),
-        dict(config.backends),
-        dict(enumerate(config.routes)),
-        frozenset(listener.name for listener in config.listeners),
-        frozenset(config.forms),
-        frozenset(config.backends),
+        listeners=dict(enumerate(config.listeners)),
+        admin=config.admin,
+        health=config.health,
+        scaler=config.scaler,
+        reference=dict(enumerate(config.reference)),
+        forms=dict(config.forms),
+        backends=dict(config.backends),
+        routes=dict(enumerate(config.routes)),
+        listener_names=frozenset(listener.name for listener in config.listeners),
+        form_names=frozenset(config.forms),
+        backend_names=frozenset(config.backends),
     )
 
 

@@ -564,7 +564,17 @@ def without_codec(
     def refuse(*_: object) -> Any:
         raise NotImplementedError(f"{name} has no codec")
 
-    return Protocol(name, carrier, patterns, refuse, refuse, refuse, refuse, refuse, traits or Traits())
+    return Protocol(
+        name=name,
+        carrier=carrier,
+        patterns=patterns,
+        decode_request=refuse,
+        encode_response=refuse,
+        encode_error=refuse,
+        encode_request=refuse,
+        decode_response=refuse,
+        traits=traits or Traits(),
+    )
 
 
 def resolve_batch(protocol: Protocol, batch: str) -> tuple[str, Traits]:

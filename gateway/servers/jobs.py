@@ -191,9 +191,16 @@ class Jobs:
     def _saved(self, server: StartedServer) -> SavedJob:
         settings = self.settings
         return SavedJob(
-            server.name, server.id, settings.backend, settings.engine, str(settings.directory or ""), self._fits,
-            server.port, server.address, server.submitted,
-        )  # fmt: skip
+            name=server.name,
+            id=server.id,
+            backend=settings.backend,
+            engine=settings.engine,
+            directory=str(settings.directory or ""),
+            fits=self._fits,
+            port=server.port,
+            address=server.address,
+            submitted=server.submitted,
+        )
 
     # Monitoring jobs
 

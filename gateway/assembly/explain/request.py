@@ -470,15 +470,15 @@ def _shown_call(call: Call, references: Mapping[str, str], came: tuple[Buffer, .
     sent = replace(call.message, headers=Headers((*own, *((name, _HIDDEN.encode()) for name in call.fixed))))
     message = _with_references(replace(shown_message(sent), as_it_came=as_it_came), references)
     return CallShown(
-        call.target.backend,
-        call.target.address,
-        operation,
-        message,
-        call.encode,
-        exchange,
-        call.decode,
-        reply,
-        call.error,
+        backend=call.target.backend,
+        endpoint=call.target.address,
+        operation=operation,
+        message=message,
+        encode=call.encode,
+        exchange=exchange,
+        decode=call.decode,
+        reply=reply,
+        error=call.error,
     )
 
 

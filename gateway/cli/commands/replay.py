@@ -140,11 +140,18 @@ def _settings(options: ReplayOptions) -> "Settings":
     if options.wire and (options.models or options.renamed or options.version is not None):
         end(USAGE, "--wire sends the recorded bytes: --model, --rename and --model-version cannot change them")
     return Settings(
-        options.in_flight, options.rate, options.timeout, _names("--model", options.models),
-        _names("--rename", options.renamed), options.version, options.wire,
-        Tolerance(options.rtol, options.atol, options.ulp), options.by_position, options.by_value,
-        _protocols(options.config),
-    )  # fmt: skip
+        in_flight=options.in_flight,
+        rate=options.rate,
+        seconds=options.timeout,
+        models=_names("--model", options.models),
+        tensors=_names("--rename", options.renamed),
+        version=options.version,
+        wire=options.wire,
+        tolerance=Tolerance(options.rtol, options.atol, options.ulp),
+        by_position=options.by_position,
+        by_value=options.by_value,
+        protocols=_protocols(options.config),
+    )
 
 
 def _protocols(config: Path | None) -> "Mapping[str, Protocol]":

@@ -146,9 +146,16 @@ class _Call:
             # Clients choose these, and they can have the length of a message.
             id, model, version = ((each or "")[:LONGEST_MODEL] for each in (request.id, request.model, request.version))
             self._facts = CallFacts(
-                record.id, id, model, version, request.operation.value, record.route, record.backend,
-                request.protocol, _unix(record.received),
-            )  # fmt: skip
+                id=record.id,
+                message_id=id,
+                model=model,
+                version=version,
+                operation=request.operation.value,
+                route=record.route,
+                backend=record.backend,
+                protocol=request.protocol,
+                received=_unix(record.received),
+            )
         return self._facts
 
     def _add(self, facts: CallFacts, replies: list[LoggedReply]) -> None:

@@ -59,7 +59,17 @@ class Plan:
         """Return the part of one of several generators; together they generate the load of this plan."""
         requests = None if self.requests is None else _part(self.requests, share, shares)
         in_flight = _part(self.in_flight, share, shares)
-        return Plan(self.rate, self.arrivals, in_flight, self.seconds, requests, self.warmup, self.seed, share, shares)
+        return Plan(
+            rate=self.rate,
+            arrivals=self.arrivals,
+            in_flight=in_flight,
+            seconds=self.seconds,
+            requests=requests,
+            warmup=self.warmup,
+            seed=self.seed,
+            share=share,
+            shares=shares,
+        )
 
 
 def _part(number: int, share: int, shares: int) -> int:

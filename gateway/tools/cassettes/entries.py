@@ -274,16 +274,16 @@ def read_entry(line: bytes) -> Entry:
         schemaless=asked.schemaless,
     )
     return Entry(
-        document.at,
-        document.protocol,
-        document.listener,
-        document.route,
-        document.backend,
-        request,
-        _read_wire(document.request_wire, "request_wire"),
-        _read_outcome(reply),
-        _read_wire(document.reply_wire, "reply_wire"),
-        document.seconds,
+        at=document.at,
+        protocol=document.protocol,
+        listener=document.listener,
+        route=document.route,
+        backend=document.backend,
+        request=request,
+        message=_read_wire(document.request_wire, "request_wire"),
+        outcome=_read_outcome(reply),
+        reply=_read_wire(document.reply_wire, "reply_wire"),
+        seconds=document.seconds,
     )
 
 

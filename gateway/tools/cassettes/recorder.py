@@ -199,16 +199,16 @@ class _Call:
         if self._request is not None and self._outcome is not None:
             seconds = monotonic() - self._began
             entry = Entry(
-                (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="microseconds"),
-                self._protocol.name,
-                self._request.listener,
-                self._destination.route,
-                self._destination.backend,
-                self._request,
-                self._message,
-                self._outcome,
-                reply,
-                seconds,
+                at=(datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="microseconds"),
+                protocol=self._protocol.name,
+                listener=self._request.listener,
+                route=self._destination.route,
+                backend=self._destination.backend,
+                request=self._request,
+                message=self._message,
+                outcome=self._outcome,
+                reply=reply,
+                seconds=seconds,
             )
             self._recorder.add(entry, self._protocol)
         return reply

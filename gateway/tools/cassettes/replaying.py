@@ -282,9 +282,17 @@ def _result(
 ) -> Replayed:
     request = entry.request
     return Replayed(
-        line, request.model, request.operation.value, entry.protocol, verdict, text, kinds, distances or {},
-        entry.seconds, now,
-    )  # fmt: skip
+        line=line,
+        model=request.model,
+        operation=request.operation.value,
+        protocol=entry.protocol,
+        verdict=verdict,
+        text=text,
+        kinds=kinds,
+        distances=distances or {},
+        then=entry.seconds,
+        now=now,
+    )
 
 
 def _distances(difference: Difference) -> dict[str, float]:

@@ -14,7 +14,7 @@ UNKNOWN_VERSION = "987654321"
 
 
 @frozen
-class Output:
+class V2Output:
     """An output of a reply, with all its elements."""
 
     datatype: str
@@ -23,23 +23,23 @@ class Output:
 
 
 @frozen
-class Answer:
+class V2Answer:
     """The reply to an inference: `raw` as it came, and whether it has an id at all. `read` returns the outputs."""
 
     raw: Any
     id: Any
     has_id: bool
     model_version: Any
-    read: Callable[[], dict[str, Output]]
+    read: Callable[[], dict[str, V2Output]]
 
     @property
-    def outputs(self) -> dict[str, Output]:
+    def outputs(self) -> dict[str, V2Output]:
         """The outputs by name, in their order; the check fails if they have another form."""
         return self.read()
 
 
 @frozen
-class Inference:
+class V2Inference:
     """A request of inference; by default for the server's model, with its tensors. An empty id is left out."""
 
     tensors: Sequence[Sample] | None = None
@@ -58,12 +58,12 @@ class V2Speaker(Protocol):
     tensors: list[Sample]
     versions: Sequence[str]
     described: tuple[Sequence[Any], Sequence[Any]]
-    plain: Answer
+    plain: V2Answer
 
-    def ask(self, inference: Inference) -> Any:
+    def ask(self, inference: V2Inference) -> Any:
         """Return the reply, which can be an error."""
 
-    def infer(self, inference: Inference) -> Answer:
+    def infer(self, inference: V2Inference) -> V2Answer:
         """Return the reply, which must be a success."""
 
     def ask_metadata(self, model: str, version: str = "") -> Any:
@@ -72,8 +72,8 @@ class V2Speaker(Protocol):
     def error(self, reply: Any) -> str:
         """Return the status or the code of an error; empty for a success."""
 
-    def answered(self, reply: Any) -> Answer:
-        """Return the Answer in a reply that must be a success."""
+    def answered(self, reply: Any) -> V2Answer:
+        """Return the V2Answer in a reply that must be a success."""
 
     def check_outputs(self) -> None:
         """Check that the inputs have a reply with outputs, in any encoding."""
@@ -94,7 +94,7 @@ def samples(options: Options, described: Callable[[], Sequence[InputSpec]]) -> l
         not_tested(str(error))
 
 
-def same_outputs(expected: Answer, found: Answer, what: str) -> None:
+def same_outputs(expected: V2Answer, found: V2Answer, what: str) -> None:
     """Check that two answers have the same outputs; `what` is the request of the second."""
     ours, theirs = expected.outputs, found.outputs
     require(ours.keys() == theirs.keys(), f"{what} has the outputs {sorted(theirs)}; the plain one {sorted(ours)}")
@@ -140,27 +140,27 @@ def _outputs_described(server: V2Speaker) -> None:
 
 def _id(text: str) -> Callable[[V2Speaker], None]:
     def run(server: V2Speaker) -> None:
-        found = server.infer(Inference(id=text)).id
+        found = server.infer(V2Inference(id=text)).id
         require(found == text, f"`id` is {found!r}; the request had {text!r}")
 
     return run
 
 
 def _no_id(server: V2Speaker) -> None:
-    if server.infer(Inference(id="")).has_id:
+    if server.infer(V2Inference(id="")).has_id:
         deviate("there is an `id`, though the request had none")
 
 
 def _requested_output(server: V2Speaker) -> None:
     wanted = [*server.plain.outputs][-1]
-    found = [*server.infer(Inference(outputs=[wanted])).outputs]
+    found = [*server.infer(V2Inference(outputs=[wanted])).outputs]
     require(wanted in found, f"output {wanted!r} was asked for; the response has {found}")
     if found != [wanted]:
         deviate(f"output {wanted!r} was asked for; the response has {found}")
 
 
 def _parameters(server: V2Speaker) -> None:
-    reply = server.ask(Inference(parameters=[("note", "x"), ("level", 1), ("on", True)]))
+    reply = server.ask(V2Inference(parameters=[("note", "x"), ("level", 1), ("on", True)]))
     if server.error(reply):
         server.refused(reply, "parameters that the server does not know")
     else:
@@ -171,34 +171,34 @@ def _version(server: V2Speaker) -> None:
     if not server.versions:
         not_applicable("the metadata lists no versions")
     wanted = server.versions[-1]
-    found = server.infer(Inference(version=wanted)).model_version
+    found = server.infer(V2Inference(version=wanted)).model_version
     require(found in (None, "", wanted), f"`model_version` is {found!r}; version {wanted!r} was asked for")
 
 
 def _unknown_model(server: V2Speaker) -> None:
     server.refused(server.ask_metadata(UNKNOWN), "metadata of an unknown model", "NOT_FOUND")
-    reply = server.ask(Inference([Sample("x", "FP32", (1,), [1.0])], model=UNKNOWN))
+    reply = server.ask(V2Inference([Sample("x", "FP32", (1,), [1.0])], model=UNKNOWN))
     server.refused(reply, "inference with an unknown model", "NOT_FOUND")
 
 
 def _unknown_version(server: V2Speaker) -> None:
-    reply = server.ask(Inference(version=UNKNOWN_VERSION))
+    reply = server.ask(V2Inference(version=UNKNOWN_VERSION))
     server.refused(reply, "a version that does not exist", "NOT_FOUND", "INVALID_ARGUMENT")
 
 
 def _missing_input(server: V2Speaker) -> None:
     if len(server.tensors) < 2:
         not_applicable("the model has one input")
-    server.refused(server.ask(Inference(server.tensors[1:])), f"no input {server.tensors[0].name!r}")
+    server.refused(server.ask(V2Inference(server.tensors[1:])), f"no input {server.tensors[0].name!r}")
 
 
 def _unknown_input(server: V2Speaker) -> None:
     renamed = [Sample(f"no_such_{e.name}", e.datatype, e.shape, e.values) for e in server.tensors]
-    server.refused(server.ask(Inference(renamed)), "inputs of unknown names", lenient=True)
+    server.refused(server.ask(V2Inference(renamed)), "inputs of unknown names", lenient=True)
 
 
 def _unknown_output(server: V2Speaker) -> None:
-    server.refused(server.ask(Inference(outputs=["no_such_output"])), "an output of an unknown name", lenient=True)
+    server.refused(server.ask(V2Inference(outputs=["no_such_output"])), "an output of an unknown name", lenient=True)
 
 
 def _other_datatype(server: V2Speaker) -> None:
@@ -206,7 +206,9 @@ def _other_datatype(server: V2Speaker) -> None:
     changed = Sample(first.name, "BOOL", first.shape, [True] * len(first.values))
     if first.datatype == "BOOL":
         changed = Sample(first.name, "FP32", first.shape, [0.5] * len(first.values))
-    server.refused(server.ask(Inference([changed, *others])), f"{changed.datatype} for {first.datatype}", lenient=True)
+    server.refused(
+        server.ask(V2Inference([changed, *others])), f"{changed.datatype} for {first.datatype}", lenient=True
+    )
 
 
 _CHECKS: dict[str, Callable[[V2Speaker], None]] = {

@@ -8,7 +8,7 @@ from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_app
 from gateway.tools.conformance.inputs import DATATYPES, InputSpec, Sample, as_bytes, unpacked
 from gateway.tools.conformance.messages import GRPC, V2, message
 from gateway.tools.conformance.rpc import RpcReply, RpcServer
-from gateway.tools.conformance.v2 import UNKNOWN, Answer, Inference, Output, add_checks, same_outputs, samples
+from gateway.tools.conformance.v2 import UNKNOWN, V2Answer, V2Inference, V2Output, add_checks, same_outputs, samples
 
 SERVICE = "/inference.GRPCInferenceService/"
 CONTENTS = {
@@ -85,13 +85,13 @@ class V2GrpcServer(RpcServer):
         return self.send(f"{SERVICE}ModelInfer", request)
 
     @basis
-    def plain(self) -> Answer:
-        return self.infer(Inference())
+    def plain(self) -> V2Answer:
+        return self.infer(V2Inference())
 
-    def infer(self, inference: Inference) -> Answer:
+    def infer(self, inference: V2Inference) -> V2Answer:
         return self.answered(self.ask(inference))
 
-    def ask(self, inference: Inference) -> RpcReply:
+    def ask(self, inference: V2Inference) -> RpcReply:
         kind = message(V2, "inference.InferParameter")
         more = {
             "id": inference.id,
@@ -108,7 +108,7 @@ class V2GrpcServer(RpcServer):
     def error(self, reply: RpcReply) -> str:
         return "" if reply.code == "OK" else reply.code
 
-    def answered(self, reply: RpcReply) -> Answer:
+    def answered(self, reply: RpcReply) -> V2Answer:
         return _answer(self.decoded("ModelInfer", reply))
 
     def check_outputs(self) -> None:
@@ -321,7 +321,7 @@ def reflection(server: V2GrpcServer) -> None:
     require("inference.GRPCInferenceService" in names, f"the services are {names}")
 
 
-def _outputs(answer: Any) -> dict[str, Output]:
+def _outputs(answer: Any) -> dict[str, V2Output]:
     raw, outputs = answer.raw_output_contents, answer.outputs
     require(outputs, "the response has no outputs")
     require(len(raw) in (0, len(outputs)), f"{len(raw)} raw_output_contents for {len(outputs)} outputs")
@@ -338,12 +338,12 @@ def _outputs(answer: Any) -> dict[str, Output]:
             len(values) == count,
             f"output {each.name!r} has {len(values)} elements; its shape {list(each.shape)} {count}",
         )
-        found[each.name] = Output(each.datatype, list(each.shape), values)
+        found[each.name] = V2Output(each.datatype, list(each.shape), values)
     return found
 
 
-def _answer(response: Any) -> Answer:
-    return Answer(response, response.id, bool(response.id), response.model_version, lambda: _outputs(response))
+def _answer(response: Any) -> V2Answer:
+    return V2Answer(response, response.id, bool(response.id), response.model_version, lambda: _outputs(response))
 
 
 def _described(tensor: Any) -> tuple[str, str, list[int]]:

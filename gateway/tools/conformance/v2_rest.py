@@ -8,7 +8,7 @@ from urllib.parse import quote
 from gateway.tools.conformance.check import Suite, basis, deviate, fail, not_applicable, not_tested, require
 from gateway.tools.conformance.http import HttpReply, HttpServer
 from gateway.tools.conformance.inputs import InputSpec, Sample, Values, flat, same, unpacked
-from gateway.tools.conformance.v2 import UNKNOWN, Answer, Inference, Output, add_checks, same_outputs, samples
+from gateway.tools.conformance.v2 import UNKNOWN, V2Answer, V2Inference, V2Output, add_checks, same_outputs, samples
 
 BINARY = "binary_tensor_data"
 LENGTH = "inference-header-content-length"
@@ -68,15 +68,15 @@ class V2RestServer(HttpServer):
         )
 
     @basis
-    def plain(self) -> Answer:
-        return self.infer(Inference())
+    def plain(self) -> V2Answer:
+        return self.infer(V2Inference())
 
-    def infer(self, inference: Inference) -> Answer:
+    def infer(self, inference: V2Inference) -> V2Answer:
         if any(each.datatype == "FP16" for each in self.tensors):
             not_tested("an input is FP16, which is problematic to communicate in JSON, as the specification says")
         return self.answered(self.ask(inference))
 
-    def ask(self, inference: Inference) -> HttpReply:
+    def ask(self, inference: V2Inference) -> HttpReply:
         tensors = self.tensors if inference.tensors is None else inference.tensors
         body: dict[str, Any] = {"id": inference.id} if inference.id else {}
         body["inputs"] = [_json(each) for each in tensors]
@@ -92,7 +92,7 @@ class V2RestServer(HttpServer):
     def error(self, reply: HttpReply) -> str:
         return "" if reply.status == 200 else f"status {reply.status}"
 
-    def answered(self, reply: HttpReply) -> Answer:
+    def answered(self, reply: HttpReply) -> V2Answer:
         return _answer(_succeeded(reply))
 
     def check_outputs(self) -> None:
@@ -232,7 +232,7 @@ def optional_members(server: V2RestServer) -> None:
 
 @check("infer.content-type", "Inference Request Examples", "Content-Type: application/json")
 def content_type(server: V2RestServer) -> None:
-    reply = server.ask(Inference())
+    reply = server.ask(V2Inference())
     _succeeded(reply)
     found = reply.headers.get("content-type", "")
     if found.partition(";")[0].strip() != "application/json":
@@ -313,7 +313,7 @@ def no_inputs(server: V2RestServer) -> None:
 @check("error.unknown-datatype", "Tensor Data Types", "datatypes are those of the table")
 def unknown_datatype(server: V2RestServer) -> None:
     changed = [Sample(each.name, "FP33", each.shape, each.values) for each in server.tensors]
-    server.refused(server.ask(Inference(changed)), "the datatype FP33")
+    server.refused(server.ask(V2Inference(changed)), "the datatype FP33")
 
 
 @check("error.shape", "Tensor Data", "the data has as many elements as the shape")
@@ -325,13 +325,13 @@ def wrong_shape(server: V2RestServer) -> None:
     ]
     if not changed:
         not_applicable("the inputs are empty")
-    server.refused(server.ask(Inference(changed)), "one element more than the shape has")
+    server.refused(server.ask(V2Inference(changed)), "one element more than the shape has")
 
 
 @check("error.negative-shape", "Request Input", "each dimension must be representable as an unsigned 64-bit integer")
 def negative_shape(server: V2RestServer) -> None:
     changed = [Sample(each.name, each.datatype, (-1, *each.shape[1:]), each.values) for each in server.tensors]
-    server.refused(server.ask(Inference(changed)), "a dimension of -1 in a request", lenient=True)
+    server.refused(server.ask(V2Inference(changed)), "a dimension of -1 in a request", lenient=True)
 
 
 @check("limit.long-name", "HTTP/REST", "the model name is part of the URL; the server stays available after a long one")
@@ -432,11 +432,11 @@ def _binary_outputs(reply: HttpReply) -> dict[str, tuple[str, Values]]:
     return found
 
 
-def _answer(document: dict[str, Any]) -> Answer:
-    def read() -> dict[str, Output]:
-        return {each["name"]: Output(each["datatype"], each["shape"], _values(each)) for each in _outputs(document)}
+def _answer(document: dict[str, Any]) -> V2Answer:
+    def read() -> dict[str, V2Output]:
+        return {each["name"]: V2Output(each["datatype"], each["shape"], _values(each)) for each in _outputs(document)}
 
-    return Answer(document, document.get("id"), "id" in document, document.get("model_version"), read)
+    return V2Answer(document, document.get("id"), "id" in document, document.get("model_version"), read)
 
 
 def _described(tensor: dict[str, Any]) -> tuple[Any, Any, Any]:

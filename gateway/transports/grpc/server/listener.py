@@ -47,16 +47,16 @@ class GrpcListener(BaseListener):
         super().__init__(settings, connections, timeouts)
         self._ending = asyncio.Event()
         self._site = Site(
-            settings.limits,
-            timeouts,
-            self._connections,
-            _by_name(protocols, exchanges, self._ending),
-            request_heads(settings.limits.headers),
-            memoryview(bytearray(SCRATCH_BYTES)),
-            _recorder(protocols, exchanges),
-            exchanges.admit,
-            _spoken(protocols),
-            settings.shares_http1,
+            limits=settings.limits,
+            timeouts=timeouts,
+            connections=self._connections,
+            methods=_by_name(protocols, exchanges, self._ending),
+            heads=request_heads(settings.limits.headers),
+            scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            record=_recorder(protocols, exchanges),
+            admit=exchanges.admit,
+            spoken=_spoken(protocols),
+            shares_http1=settings.shares_http1,
         )
 
     def why_not_renewed(self, protocols: Sequence[tuple[Protocol, str]]) -> str:

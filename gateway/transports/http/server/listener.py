@@ -79,16 +79,16 @@ def _context(
     table = PathTable(protocols)
     cross_origin = None if settings.cross_origin is None else CrossOriginReplies(settings.cross_origin)
     return HttpContext(
-        settings.limits,
-        timeouts,
-        connections,
-        table,
-        WholeHeads(table, settings.limits, cross_origin),
-        memoryview(bytearray(_SCRATCH_BYTES)),
-        exchanges.exchange,
-        exchanges.stream,
-        exchanges.refuse,
-        exchanges.record,
-        exchanges.admit,
-        cross_origin,
+        limits=settings.limits,
+        timeouts=timeouts,
+        connections=connections,
+        table=table,
+        heads=WholeHeads(table, settings.limits, cross_origin),
+        scratch=memoryview(bytearray(_SCRATCH_BYTES)),
+        exchange=exchanges.exchange,
+        stream=exchanges.stream,
+        refuse=exchanges.refuse,
+        record=exchanges.record,
+        admit=exchanges.admit,
+        cross_origin=cross_origin,
     )

@@ -48,16 +48,16 @@ class TcpListener(BaseListener):
         super().__init__(settings, connections, timeouts)
         self.opening = Opening(protocol.carrier.framing.magic)
         self._context = TcpContext(
-            settings.limits,
-            timeouts,
-            self._connections,
-            protocol,
-            exchanges.exchange,
-            exchanges.refuse,
-            exchanges.record,
-            memoryview(bytearray(SCRATCH_BYTES)),
-            1 if protocol.carrier.framing.tag is None else MAX_IN_FLIGHT,
-            exchanges.admit,
+            limits=settings.limits,
+            timeouts=timeouts,
+            connections=self._connections,
+            protocol=protocol,
+            exchange=exchanges.exchange,
+            refuse=exchanges.refuse,
+            record=exchanges.record,
+            scratch=memoryview(bytearray(SCRATCH_BYTES)),
+            max_in_flight=1 if protocol.carrier.framing.tag is None else MAX_IN_FLIGHT,
+            admit=exchanges.admit,
         )
         self._unix: UnixSocket | None = None
 
