@@ -294,7 +294,7 @@ async def test_who_breaks_http2_is_left(frames: bytes) -> None:
         error = await failure(connector.exchange(ask()))
         assert await reply_of(connector, ask()) == b"reply"
     assert (error.status, error.reason, error.sent) == (Status.UNAVAILABLE, Reason.UNREACHABLE, True)
-    assert error.message.startswith("the connection was given up: ")
+    assert error.message.startswith("the gateway closed the connection: ")
     if ends:  # a reset takes what had been sent
         assert ends[-1] == (GOAWAY, 0, 0, bytes(7) + bytes([PROTOCOL_ERROR]))
 
@@ -636,7 +636,7 @@ async def test_a_server_that_sends_beyond_the_window_is_left() -> None:
         await anext(replies)
         await left.wait()
         error = await failure(exhausted(replies))
-    assert error.message == "the connection was given up: it sent more than the window of a stream"
+    assert error.message == "the gateway closed the connection: it sent more than the window of a stream"
 
 
 async def test_a_message_of_any_size_fits_through_the_window() -> None:

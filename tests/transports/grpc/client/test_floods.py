@@ -154,7 +154,7 @@ async def test_a_flood_ends_the_connection_and_is_told_why(flood: bytes) -> None
         ends.extend(await peer.closed())
 
     async with asyncio.timeout(GENEROUS), serving(play) as address, connected(address) as connector:
-        with pytest.raises(TransportError, match="the connection was given up: too many") as caught:
+        with pytest.raises(TransportError, match="the gateway closed the connection: too many") as caught:
             await connector.exchange(ask())
     assert (caught.value.status, caught.value.reason) == (Status.UNAVAILABLE, Reason.UNREACHABLE)
     last = [each for each in ends if each[0] == GOAWAY]  # a reset takes what had been sent

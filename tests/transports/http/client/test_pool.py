@@ -391,7 +391,7 @@ async def test_a_later_reply_that_was_sent_before_its_request_had_arrived_is_ref
         for _ in range(3):
             await connector.exchange(GET)
         monkeypatch.setattr(Unconfirmed, "count", lambda _: len(endpoint.requests[0][0]))
-        with pytest.raises(TransportError, match="it answers another one"):
+        with pytest.raises(TransportError, match="it belongs to another request"):
             await connector.exchange(GET)
         assert (await connector.exchange(GET)).body == b"ok"  # the first reply on a connection answers no other request
         assert endpoint.connections == 2

@@ -306,7 +306,7 @@ SERVED: dict[str, tuple[bytes, bytes]] = {
     ),
     "unknown path, HEAD": (
         b"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
-        b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 77\r\n\r\n",
+        b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 72\r\n\r\n",
     ),
     "trailing slash": (get("/hello/"), reply("404 Not Found", f"toy: unknown path: '/hello/'; {SPEAKS}")),
     "other method": (
