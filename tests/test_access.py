@@ -313,7 +313,7 @@ async def test_keys_are_read_again_when_the_file_changes_and_the_last_good_are_k
     for broken in ("keys: [", ""):  # a disk that is full leaves an empty file
         caplog.clear()
         file.write_text(broken)  # noqa: ASYNC240
-        while "the previous keys are kept" not in caplog.text:
+        while "the gateway keeps the previous ones" not in caplog.text:
             assert (await client.get(path, headers=key(carol))).status_code == 200
         assert (await client.get(path, headers=key(carol))).status_code == 200
 

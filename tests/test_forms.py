@@ -395,7 +395,7 @@ def test_examples_that_suggest_no_form_write_nothing(tmp_path: Path) -> None:
     refused = gateway_command("init", "--example", "request.json", "reply.json", folder=tmp_path)
     assert (refused.returncode, refused.stderr) == (
         1,
-        "request.x: a ragged array, whose rows have different lengths; no file written\n",
+        "request.x: a ragged array, whose rows have different lengths; nothing is written\n",
     )
     odd = gateway_command("init", "--example", "request.json", folder=tmp_path)
     assert (odd.returncode, odd.stderr) == (2, "expected pairs of files, a request and its reply, got 1\n")

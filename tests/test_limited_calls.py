@@ -187,7 +187,7 @@ async def test_calls_beyond_the_concurrency_limit_are_refused_while_others_run()
         refused = await clients.rest("m", 1)
         assert refused.status_code == 429
         assert refused.headers["gateway-reason"] == "overloaded"
-        assert refused.json()["error"].startswith("the limit of 1 calls at once is reached")
+        assert refused.json()["error"].startswith("1 calls are running, which is the limit")
         error = await clients.rpc("m", 1)
         assert error is not None
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -117,7 +117,7 @@ async def test_a_stream_is_a_request_and_numbered_replies(tmp_path: Path) -> Non
     ]  # fmt: skip
     assert len({each["id"] for each in whole}) == 1
     assert [(each["sequence"], each["status"]) for each in failed[1:]] == [("1", "OK"), ("2", "ABORTED")]
-    assert "asked to fail" in failed[2]["data"]["error"]
+    assert "fails on request" in failed[2]["data"]["error"]
 
 
 async def test_a_stream_without_a_response_is_its_request_alone(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_a_client_that_leaves_has_an_error_in_place_of_the_reply(tmp_path:
     request, reply = lines(path)
     assert kinds([request, reply]) == ["request", "response"]
     assert reply["status"] == "CANCELLED"
-    assert "the client has left" in reply["data"]["error"]
+    assert "the client has disconnected" in reply["data"]["error"]
 
 
 async def test_hidden_tensors_are_hidden_for_clients_of_every_kind(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ PASSED_IN_PART: list[dict[str, Any]] = [
 
 
 def test_check_refuses_a_route_whose_requests_are_passed_on_unread() -> None:
-    with pytest.raises(ConfigError, match=r"routes\[0\] passes grps-rest requests to .* this route gets none of them"):
+    with pytest.raises(ConfigError, match=r"routes\[0\] passes grps-rest requests to .* this route never gets them"):
         loaded(PASSED_IN_PART)
 
 

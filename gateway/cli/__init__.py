@@ -33,7 +33,7 @@ GROUPS = {
     },
     "Query model servers": {
         "probe": "Detect the protocols of a server.",
-        "models": "List models: of one server, or of all backends.",
+        "models": "List the models of a server, or of all backends.",
         "call": "Send one inference to a model server.",
         "bench": "Load-test a model server, and print latencies.",
         "replay": "Send recorded requests, and compare the responses.",

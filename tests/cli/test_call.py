@@ -161,7 +161,7 @@ def test_a_server_that_is_not_there_and_one_that_is_silent() -> None:
     assert (result.exit_code, "connection refused" in result.stderr) == (3, True)
     with holding() as (_, held):
         result = gateway("call", f"v2-rest://127.0.0.1:{held.port}", "m", "--set", "x=1", "--timeout", "0.05")
-    assert (result.exit_code, "the limit that --timeout sets, 0 for none" in result.stderr) == (4, True)
+    assert (result.exit_code, "the limit that --timeout sets" in result.stderr) == (4, True)
 
 
 def test_the_options_that_are_advised_replace_words_of_the_client_for_python() -> None:
@@ -173,7 +173,7 @@ def test_an_address_without_a_protocol() -> None:
     result = gateway("call", "127.0.0.1:4242", "m", "--set", "x=1")
     assert (
         result.exit_code,
-        "or give --protocol NAME beside the address; `gateway probe 127.0.0.1:4242`" in result.stderr,
+        "add --protocol NAME" in result.stderr,
     ) == (2, True)
 
 

@@ -35,7 +35,7 @@ def test_it_says_that_credentials_are_not_judged_and_no_signature_after_an_error
     unknown = {"name": "y", "datatype": "FP64", "shape": [1], "data": [1]}
     given = json.dumps({"path": "/v2/models/m/infer", "body": {"inputs": [unknown]}}).encode()
     result = gateway("explain", "--config", str(file), "-", given=given)
-    assert "note: listener 'http' asks for credentials, which are not judged here" in result.stdout
+    assert "note: listener 'http' requires credentials; this explanation checks neither" in result.stdout
     assert "error in stage fit: INVALID_ARGUMENT (invalid-input): unknown input 'y'" in result.stdout
     assert "signature:" not in result.stdout
 

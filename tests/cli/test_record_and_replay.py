@@ -85,7 +85,7 @@ def test_a_server_that_wants_a_client_certificate_is_replayed_to(tmp_path: Path)
         (("--to", "127.0.0.1:1"), "does not say the protocol"),
         (("--to", "v2-rest://127.0.0.1:1", "--model", "double"), "--model 'double'; expected RECORDED=NAME"),
         (("--to", "v2-rest://127.0.0.1:1", "--wire", "--model", "a=b"), "--wire sends the recorded bytes"),
-        (("--to", "v2-rest://127.0.0.1:1"), "this is not a cassette"),
+        (("--to", "v2-rest://127.0.0.1:1"), "this is not a recording"),
     ],
 )
 def test_wrong_usage_is_told(tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
@@ -100,4 +100,4 @@ def test_record_refuses_to_append_to_another_file(tmp_path: Path) -> None:
     path = str(tmp_path / "gateway.yaml")
     found = gateway("record", "--config", path, "--output", path)
     assert found.exit_code == 2
-    assert "this is not a cassette" in found.stderr
+    assert "this is not a recording" in found.stderr

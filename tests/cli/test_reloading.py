@@ -103,7 +103,7 @@ def test_a_call_reloads_and_answers_with_the_changes_or_with_every_error(tmp_pat
         for each in errors:
             place = f"{each['file']}:{each['line']}:{each['column']}: {each['text']}"
             assert any(line.endswith(f" ERROR gateway.cli.reloading: {place}\n") for line in lines)
-        assert lines[-1].endswith("the one before is kept; errors: 2\n")
+        assert lines[-1].endswith("so the gateway keeps the previous configuration; errors: 2\n")
         assert serves(ports["http"], "two")
         last = status_of(ports)["last_error"]
         assert isinstance(last, dict)

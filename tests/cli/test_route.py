@@ -22,7 +22,7 @@ def test_it_prints_every_route_and_the_backend() -> None:
         "  count: model 'upper' is not 'count'\n"
         "  *: would match, but an earlier route does\n"
         "  backend 'texts' (grps-rest): model 'upper'\n"
-        "  messages are read because of backends.texts.protocol\n"
+        "  the gateway decodes messages because of backends.texts.protocol\n"
     )
 
 

@@ -312,7 +312,7 @@ async def test_sighup_does_not_end_a_reference_server() -> None:
     with started("reference", *options, stderr=subprocess.PIPE) as (process, _):
         process.send_signal(signal.SIGHUP)
         line = said(process, "SIGHUP")[-1]
-        assert re.fullmatch(f"{STAMP} WARNING .* there is no configuration to read again\n", line)
+        assert re.fullmatch(f"{STAMP} WARNING .* SIGHUP ignored: this command has no configuration to reload\n", line)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait) == 0
         assert said(process, "ended")[-1].endswith("ended; cancelled requests: 0\n")

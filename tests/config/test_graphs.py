@@ -181,12 +181,12 @@ def batched(name: str, steps: str, outputs: str = "{y: $a}") -> str:
 @pytest.mark.parametrize(
     ("models", "told"),
     [
-        (batched("m", "{a: {model: n, inputs: {z: $x}}}"), "11:39: step 'a': model 'n' has no input 'z', but x"),
+        (batched("m", "{a: {model: n, inputs: {z: $x}}}"), "11:39: step 'a': model 'n' has no input 'z'; expected x"),
         (batched("m", "{a: {model: n}}", "{y: $a, x: $x}"), "11:16: step 'a': model 'n' needs the input x FP64[-1,2]"),
         (batched("m", FED, "{y: $b}"), FP32_INTO_FP64),
         (batched("m", FED.replace("$a", "{slice: $x, axis: 1, to: 1}"), "{y: {sum: [$a, $b]}}"),
          "11:71: step 'b': slice($x; axis 1, to 1) is FP64 [-1, 1], and the input is x FP64[-1,2]"),
-        (batched("m", CALL, "{y: $a.z}"), "12:18: model 'n' of step 'a' has no output 'z', but y"),
+        (batched("m", CALL, "{y: $a.z}"), "12:18: model 'n' of step 'a' has no output 'z'; expected y"),
         (batched("m", CALL, "{y: {sum: [$a, $x]}}"),
          "12:18: 'sum': tensors of different datatypes, FP32 [-1, 2] and FP64 [-1, 2]; `cast` one of them"),
         (batched("m", "{a: {model: inner, inputs: {x: $x}}}", "{y: {sum: [$a, $x]}}") + batched("inner", CALL),

@@ -191,7 +191,7 @@ async def test_an_error_comes_after_the_responses_before_it(matrix: Matrix, fron
     responses, error = await streamed(matrix, front, back, count(-2, front, back))
     assert [numbers(each.outputs[0]) for each in responses] == [[0], [1]]
     assert error is not None
-    assert "model 'count' was asked to fail after 2 responses" in error.message
+    assert "model 'count' fails on request after 2 responses" in error.message
 
 
 @each_pair({**NO_SERVER_STREAMS, CLIENT_CANNOT_SEND: lambda front, _: not sends(front, Datatype.INT32)})

@@ -250,7 +250,7 @@ def test_the_reason_of_an_error_passes_through_gateways_in_a_row(fronts: Fronts)
     *numbers, error = events(curl(fronts["gateway"], "count/generate_stream", COUNT)[2])
     assert len(numbers) == 2
     assert (error["error"], error["gateway_reason"]) == (
-        "model 'count' was asked to fail after 2 responses",
+        "model 'count' fails on request after 2 responses",
         "aborted",
     )
 

@@ -176,7 +176,7 @@ def test_errors_have_code_and_text(rig: Rig, tmp_path: Path) -> None:
         tmp_path, rig.connect("grpc"), *steps, unknown, short, method, protos=[V2, HEALTH]
     )
     assert [each["status"] for each in failed] == list(kinds)
-    assert told(failed[8 - 1]) == (8, "model 'fail' was asked for too-large")
+    assert told(failed[8 - 1]) == (8, "model 'fail' fails on request with too-large")
     assert absent["status"] == 5
     assert absent["error"].startswith("no model 'modèle 100%'; this server has")
     assert told(wrong) == (3, "input 'x': 16 bytes, but FP64 of shape [1, 3] takes 24")
@@ -282,7 +282,7 @@ def test_errors_within_a_stream_and_of_one(rig: Rig, tmp_path: Path) -> None:
     errors = [each["errorMessage"] for each in inside["messages"] if each.get("errorMessage")]
     assert [text.partition(";")[0] for text in errors] == [
         "no model 'nobody'",
-        "model 'count' was asked to fail after 1 responses",
+        "model 'count' fails on request after 1 responses",
     ]
     assert inside["error"] is None
     assert (counted(late), late["error"]["code"]) == ([("a", 0)], 4)

@@ -93,9 +93,9 @@ def test_wrong_metadata_are_refused(rig: Rig, tmp_path: Path) -> None:
     steps = {
         "metadata.backend: unknown backend 'others'; did you mean 'other'?": ask("IsActive", backend="others"),
         "metadata.backend: expected the name of a backend": ask("IsActive"),
-        "metadata: 'backendd' is no key; did you mean 'backend'?": ask("IsActive", backendd="lab", backend="lab"),
+        "metadata: 'backendd' is unknown; did you mean 'backend'?": ask("IsActive", backendd="lab", backend="lab"),
         "metadata.target: expected a number": ask("GetMetricSpec", backend="lab", target="many"),
-        "metadata.target: say how many calls": ask("GetMetricSpec", backend="other"),
+        "metadata.target: set the number of calls": ask("GetMetricSpec", backend="other"),
         "unknown metric 'calls-of-lab'": value("calls-of-lab", backend="lab"),
     }
     _, *results = k6(tmp_path, connect(rig.scaler), *steps.values(), protos=[KEDA])

@@ -369,7 +369,7 @@ async def test_what_waits_for_the_collector_is_bounded(caplog: pytest.LogCapture
     assert tracing.counts.dropped == 5
     await tracing.flush()
     assert tracing.counts.sent == MOST_WAITING
-    assert "the spans of 5 requests were dropped" in caplog.text
+    assert "dropped the spans of 5 requests" in caplog.text
     record.events = [Part("encode", None, 0.0)] * MOST_SPANS
     for _ in range(MOST_WAITING):
         tracing.observe(record)

@@ -67,5 +67,5 @@ def test_commands_that_serve_are_refused_on_windows_with_what_to_do_instead() ->
     assert done.returncode == 1
     assert done.stderr == (
         "gateway serve does not run on Windows: run it in WSL or a container; the client (gateway.client) and commands"
-        " that ask or check run here\n"
+        " that query or check also run on Windows\n"
     )

@@ -84,9 +84,9 @@ async def test_streams_count_while_they_run_together_with_calls() -> None:
     call, stream = wrap(held, settings), wrap_stream(held.stream, settings)
     responses = stream(INFER)
     assert await anext(responses) is ANSWER
-    with pytest.raises(GatewayError, match="the limit of 1 calls"):
+    with pytest.raises(GatewayError, match="1 calls are running, which is the limit"):
         await call(INFER)
-    with pytest.raises(GatewayError, match="the limit of 1 calls"):
+    with pytest.raises(GatewayError, match="1 calls are running, which is the limit"):
         await anext(stream(INFER))
     await responses.aclose()
     responses = stream(INFER)

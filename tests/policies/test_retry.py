@@ -155,7 +155,7 @@ async def test_retries_cannot_multiply_the_load(caplog: pytest.LogCaptureFixture
             with pytest.raises(TransportError):
                 await (one, other)[at % 2](INFER)
     assert len(server.requests) == calls + LEAST_RETRIES + calls * 0.2
-    assert "backend 'b': the budget of the policy retry is used up" in caplog.text
+    assert "backend 'b': the retry budget is empty" in caplog.text
     assert len(caplog.records) <= 10
 
 

@@ -110,4 +110,4 @@ async def test_an_error_while_closing_is_logged(caplog: pytest.LogCaptureFixture
         async with aclosing(stream(from_callable("stubborn", declared(stubborn)), {"x": X})) as responses:
             await anext(responses)
         assert await asyncio.to_thread(logged.wait, 10)
-    assert "failed while it was closed" in caplog.text
+    assert "closing a model's generator failed" in caplog.text

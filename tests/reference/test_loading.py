@@ -68,10 +68,10 @@ REFUSED = [
     ("served_models.sub:triple", "no module 'served_models.sub'; looked in "),
     ("served_models:tripel", "'served_models:tripel' has no attribute 'tripel' (did you mean 'triple'?)"),
     ("served_models:WEIGHTS", "'served_models:WEIGHTS' is of type dict; expected a callable"),
-    ("served_broken:model", "module 'served_broken' cannot be imported: RuntimeError: no licence"),
-    ("served_leaving:model", "module 'served_leaving' cannot be imported: SystemExit: 2"),
-    ("served_wanting:model", "module 'served_wanting' cannot be imported: No module named 'served_missing'"),
-    (".relative:model", "module '.relative' cannot be imported: TypeError: "),
+    ("served_broken:model", "module 'served_broken' failed to import: RuntimeError: no licence"),
+    ("served_leaving:model", "module 'served_leaving' failed to import: SystemExit: 2"),
+    ("served_wanting:model", "module 'served_wanting' failed to import: No module named 'served_missing'"),
+    (".relative:model", "module '.relative' failed to import: TypeError: "),
 ]
 
 

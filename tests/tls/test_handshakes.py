@@ -166,7 +166,7 @@ async def test_a_handshake_at_a_port_without_tls_is_logged_and_told(
         writer.close()
     assert f"listener {name!r}: TLS with 127.0.0.1:" in caplog.text
     assert "the client began a TLS handshake at a port without TLS; use http:// or a plaintext channel" in caplog.text
-    assert b"this port is served without TLS" in answer
+    assert b"the client began a TLS handshake at a port without TLS" in answer
 
 
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1", "TLSv1_2", "TLSv1_3"])

@@ -131,7 +131,7 @@ async def test_a_list_that_breaks_is_logged_and_the_one_before_is_kept(
             new = tmp_path / "crl.new"
             new.write_bytes(content)
             new.replace(crl)
-            await until(lambda: caplog.text.count("those before are kept") == 2)
+            await until(lambda: caplog.text.count("the gateway keeps the previous ones") == 2)
             (error,) = {each.error for each in gateway.state.status().certificates}
             assert error is not None
             assert why in error

@@ -281,7 +281,7 @@ async def test_models_that_are_made_of_others_are_listed_with_their_signature(cl
     [
         ("lab", "nothing", 404, "no model 'nothing'"),
         ("other", "double", 404, "unknown backend 'other'"),
-        ("", "double", 404, "there is no model graph 'double'"),
+        ("", "double", 404, "unknown model graph 'double'"),
         ("gone", "broken", 502, "backend 'gone'"),
     ],
 )

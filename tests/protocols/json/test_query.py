@@ -92,7 +92,7 @@ def test_objects_of_a_query_have_tensors_words_and_parameters() -> None:
 def test_an_object_of_a_query_is_checked_like_a_body() -> None:
     with pytest.raises(DecodeError, match="the query: member `w` is not in the form"):
         read(OBJECT, "POST /q", b"{}", query="o=%7B%22x%22%3A1%2C%22w%22%3A2%7D")
-    with pytest.raises(DecodeError, match="parameter 'b' is in the head of the request and in its body"):
+    with pytest.raises(DecodeError, match="parameter 'b' is in the request's head and in its body"):
         read(OBJECT, "POST /q", b'{"b": 6}', query="o=%7B%22x%22%3A1%2C%22rest%22%3A%7B%22b%22%3A2%7D%7D")
 
 

@@ -28,7 +28,7 @@ async def test_a_negative_n_fails_after_its_responses() -> None:
     found, error = await broken_off(stream(COUNT, n(-2)))
     assert [each["i"].tolist() for each in found] == [[[0]], [[1]]]
     assert error.reason is Reason.ABORTED
-    assert error.message == "model 'count' was asked to fail after 2 responses"
+    assert error.message == "model 'count' fails on request after 2 responses"
 
 
 async def test_infer_is_refused() -> None:

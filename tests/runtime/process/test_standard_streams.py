@@ -22,7 +22,7 @@ routes: [{match: {model: "*"}, backend: lab}]
 """
 SERVE = ("serve", "--config", "gateway.yaml")
 REFERENCE = ("reference", "--protocol", "v2-rest", "--bind", "127.0.0.1:PORT", "--model", "double")
-LOST = "what would be printed there is lost"
+LOST = "its text is lost"
 
 
 def serve_until_told_to_end(process: "subprocess.Popen[str] | subprocess.Popen[bytes]", port: int) -> None:

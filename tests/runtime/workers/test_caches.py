@@ -103,7 +103,7 @@ async def test_the_caches_of_all_workers_are_cleared_by_the_status_api(tmp_path:
             assert server.calls == before + 2
         status, reply = await clear(gateway, b'{"place": "backends.none"}')
         assert status == 404
-        assert "no policy `cache` at 'backends.none'" in str(reply["detail"])
+        assert "unknown place of a policy `cache`: 'backends.none'" in str(reply["detail"])
         assert (await get(gateway.ports["admin"], "/cache/clear"))[0] == 405
         before = server.calls
         await ask_both(gateway, 1)

@@ -89,7 +89,7 @@ async def test_requests_of_all_workers_go_to_holders_only(tmp_path: Path) -> Non
         await asyncio.gather(*(asyncio.to_thread(ask, port, model) for model in ("m0", "m1", "m2") * 12))
         assert [dict(each.missed) for each in (one, other)] == [{}, {}]
         assert (one.calls["m0"], other.calls["m2"], one.calls["m1"] + other.calls["m1"]) == (12, 12, 12)
-        with pytest.raises(CallFailed, match="no server has model 'm5'"):
+        with pytest.raises(CallFailed, match="model 'm5' is on no server"):
             await asyncio.to_thread(ask, port, "m5")
         found = await asyncio.to_thread(states, port)
         assert [name for name, state in found.items() if state == "READY"] == ["m0", "m1", "m2"]

@@ -328,6 +328,8 @@ async def test_the_calls_are_described_with_the_status_api() -> None:
         "/cache/clear": ["post"],
         "/config": ["get"],
         "/drain": ["post"],
+        "/keys": ["post"],
+        "/keys/revoke": ["post"],
         "/placement": ["post"],
         "/register": ["post"],
         "/register/{lease}": ["delete", "put"],

@@ -156,8 +156,8 @@ def changed(**members: Any) -> str:
             "",
             'c:1: this is not a recording: expected a first line such as {"format": "gateway-cassette", "version": 1}',
         ),
-        ("GIF89a\n", "c:1: this is not a cassette"),
-        ('{"inputs": []}\n', "c:1: this is not a cassette"),
+        ("GIF89a\n", "c:1: this is not a recording"),
+        ('{"inputs": []}\n', "c:1: this is not a recording"),
         ('{"format": "gateway-cassette", "version": 2}\n', "c:1: this recording has version 2; record again"),
         (HEADER + "not JSON\n", "c:2: not JSON: "),
         (HEADER + "\n", "c:2: not JSON: "),
@@ -204,6 +204,6 @@ def test_members_that_a_later_gateway_adds_are_ignored() -> None:
 def test_nothing_is_appended_to_another_file(tmp_path: Path) -> None:
     path = tmp_path / "c"
     path.write_text("precious\n")
-    with pytest.raises(CassetteError, match="this is not a cassette"):
+    with pytest.raises(CassetteError, match="this is not a recording"):
         CassetteFile(path)
     assert path.read_text() == "precious\n"

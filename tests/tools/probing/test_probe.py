@@ -185,7 +185,7 @@ async def test_an_address_that_names_a_form_is_asked_about_that_alone() -> None:
             for name in ("json:ray", "json:sagemaker", "v2-rest")
         ]
     assert [[one.protocol for one in each.spoken] for each in found] == [["json:ray"], ["json:sagemaker"], []]
-    assert "`gateway init --example` proposes a form" in found[2].text
+    assert "for a custom JSON API, use `gateway init --example`" in found[2].text
 
 
 async def test_a_form_that_says_nothing_of_itself_is_spoken_where_it_is_named_and_ready() -> None:

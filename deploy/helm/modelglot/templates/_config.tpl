@@ -251,7 +251,7 @@ transport, and an empty transport is any.
 {{- end -}}
 {{- if not $found -}}
 {{- if not .transport -}}
-{{- fail (printf "%s: no listener is called '%s'" .what .listener) -}}
+{{- fail (printf "%s: unknown listener '%s'" .what .listener) -}}
 {{- end -}}
 {{- fail (printf "%s: no listener %sspeaks protocols over %s" .what (ternary (printf "'%s' " .listener) "" (ne .listener "")) .transport) -}}
 {{- end -}}

@@ -62,7 +62,7 @@ def test_values_that_have_no_form_in_grpc_are_refused_by_their_header(name: byte
     with pytest.raises(GatewayError) as refused:
         write((name, text))
     assert refused.value.reason is Reason.INVALID_INPUT
-    assert refused.value.message == f"header {name.decode()!r} cannot be sent over gRPC: {why}"
+    assert refused.value.message == f"header {name.decode()!r} does not fit gRPC: {why}"
 
 
 def test_values_have_no_blanks_around_them() -> None:

@@ -176,7 +176,7 @@ async def test_a_stream_that_says_nothing_ends_but_not_one_whose_answer_is_owed(
         go.set()
         replies, told = await answer(peer)
         assert replies == [b"\0\0\0\0\x01a"]
-        assert told[b"grpc-message"] == b"neither side sent a message for 0.2 s (limits.stream_idle)"
+        assert told[b"grpc-message"] == b"no message came from either side for 0.2 s (limits.stream_idle)"
 
 
 async def test_a_reply_that_took_long_has_its_own_time_to_be_read() -> None:
@@ -409,7 +409,7 @@ def compressed(encoding: bytes, data: bytes) -> bytes:
 COMPRESSED = {
     "gzip": (compressed(b"gzip", gzip.compress(b"body")), b"0", None),
     "deflate": (compressed(b"deflate", zlib.compress(b"body")), b"0", None),
-    "without an encoding": (compressed(b"identity", b"body"), b"13", b"a message is compressed, but there is no"),
+    "without an encoding": (compressed(b"identity", b"body"), b"13", b"a message is compressed, but grpc-encoding is missing"),
     "not what it says": (compressed(b"gzip", b"body"), b"13", b"the message is not gzip"),
     "a bomb": (
         compressed(b"gzip", gzip.compress(bytes(10_000_000))),
