@@ -54,7 +54,7 @@ class FittedCalls:
     async def again(
         self, error: DecodeError | GatewayError, request: Request, key: Key, fitting: Fitting, find: Find
     ) -> Response:
-        """Call the model once more after `error`, if its tensors are no longer those of `fitting`. The request did not
+        """Call the model once more after `error`, if `fitting` no longer has the model's tensors. The request did not
         fit, or the backend refused it, so nothing was computed.
 
         Raises:
