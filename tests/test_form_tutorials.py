@@ -93,8 +93,9 @@ def test_every_form_of_the_page_has_a_program() -> None:
 @pytest.fixture(scope="module")
 def fastapi(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "fastapi_tutorials:app", "--port", str(port)]
-    process = Process(command, json_servers.PROGRAMS)
+    programs = str(json_servers.PROGRAMS)
+    command = [sys.executable, "-m", "uvicorn", "--app-dir", programs, "fastapi_tutorials:app", "--port", str(port)]
+    process = Process(command, tmp_path_factory.mktemp("fastapi"))
     process.wait_until(lambda: answers(f"http://127.0.0.1:{port}/none", 404), GENEROUS)
     yield f"127.0.0.1:{port}"
     process.stop()
