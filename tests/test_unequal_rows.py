@@ -146,7 +146,10 @@ async def test_more_rows_than_the_route_allows_are_refused() -> None:
 async def test_outputs_of_unequal_length_are_an_error_of_the_server() -> None:
     status, found = await asked(wires("-1", grows=True), {"ids": [[1, 2, 3], [4]]})
     assert status == 502
-    assert "cannot join outputs for rows of unequal length: output 'vector' is FP64 [1, 1] in one response" in found["error"]
+    assert (
+        "cannot join outputs for rows of unequal length: output 'vector' is FP64 [1, 1] in one response"
+        in found["error"]
+    )
 
 
 @pytest.mark.parametrize("ids", [[[1, 2], [4]], [[1, 2], [4, 5]]], ids=["unequal", "equal"])

@@ -99,7 +99,7 @@ def test_a_call_reloads_and_answers_with_the_changes_or_with_every_error(tmp_pat
             (str(file), 5, 18),
             (str(file), 6, 1),
         ]
-        lines = said(process, "not reloaded")
+        lines = said(process, "reload failed")
         for each in errors:
             place = f"{each['file']}:{each['line']}:{each['column']}: {each['text']}"
             assert any(line.endswith(f" ERROR gateway.cli.reloading: {place}\n") for line in lines)
@@ -141,7 +141,7 @@ def test_a_file_that_changes_is_reloaded_and_a_broken_one_is_told_once(tmp_path:
         assert "a file has changed" in "".join(said(process, "configuration reloaded"))
         assert serves(ports["http"], "two")
         file.write_text("listeners: [")
-        told = said(process, "not reloaded")
+        told = said(process, "reload failed")
         assert sum(" ERROR " in line for line in told) == 2
         file.write_text(text("three", OFTEN))
         lines = said(process, "configuration reloaded")
@@ -185,7 +185,7 @@ def test_a_reload_that_fails_on_another_file_is_tried_again_when_that_file_chang
 
     def fails(process: Process, text: str) -> None:
         config.write_text(text)
-        told = said(process, "not reloaded")
+        told = said(process, "reload failed")
         assert sum(" ERROR " in line for line in told) == 2  # one line for the file that it fails on, told once
 
     def is_loaded(process: Process) -> None:

@@ -253,7 +253,7 @@ async def test_a_second_signal_cancels_requests_in_flight(tmp_path: Path) -> Non
             call = asyncio.ensure_future(ask(ports["http"], INFER))
             await lab.arrived.wait()
             process.send_signal(signal.SIGTERM)
-            await asyncio.to_thread(said, process, "no connection is accepted")
+            await asyncio.to_thread(said, process, "closed to new connections")
             process.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait) == 0
             with suppress(ConnectionError):
@@ -301,7 +301,7 @@ def test_a_thread_that_does_not_end_does_not_keep_the_process_alive(tmp_path: Pa
             assert process.stdout.readline() == "begun\n"
             process.send_signal(signal.SIGTERM)
             if signals == 2:
-                said(process, "no connection is accepted")
+                said(process, "closed to new connections")
                 process.send_signal(signal.SIGINT)
             assert process.wait(GENEROUS) == 0
             assert said(process, "ended")[-1].endswith("cancelled requests: 1\n")

@@ -55,7 +55,7 @@ JWT = "auth: {jwt: {issuer: 'https://i.test', audience: [models]}}\n"
         (LISTENER.replace("auth: {}", "auth: {accept: [jwt]}") + KEYS, "1:89: `auth` at the top has no 'jwt'"),
         (LISTENER.replace("{}}", "{anonymous: b}}") + KEYS + PRINCIPALS, "1:91: unknown principal 'b'"),
         (MIP.replace("AUTH", "") + KEYS, "clients of mip cannot send keys or tokens"),
-        (LISTENER + "auth: {keys: {file: /no/such}}\n", "2:21: '/no/such' is not an API key file: cannot read the file"),
+        (LISTENER + "auth: {keys: {file: /no/such}}\n", "'/no/such' is not an API key file: cannot read the file"),
         (LISTENER + "auth: {keys: {file: keys.yaml}}\n", "2:21: expected an absolute path, got 'keys.yaml'"),
         (LISTENER + "auth: {keys: {file: FILE, header: authorization}}\n", "'authorization' cannot hold a key"),
         (LISTENER + JWT.replace("https://i.test", "i.test"), "expected the issuer's URL"),

@@ -135,7 +135,9 @@ async def test_a_list_that_breaks_is_logged_and_the_one_before_is_kept(
             (error,) = {each.error for each in gateway.state.status().certificates}
             assert error is not None
             assert why in error
-            assert [each.levelno for each in caplog.records if "those before" in each.message] == [logging.ERROR] * 2
+            assert [each.levelno for each in caplog.records if "keeps the previous ones" in each.message] == [
+                logging.ERROR
+            ] * 2
             assert await is_let_in(port, files.trusting(good))
             assert not await is_let_in(port, files.trusting(bad))
         authority.revoke(crl, good)

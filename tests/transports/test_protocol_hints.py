@@ -12,7 +12,7 @@ from tests.tls.running import reference
 
 FORMS = {name: each.transport for name, each in protocols().items()}
 
-AT_A_LISTENER = r"unknown (path|method).*; this listener speaks {server}"
+AT_A_LISTENER = r"(unknown path|no method|speaks HTTP/1.1, not gRPC).*; this listener speaks {server}"
 """Both sides have one transport, HTTP or gRPC, or a client of gRPC is at a listener of HTTP: the server's reply says
 what it speaks."""
 BY_FIRST_BYTES = r"; it seems to be an? .* for the protocols? (.*)$"

@@ -45,7 +45,10 @@ async def test_a_graph_that_fits() -> None:
             "$forward.heat", "x", ("steps", "likelihood", "inputs", "predicted"),
             "step 'likelihood': model 'heat' of step 'forward' has no output 'heat'; expected temperature",
         ),
-        ("$forward", "z", ("steps", "forward", "inputs", "z"), "step 'forward': model 'heat' has no input 'z'; expected x"),
+        (
+            "$forward", "z", ("steps", "forward", "inputs", "z"),
+            "step 'forward': model 'heat' has no input 'z'; expected x",
+        ),
     ],
 )  # fmt: skip
 async def test_a_mismatch_has_the_place_of_its_tensor(

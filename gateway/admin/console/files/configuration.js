@@ -57,7 +57,7 @@ export function show(root, { attempt }) {
     failure.hidden = !found.failure;
     if (!found.failure) return;
     failure.replaceChildren(
-      html("h2", {}, html("span", { class: "badge down" }, "not reloaded"), " The file has errors, so the configuration before is still in use"),
+      html("h2", {}, html("span", { class: "badge down" }, "reload failed"), " The file has errors, so the previous configuration is still in use"),
       html("ul", {}, ...found.failure.errors.map((each) => problem(each.line, each))),
     );
   }

@@ -409,7 +409,11 @@ def compressed(encoding: bytes, data: bytes) -> bytes:
 COMPRESSED = {
     "gzip": (compressed(b"gzip", gzip.compress(b"body")), b"0", None),
     "deflate": (compressed(b"deflate", zlib.compress(b"body")), b"0", None),
-    "without an encoding": (compressed(b"identity", b"body"), b"13", b"a message is compressed, but grpc-encoding is missing"),
+    "without an encoding": (
+        compressed(b"identity", b"body"),
+        b"13",
+        b"a message is compressed, but grpc-encoding is missing",
+    ),
     "not what it says": (compressed(b"gzip", b"body"), b"13", b"the message is not gzip"),
     "a bomb": (
         compressed(b"gzip", gzip.compress(bytes(10_000_000))),
