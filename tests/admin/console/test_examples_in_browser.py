@@ -21,9 +21,10 @@ ADMIN = re.compile(r"^admin:.*(\n +.*)*", re.MULTILINE)
 
 
 def served(path: Path, folder: Path) -> Path:
-    """A copy of the example with ports that are free, and with a console that needs no key."""
+    """A copy of the example with free ports, a console without a key, and a log of text: a gateway with a JSON log
+    prints no addresses."""
     text = BIND.sub(lambda found: f'bind: "{"tcp://" if found[1] else ""}127.0.0.1:0"', path.read_text())
-    text = ADMIN.sub("", text) + '\nadmin: {bind: "127.0.0.1:0"}\n'
+    text = ADMIN.sub("", text).replace("format: json, ", "") + '\nadmin: {bind: "127.0.0.1:0"}\n'
     copy = folder / path.name
     text = text.replace("/var/log/", f"{folder}/").replace("${HOME}/lab", str(ROOT / "config/examples/hpc"))
     copy.write_text(text)

@@ -169,7 +169,7 @@ def test_the_beginning_of_a_million_elements_is_shown_and_all_can_be_saved(
     found = json.loads((tmp_path / "reply.json").read_bytes())
     assert found["outputs"][0]["data"] == [0.5] * ELEMENTS
     page.get_by_role("tab", name="umbridge").click()
-    expect(page.get_by_role("tabpanel", name="umbridge")).to_contain_text("shown as they came only")
+    expect(page.get_by_role("tabpanel", name="umbridge")).to_contain_text("appear only in their own protocol")
     expect_usable(page)
 
 
