@@ -71,7 +71,7 @@ def begins(begin: bytes, expected: str, *, closes: bool = False) -> Mode:
 
 def hangs(reply: Reply, begin: bytes = BEGIN, *, stays: bool = True) -> Mode:
     # The policy's limit, or the same time as the call's deadline where nothing was sent: either may be noticed first.
-    return Mode(speaking(reply, begin), "within 0. | before the request was sent", hangs=True, stays=stays)
+    return Mode(speaking(reply, begin), "within 0. | before the gateway sent the request", hangs=True, stays=stays)
 
 
 def good(stream: int, message: bytes) -> bytes:

@@ -492,7 +492,7 @@ def test_paths(rig: Rig, line: str, status: int, expected: bytes) -> None:
         ("POST /v2/repository/models/fail/unload", 403, "`allow_control: true`"),
         ("GET /v2/systemsharedmemory/status", 501, "shared memory cannot cross the gateway"),
         ("GET /v2/logging", 403, "`allow_control: true`"),
-        ("GET /metrics", 404, "no such path"),
+        ("GET /metrics", 404, "unknown path"),
     ],
 )
 def test_paths_that_lead_nowhere(rig: Rig, line: str, status: int, text: str) -> None:

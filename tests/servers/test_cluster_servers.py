@@ -252,7 +252,7 @@ async def test_a_job_that_no_node_can_run(cluster: Cluster, tmp_path: Path) -> N
         reply = await http.post("/Evaluate", json=EVALUATE)
         assert reply.status_code >= 500
         assert "servers.start_timeout" in reply.text
-        reason = {"hyperqueue": "no worker has started it yet; it needs cpus=1000", "slurm": "PartitionConfig"}
+        reason = {"hyperqueue": "waiting for a worker; it needs cpus=1000", "slurm": "PartitionConfig"}
         assert reason[cluster.engine] in reply.text
     if isinstance(cluster, HyperQueueCluster):  # the entry of a job that waits is left until a worker takes it
         await asyncio.to_thread(cluster.add_worker, 1000)
@@ -285,7 +285,7 @@ async def test_an_engine_that_is_not_installed(
     text = CONFIG.replace("ENGINE", f"engine: {engine}").replace("FOLDER", str(tmp_path)).replace("KEYS", "max: 1")
     (tmp_path / "gateway.yaml").write_text(text)
     _, warnings = load_with_warnings(tmp_path / "gateway.yaml", catalog())
-    (warning,) = (str(each) for each in warnings if "can be started here" in str(each))
+    (warning,) = (str(each) for each in warnings if "cannot start servers" in str(each))
     assert f"this machine cannot start servers: the engine '{engine}' needs {what}" in warning
     async with running(text) as gateway, client(gateway) as http:
         reply = await http.post("/Evaluate", json=EVALUATE)

@@ -86,7 +86,7 @@ async def test_a_job_that_no_worker_can_run_waits_and_can_be_cancelled(engine: E
     id_ = await engine.submit(job(tmp_path, "", resources=Resources(cpus=1000, gpus=1)))
     report = (await engine.reports([id_]))[id_]
     assert report.state is JobState.WAITING
-    assert report.reason == "no worker has started it yet; it needs cpus=1000, gpus/nvidia=1"
+    assert report.reason == "waiting for a worker; it needs cpus=1000, gpus/nvidia=1"
     await engine.cancel([id_])
     assert (await engine.reports([id_]))[id_].state is JobState.CANCELLED
 
