@@ -191,7 +191,7 @@ class ModelMetadata:
         try:
             return bool(await self._backend.handler(outgoing))
         except GatewayError as error:
-            # The server answers, but cannot report on its models: the route's `signature` declares that it has this one.
+            # The server answers, but cannot report on its models. The route's `signature` declares this model.
             if error.status is not Status.UNIMPLEMENTED or not self._signatures.are_declared:
                 raise
             return True
