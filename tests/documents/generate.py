@@ -354,9 +354,9 @@ def pair(front: str, back: str) -> str:
 
 MEANINGS = {
     "same": "datatypes that arrive unchanged",
-    "value": "datatypes whose values arrive, as JSON numbers",
+    "value": "datatypes that become JSON numbers with the same values",
     "rounded": "datatypes that are rounded to doubles",
-    "refused": "datatypes that are refused",
+    "refused": "datatypes that the gateway refuses",
 }
 
 
@@ -367,7 +367,7 @@ def _fidelity(word: str) -> tuple[int, str]:
 
 
 def _meaning(word: str) -> str:
-    return MEANINGS.get(word) or f"datatypes that travel {word}"
+    return MEANINGS.get(word) or f"datatypes that are sent {word}"
 
 
 def _cells(line: str) -> Sequence[str]:
