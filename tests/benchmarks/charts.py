@@ -159,7 +159,7 @@ def _message(rows: Sequence[Row]) -> str:
         f"{SERVER if name == 'direct' else name.split(' as ')[0]}"
         for name in compared
     ]
-    return f"{'The gateway' if own == 'gateway' else own} uses {' and '.join(ratios)}"
+    return f"{'The gateway' if own.startswith('gateway') else own} uses {' and '.join(ratios)}"
 
 
 def _range(ratios: Sequence[float | None]) -> str:
