@@ -33,55 +33,57 @@ FORMS = {name: OURS[name] for name in INSTALLED}
 HEAD = """\
 # Protocol compatibility matrix
 
-This page shows what each pair of wire forms carries and what it cannot. `make matrix` writes it: clients of every wire
-form call servers of every wire form through one gateway, over sockets. A test compares the page with a new run.
+This page shows what the gateway can convert between each pair of protocols. `make matrix` writes the page: clients of
+every protocol call servers of every protocol through one gateway, over sockets. A test compares the page with a new
+run.
 
 ## Overview
 
-The rows are clients, the columns servers. Each cell counts the datatypes that the clients can send: how many come back
-**unchanged**, how many (+) come back in another form, and how many are refused. The tables below show which ones, and
-what else each pair carries.
+Rows are clients, and columns are servers. Each cell counts the datatypes that the clients can send: how many come back
+**unchanged**, how many (+) come back in another form, and how many are refused. The tables below list these datatypes
+and the other features of each pair.
 """
 
 WORDS = """\
-What the tables say of datatypes:
+The tables use these words for datatypes:
 
 - **same**: the same bits in the same datatype
-- **as FP64**: the same values in that wider datatype, with the parameter `gateway_datatype` if there are parameters
+- **as FP64**: the same values in this wider datatype, with the parameter `gateway_datatype` if there are parameters
 - **value**: the same values, as JSON numbers without a datatype
 - **rounded**: the nearest double, if the protocol has no other numbers
-- **refused**: an error in the client's protocol that names what cannot be carried
+- **refused**: an error in the client's protocol that names the unsupported data
 
-The other rows:
+The other rows show:
 
-- two rows: whether a batch of two reaches the backend in one call or in one call for each row
-- inputs are matched: by name or by position, if a client sends them in another order
-- requested outputs: a client that requests one of two outputs gets only that one, even if the backend always sends both
-- derivatives: how clients ask for them: with operations, or with companion models such as `M.gradient`
+- batch of two rows: whether it reaches the backend in one call, or in one call per row
+- matching of inputs: by name or by position, if a client sends the inputs in another order
+- requested outputs: a client that requests one of two outputs gets only this output, even if the backend always sends
+  both
+- derivatives: whether clients request them with operations, or with derivative models such as `M.gradient`
 - errors: how many of the errors that a model can raise reach the client with the same reason
 
-The routes to these servers have a `signature`, because their metadata has none, or one that is often wrong:
+The routes to these servers have a `signature`, because the servers' metadata has no signature, or often a wrong one:
 {declared}.
 """
 
 UNTYPED = """
-Clients of {clients} send JSON numbers without datatypes. Their values come back, but without the datatype, so all of
-them count as another form (+)."""
+Clients of {clients} send JSON numbers without datatypes. The values come back without a datatype, so all
+datatypes count as another form (+)."""
 
 NO_WAY = "not possible"
 CANNOT = {
     "BYTES that are not UTF-8": "send BYTES that are not UTF-8",
     "shape `[3, 1, 2]`": "send a tensor of shape `[3, 1, 2]`",
-    "two rows": "send two rows in one request",
+    "batch of two rows": "send two rows in one request",
     "requested outputs": "request some of the outputs",
-    "a stream": "request a stream",
+    "streams": "request a stream",
     "`config`, without `carry_config`": "send a `config`, unless the route has `carry_config`",
     "other parameters": "send other parameters",
-    "id": "give a request an id",
-    "version": "name a version",
-    "derivatives": "ask for derivatives",
-    "metadata": "ask for metadata",
-    "list of models": "ask for the list of models",
+    "id": "send a request id",
+    "version": "request a version",
+    "derivatives": "request derivatives",
+    "metadata": "request metadata",
+    "list of models": "request the list of models",
 }
 """What clients cannot do if their protocol cannot express the row."""
 
@@ -89,12 +91,12 @@ FLAVORS = """\
 The rows in which these servers, and clients that use only what these servers support, differ from `{form}`:"""
 
 READY_FORMS = """\
-[Ready forms](forms.md#ready-forms) are wire forms as well. Their numbers have no datatype. Each is tried in front of V2
-over gRPC, and behind V2 over REST; `tests/contract/test_ready_forms.py` tries each with every protocol.
-A cell is empty where the form has no word for it."""
+[Built-in forms](forms.md#ready-forms) are protocols too. Their numbers have no datatype. The matrix has each form in
+front of V2 over gRPC, and behind V2 over REST; `tests/contract/test_ready_forms.py` tests each form with every
+protocol. A cell is empty if the form does not have the feature."""
 
 PEERS = """\
-`tests/interop/test_independent_peers.py` runs each row and each column with software that has none of the
+`tests/interop/test_independent_peers.py` tests each row and each column with software that does not contain the
 gateway's code:
 """
 
@@ -234,10 +236,10 @@ def _errors() -> Iterator[str]:
 
 
 def _ready_forms(seen: Run) -> Iterator[str]:
-    yield from ("## Ready forms", "", READY_FORMS)
+    yield from ("## Built-in forms", "", READY_FORMS)
     for side, title in (
-        (BEFORE, "Clients of ready forms, a V2 server"),
-        (BEHIND, "V2 clients, servers of ready forms"),
+        (BEFORE, "Clients with built-in forms, V2 server"),
+        (BEHIND, "V2 clients, servers with built-in forms"),
     ):
         forms = {form.name: seen[form.name][side] for form in ready_forms.FORMS.values()}
         differences = [row for row in _differences(forms) if row[0] in ROWS or len(set(row[1:])) > 1]
@@ -250,14 +252,14 @@ def _datatypes(backs: Mapping[str, Observed]) -> Iterator[str]:
     [first, *_] = backs.values()
     alike = [each for each in Datatype if len(_words(backs, each)) == 1 and first[each] != NONE]
     for word in dict.fromkeys(first[each] for each in alike):
-        yield f"- datatypes that come back, {word}: {', '.join(each for each in alike if first[each] == word)}"
+        yield f"- datatypes that come back ({word}): {', '.join(each for each in alike if first[each] == word)}"
 
 
 def _peers() -> Iterator[str]:
     yield from ("## Independent clients and servers", "", PEERS)
     servers = {name: ", ".join(back.peer for back in BACKS.values() if back.form == name) for name in FORMS}
     rows = ([_code(name), FRONTS[name].peer, servers[name]] for name in FORMS)
-    yield from _table(["", "client, with servers of all wire forms", "servers, with clients of all wire forms"], rows)
+    yield from _table(["", "client, with servers of all protocols", "servers, with clients of all protocols"], rows)
 
 
 def _table(head: Sequence[str], rows: Iterator[list[str]]) -> Iterator[str]:

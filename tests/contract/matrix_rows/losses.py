@@ -8,9 +8,9 @@ from tests.contract.flavors import Dialect
 from tests.contract.wire import arrived, or_error, returned
 
 LEFT_OUT = """\
-Between two gateways every error keeps its reason, which travels as the header or trailer `gateway-reason`, or in the
-error's text. Other clients and servers see only the protocol's own error: it has the same reason (**kept**), or
-another one if the protocol has no number for it.
+Between two gateways, every error keeps its reason, which is in the header or trailer `gateway-reason`, or in the
+error's text. Other clients and servers see only the protocol's own error, which has the same reason (**kept**), or
+another reason if the protocol has no code for it.
 """
 
 
