@@ -102,11 +102,11 @@ MEASURED = {
         {"Envoy's gRPC-JSON transcoder, which uses its own JSON format": "Envoy's transcoder"},
     ),
     "V2 REST served by `gateway reference`": ("V2 REST served", {"MLServer": "MLServer"}),
-    "V2 REST passed on": (
+    "V2 REST proxied": (
         "V2 REST to V2 REST",
         {"Envoy as an HTTP proxy": "Envoy as HTTP proxy", "nginx as an HTTP proxy": "nginx as HTTP proxy"},
     ),
-    "V2 gRPC passed on": (
+    "V2 gRPC proxied": (
         "V2 gRPC to V2 gRPC",
         {"Envoy as a gRPC proxy": "Envoy as gRPC proxy", "nginx as a gRPC proxy": "nginx as gRPC proxy"},
     ),
