@@ -178,7 +178,8 @@ It becomes `too-large` only if the text says that a message is too large, like t
 
 **An HTTP status without a gRPC status** comes from a proxy in front of the server, or from another server. The gateway
 converts the HTTP status with
-[gRPC's mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md), and adds its own reason. The text names the backend, the HTTP status and the next step.
+[gRPC's mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md), and adds its own reason. The
+text names the backend, the HTTP status and the next step.
 
 """
 RESETS_HEAD = """
