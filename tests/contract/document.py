@@ -54,7 +54,7 @@ The cells for datatypes mean:
 - **rounded**: the values are rounded to the nearest double, because the protocol has no other numbers
 - **refused**: the client gets an error, which names the tensor or parameter
 
-The other rows:
+The other rows show:
 
 - two rows: the gateway sends a batch of two rows to the backend in one call, or in one call per row
 - inputs are matched: by name or by position, if a client sends the inputs in another order
@@ -253,7 +253,7 @@ def _datatypes(backs: Mapping[str, Observed]) -> Iterator[str]:
     [first, *_] = backs.values()
     alike = [each for each in Datatype if len(_words(backs, each)) == 1 and first[each] != NONE]
     for word in dict.fromkeys(first[each] for each in alike):
-        yield f"- datatypes that come back, {word}: {', '.join(each for each in alike if first[each] == word)}"
+        yield f"- datatypes that come back ({word}): {', '.join(each for each in alike if first[each] == word)}"
 
 
 def _peers() -> Iterator[str]:

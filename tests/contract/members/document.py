@@ -54,7 +54,7 @@ def _text(statement: Statement) -> str:
     if isinstance(statement, str):
         return statement.replace("|", "\\|")
     named = [f"`{name}`: {text}" for name, text in statement.items() if name != ELSE]
-    return "<br>".join([*named, f"else {statement[ELSE]}"])
+    return "<br>".join([*named, f"others: {statement[ELSE]}"])
 
 
 def write() -> None:
