@@ -1,2 +1,4 @@
-"""Model graphs: models that call other models. Their steps, the values between the steps, and derivatives by the chain
-rule."""
+"""Model graphs are models that call other models.
+
+The package has their steps, the values between the steps, and derivatives by the chain rule.
+"""
