@@ -1,4 +1,4 @@
-"""Listeners. The module starts a listener at an address, and makes the error for an address that cannot be bound."""
+"""Starts a listener at an address, and makes the error for an address that cannot be bound."""
 
 import os
 from collections.abc import Iterator, Sequence

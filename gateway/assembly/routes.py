@@ -1,8 +1,4 @@
-"""Routes.
-
-The module converts the configuration's values to the values of the Router and the Bridge, and puts Handlers within
-policies.
-"""
+"""Converts the routes' configuration to the values of the Router and the Bridge, and puts Handlers within policies."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product

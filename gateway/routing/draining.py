@@ -1,4 +1,4 @@
-"""Draining. A drained endpoint gets no new calls, so its server can be maintained, until an operator undoes the drain.
+"""Draining of endpoints. A drained endpoint gets no new calls, so its server can be maintained, until an operator undoes the drain.
 
 | state | meaning |
 |---|---|

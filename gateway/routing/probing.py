@@ -1,4 +1,4 @@
-"""Active probes.
+"""Active probes of endpoints.
 
 The gateway uses requests of the backend's protocol to query every endpoint whether it is live or ready.
 
