@@ -1,4 +1,4 @@
-"""Streams of messages. `answer_stream` answers a client's messages one by one; `ask_stream` yields a backend's responses.
+"""Streams: `answer_stream` answers a client's messages one by one, and `ask_stream` yields a backend's responses.
 
 Consumers pull all messages. The transport pulls a message, writes it, waits until its peer has taken it, and pulls the
 next, so a slow client slows the backend down. Every generator closes as soon as its consumer stops, so a client that

@@ -1,4 +1,4 @@
-"""Draining of endpoints. A drained endpoint gets no new calls, so its server can be maintained, until an operator undoes the drain.
+"""A drained endpoint gets no new calls, so its server can be maintained, until an operator undoes the drain.
 
 | state | meaning |
 |---|---|

@@ -1,4 +1,4 @@
-"""V1 errors: an HTTP status and `{"error": text}`, with the layout and the statuses of each server type.
+"""V1 errors, which are an HTTP status and `{"error": text}`, with the layout and the statuses of each server type.
 
 The header `gateway-reason` has the Reason, so the Reason survives a chain of gateways.
 """
@@ -60,21 +60,27 @@ def _reason(status: int, text: str) -> Reason:
     if status == 503 and text.endswith(_NOT_READY):
         return Reason.NOT_READY
     if status == 404 and text == _NOT_FOUND:
-        return Reason.UNSUPPORTED  # the server lacks the path itself, not the model
+        return Reason.UNSUPPORTED  # the server lacks the path itself and not the model
     return _REASONS.get(status, Reason.MODEL_ERROR)
 
 
 def lacks_path(reply: Message) -> bool:
-    """Return whether the server lacks the path or the verb: FastAPI reports this, or the body is from a web server or
-    framework (a page, a line, or empty). A missing model is reported as a V1 error."""
+    """Return whether the server lacks the path or the verb.
+
+    FastAPI reports this, or the body is from a web server or framework (a page, a line, or empty). A missing model is
+    reported as a V1 error.
+    """
     if reply.headers.get(REASON_HEADER):
         return False
     return reply.status in (405, 501) or (reply.status == 404 and _error_text(reply.body) in ("", _NOT_FOUND))
 
 
 def is_unknown_servable(reply: Message, model: str) -> bool:
-    """Return True if TensorFlow Serving reports a missing model: "Could not find any versions of model x" in responses
-    to status requests, "Servable not found for request: Latest(x)" in other responses."""
+    """Return True if TensorFlow Serving reports a missing model.
+
+    Its text is "Could not find any versions of model x" in responses to status requests, and "Servable not found for
+    request: Latest(x)" in other responses.
+    """
     text = _text(reply)
     return reply.status == 404 and text in (
         f"Could not find any versions of model {model}",
@@ -83,8 +89,10 @@ def is_unknown_servable(reply: Message, model: str) -> bool:
 
 
 def error_in_success(reply: Message) -> GatewayError | None:
-    """Return the error in a response with status 200 that is `{"error": text}` instead of a prediction, or None if it
-    is not an error."""
+    """Return the error in a response with status 200 that is `{"error": text}` instead of a prediction.
+
+    Return None if it is not an error.
+    """
     text = _error_text(reply.body)
     return refusal(Reason.MODEL_ERROR, text[:_MAX_TEXT]) if text else None
 
