@@ -16,8 +16,8 @@ client's fault. A mismatch in a response becomes a GatewayError INTERNAL, becaus
 signature has no tensors. In this case, tensors keep their datatypes and shapes.
 
 These invariants hold: the backend's inputs have the names, datatypes, rank and order of its signature. All inputs with
-a batch dimension have the same number of rows, and so do all outputs. The client gets the outputs that it requested, in
-that order, in datatypes that its protocol has.
+a batch dimension have the same number of rows, and all outputs have the same number of rows. The client gets the
+outputs that it requested, in that order, in datatypes that its protocol has.
 """
 
 from collections.abc import Mapping, Sequence

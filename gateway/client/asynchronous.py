@@ -411,7 +411,7 @@ class AsyncClient:
         is unreachable or does not respond in time. To wait for a server, call `ready` again.
 
         Raises:
-            ClientError: Refused if the key is missing or invalid; Unsupported if the protocol does not report whether a
+            ClientError: Refused for a missing or invalid key; Unsupported if the protocol does not report whether a
                 model is ready.
         """
         seconds = self._seconds(timeout)

@@ -9,7 +9,7 @@ ended:
 
 (all on one line). `inputs` is the SHA-256 digest of the first line's members and of the point's inputs. A point gets a
 result from the file only if this digest matches. `data` has the elements in row-major order. If JSON cannot represent
-an element (NaN, infinities, bytes that are not UTF-8), `base64` has V2's raw form of the whole tensor in place of
+an element (NaN, infinities, bytes that are not UTF-8), `base64` has V2's raw form of the whole tensor instead of
 `data`.
 
 The client writes each line in one piece. After a crash the last line can be incomplete; the next run removes it. The

@@ -411,7 +411,7 @@ BytesForm: TypeAlias = Literal["text", "base64"]
 class Translate:
     """The keys of a route's `translate` section that codecs read.
 
-    Names, types, defaults and docstrings are those of the YAML keys.
+    The YAML keys have the same names, types, defaults and docstrings.
     """
 
     nan: Nan | None = None

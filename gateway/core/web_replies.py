@@ -1,4 +1,4 @@
-"""Replies of a web server or a proxy in place of a model server's reply: error pages, redirects, and errors without a
+"""Replies of a web server or a proxy instead of a model server's reply: error pages, redirects, and errors without a
 text.
 
 Their bodies are useless to clients, and do not name the server. `exchange.ask` reports them with the texts of this

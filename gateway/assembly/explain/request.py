@@ -515,7 +515,7 @@ def shown_message(message: Message) -> MessageShown:
 
 
 def _with_references(message: MessageShown, references: Mapping[str, str]) -> MessageShown:
-    """Return `message` with references in place of texts from files or variables, which could be secrets.
+    """Return `message` with references instead of texts from files or variables, which could be secrets.
 
     A form can have such texts in headers and bodies.
     """

@@ -1,4 +1,4 @@
-"""PredictRequest and PredictResponse are the messages with named tensors. Both are read and written in one pass.
+"""PredictRequest and PredictResponse are the messages with named tensors. Each is read and written in one pass.
 
 | field of      | PredictRequest | PredictResponse |
 |---------------|----------------|-----------------|

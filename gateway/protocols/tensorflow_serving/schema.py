@@ -48,7 +48,10 @@ STATUS = "status"
 """The `part` of a metadata request for the available versions (GetModelStatus)."""
 
 CLASSES, SCORES = "classes", "scores"
-"""The outputs of a Classify signature, with a label and a number for each class. Both are `[examples, classes]`."""
+"""The outputs of a Classify signature, with a label and a number for each class.
+
+The shape of both is `[examples, classes]`.
+"""
 OUTPUTS = "outputs"
 """The output of a Regress signature, with a number for each example."""
 

@@ -206,7 +206,7 @@ _DEEPEST = MAX_DEPTH - 3
 def _from_text(name: str, given: Raw | list[Raw], values: int) -> Tensor:
     """Return the tensor of one list, or of the values in all rows.
 
-    Both are given as text. Raises DecodeError for other text.
+    The caller passes both as text. Raises DecodeError for other text.
     """
     text = b"[%b]" % b",".join(given) if isinstance(given, list) else bytes(given)
     if not text.startswith(b"["):

@@ -1,4 +1,4 @@
-"""The messages with tensors, ModelInferRequest and ModelInferResponse. Both are read and written in one pass.
+"""The messages with tensors, ModelInferRequest and ModelInferResponse. Each is read and written in one pass.
 
 Each entry of `inputs` or `outputs` has a tensor's name, datatype and shape. The data of all tensors are either raw or
 typed. Raw data are bytes fields after the entries, one for each entry and in their order (`raw_input_contents`,
