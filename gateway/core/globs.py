@@ -40,7 +40,7 @@ class _Part:
 
 
 class ModelRenaming:
-    """Converts the client's model name to the backend's name.
+    """Converts the client's model name to the backend's name, which can contain texts that wildcards matched.
 
     In `template`, `{1}`, `{2}`, ... are the texts that the first, second, ... wildcard of `glob` matched, and `{0}` is
     the whole name.

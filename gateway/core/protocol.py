@@ -191,7 +191,7 @@ class Wire:
     """
     rows: Rows = Rows.FREE
     points: bool = False
-    """True if one call is one point, so every tensor is a vector. In this case, `rows` is ONE."""
+    """One call is one point, so every tensor is a vector. In this case, `rows` is ONE."""
     scalars_in_rows: bool = False
     """True if `[-1]` in its servers' signatures means one element for each row, instead of a vector of any length.
 
@@ -426,10 +426,7 @@ class HttpForm:
     stream_framing: StreamFraming | None = None
     """Finds the start and the end of messages in a streamed body; None if the protocol does not stream bodies."""
     passthrough: "Protocol | None" = None
-    """The protocol variant for the paths of `passthrough` routes.
-
-    It does not decode content, and treats every request as a stream.
-    """
+    """The protocol variant for `passthrough` routes, which does not decode content and treats requests as streams."""
     is_passthrough: bool = False
     """True if this is the `passthrough` of another protocol."""
     pages: tuple[str, ...] = ()
@@ -535,9 +532,9 @@ class ProtocolSettings:
 
 @frozen
 class Protocol:
-    """One protocol over one transport with one encoding, such as `v2-rest`.
+    """One protocol over one transport with one encoding, such as `v2-rest`, with its codec and properties.
 
-    It has a codec (five pure functions) and properties.
+    The codec consists of five pure functions:
 
     | function | from | to | raises |
     |---|---|---|---|

@@ -1,4 +1,4 @@
-"""This package chooses the route, the backend and the endpoint of a Request.
+"""Chooses the route, the backend and the endpoint of a Request.
 
     Router (router) ──▶ Backend (backend) ──▶ Endpoint (endpoint) ──▶ Connector of a transport
       conditions          queue                 health

@@ -56,9 +56,7 @@ _NOTHING = Done()
 
 @final
 class Backend:
-    """A named group of model servers with the same protocol.
-
-    It is a Handler that sends each Request to one of its endpoints.
+    """A named group of model servers with the same protocol, and the Handler that sends each Request to one of them.
 
     `sender` sends the attempts; `slots` choose the endpoint and the time.
     """

@@ -63,9 +63,9 @@ def _check_permission(principal: Principal | None, operation: Operation, model: 
 
 @frozen
 class Route:
-    """A rule that assigns requests to backends.
+    """A rule that assigns requests to backends if its conditions hold.
 
-    It has conditions and, by client protocol, Destinations: `whole` for the model itself and `companions` for its
+    It has Destinations by client protocol: `whole` for the model itself and `companions` for its
     derivatives.
 
     `joins_versions` is True if the backend's protocol writes a model and its version as one name.

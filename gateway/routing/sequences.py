@@ -37,9 +37,8 @@ def sequence_of(request: Request) -> SequenceKey | None:
 
 
 class Sequences:
-    """The endpoints of sequences.
-
-    Requests with the same `sequence_id` go to the same endpoint, because the model keeps state.
+    """The endpoints of sequences, in which requests with the same `sequence_id` go to the endpoint that has the
+    state.
     """
 
     def __init__(self) -> None:

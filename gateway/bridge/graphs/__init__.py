@@ -1,4 +1,1 @@
-"""Model graphs are models that call other models.
-
-The package has their steps, the values between the steps, and derivatives by the chain rule.
-"""
+"""Model graphs: models that call other models in steps, with derivatives by the chain rule."""

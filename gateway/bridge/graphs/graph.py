@@ -175,10 +175,9 @@ class GraphStep:
 
 @frozen
 class Graph:
-    """A model that calls other models.
+    """A model that calls other models, with steps, which call models, and values between the steps.
 
-    It has steps, which call models, and values between the steps. `steps` are in an order in which each step comes
-    after the steps that it needs. `keys` is its configuration.
+    `steps` are in an order in which each step comes after the steps that it needs. `keys` is its configuration.
     """
 
     name: str

@@ -1,6 +1,4 @@
-"""JSON with tensors.
-
-The package converts arrays of numbers and strings directly to tensor data, without Python objects.
+"""JSON with tensors. Arrays of numbers and strings become tensor data directly, without Python objects.
 
 Messages that are declared as types (msgspec Structs) contain the texts of their arrays. `contents` converts a text to
 raw data, and raw data to text. The general reader, `read`, handles all other documents, and documents that do not match

@@ -33,7 +33,7 @@ class ReplicaState(Enum):
     """The values are the words that reports use."""
 
     HELD = "held"
-    """The server has the model, and gets calls for it."""
+    """A server that has the model, and gets calls for it."""
     LOADING = "loading"
     UNLOADING = "unloading"
     FAILED = "failed"
