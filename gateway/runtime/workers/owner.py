@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Generation:
-    """The supervisor's Backends of one configuration. `users` are the workers that use them."""
+    """The supervisor's Backends of one configuration. `users` counts the workers that use them."""
 
     number: int
     backends: Mapping[str, Backend]
