@@ -99,16 +99,16 @@ def test_each_wire_form_is_in_readme_s_table() -> None:
 MEASURED = {
     "V2 REST to V2 gRPC": (
         "V2 REST to V2 gRPC",
-        {"Envoy's gRPC-JSON transcoder, which has its own JSON": "Envoy, transcoder"},
+        {"Envoy's gRPC-JSON transcoder, which uses its own JSON format": "Envoy's transcoder"},
     ),
     "V2 REST served by `gateway reference`": ("V2 REST served", {"MLServer": "MLServer"}),
-    "V2 REST passed on": (
+    "V2 REST proxied": (
         "V2 REST to V2 REST",
-        {"Envoy as an HTTP proxy": "Envoy, HTTP proxy", "nginx as an HTTP proxy": "nginx, HTTP proxy"},
+        {"Envoy as an HTTP proxy": "Envoy as HTTP proxy", "nginx as an HTTP proxy": "nginx as HTTP proxy"},
     ),
-    "V2 gRPC passed on": (
+    "V2 gRPC proxied": (
         "V2 gRPC to V2 gRPC",
-        {"Envoy as a gRPC proxy": "Envoy, gRPC proxy", "nginx as a gRPC proxy": "nginx, gRPC proxy"},
+        {"Envoy as a gRPC proxy": "Envoy as gRPC proxy", "nginx as a gRPC proxy": "nginx as gRPC proxy"},
     ),
 }
 SIZES = [10, 1_000, 10_000, 1_000_000]

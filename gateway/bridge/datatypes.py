@@ -41,8 +41,8 @@ def fit(tensor: Tensor, wanted: Datatype, what: str, cast: str) -> Buffer:
     elif tensor.untyped:
         array = _checked(tensor.array, wanted, what)
     else:
-        text = f"{what} is {tensor.datatype}, expected {wanted}, which does not hold every value"
-        raise DecodeError(f"{text}; `translate: {{cast: round}}` or `{{cast: saturate}}` on the route allows it")
+        text = f"{what} is {tensor.datatype}, expected {wanted}, which cannot represent every {tensor.datatype}"
+        raise DecodeError(f"{text}; send {wanted}, or set `translate: {{cast: round}}` or `saturate` on the route")
     return _raw(array, wanted)
 
 

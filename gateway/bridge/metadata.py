@@ -10,7 +10,7 @@ from gateway.bridge.settings import RouteSettings
 from gateway.bridge.signature_cache import Key
 from gateway.bridge.signatures import RouteSignatures, is_unknown
 from gateway.core.datatypes import Datatype
-from gateway.core.errors import GatewayError, Reason, refusal, unsupported
+from gateway.core.errors import GatewayError, Reason, Status, refusal, unsupported
 from gateway.core.frozen import replace
 from gateway.core.operations import CALLS, Operation
 from gateway.core.protocol import Protocol
@@ -198,7 +198,13 @@ class ModelMetadata:
         if self._backend.traits.models.ready_as_a_whole:
             await self._signatures.check(key)
         outgoing = self._rewrite.outgoing(replace(request, operation=Operation.MODEL_READY), key)
-        return bool(await self._backend.handler(outgoing))
+        try:
+            return bool(await self._backend.handler(outgoing))
+        except GatewayError as error:
+            # The server answers, but cannot report on its models. The route's `signature` declares this model.
+            if error.status is not Status.UNIMPLEMENTED or not self._signatures.are_declared:
+                raise
+            return True
 
     def _renamed(self, name: str, signature: Signature, settings: RouteSettings) -> Signature:
         """Return the signature with the client's names."""

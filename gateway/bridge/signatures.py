@@ -116,15 +116,19 @@ class RouteSignatures:
 
     async def described(self, key: Key) -> Signature:
         """Return the signature with the facts that only the backend has: the model's versions, platform and operations.
+        If the route declares all tensors, a server without metadata for the model does not matter.
 
         Raises:
             GatewayError: the backend's error; NOT_FOUND if the model does not exist.
         """
-        if self._backend.traits.models.trusted_metadata:
-            fetched = await self._backend.signatures.get(key)
-        else:
-            fetched = replace(await self._untrusted(key), inputs=(), outputs=())
-        return self._override(fetched)
+        if not self._backend.traits.models.trusted_metadata:
+            return self._override(replace(await self._untrusted(key), inputs=(), outputs=()))
+        try:
+            return self._override(await self._backend.signatures.get(key))
+        except GatewayError as error:
+            if not self.are_declared or error.status not in MODEL_WITHOUT_METADATA:
+                raise
+            return self._override(Signature())
 
     def _override(self, fetched: Signature) -> Signature:
         """Return the signature with the route's own tensors."""

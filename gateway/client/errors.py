@@ -143,9 +143,7 @@ _NO_SUCH_PATH = ("404: not found", "not found", "404 page not found")
 """The texts of web servers (aiohttp, FastAPI and many others, Go) for an unknown path."""
 
 HINTS = {
-    "`translate: {cast: round}` or `{cast: saturate}` on the route allows it": (
-        'convert the array with `astype`, or call with cast="round" or cast="saturate"'
-    ),
+    "or set `translate: {cast: round}` or `saturate` on the route": 'or call with cast="round" or cast="saturate"',
     "`translate: {cast: round}` rounds, `{cast: saturate}` also clips": (
         'cast="round" rounds, cast="saturate" also clips'
     ),

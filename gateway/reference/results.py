@@ -109,7 +109,7 @@ def _check_datatype(array: Array, spec: TensorSpec, model: str) -> None:
     if spec.datatype not in WIDENINGS[datatype]:
         raise invalid_output(
             f"output {spec.name!r} of model {model!r} is {describe(datatype, array.shape)}; expected {spec.datatype}, "
-            f"which does not hold every {datatype}: convert it in the model"
+            f"which cannot represent every {datatype}: convert it in the model"
         )
 
 

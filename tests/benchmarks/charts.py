@@ -54,14 +54,14 @@ class Bar:
 class Chart:
     title: str
     message: str
-    """One sentence that the bars show."""
+    """One sentence about the bars."""
     groups: Sequence[tuple[str, Sequence[Bar]]]
 
     @property
     def alternative(self) -> str:
         """All of it as text, for readers who do not see the picture."""
-        told = (f"{name}: {', '.join(f'{each.name} {each.shown}' for each in bars)}" for name, bars in self.groups)
-        return f"{self.title}. {self.message}. {'; '.join(told)}."
+        groups = (f"{name}: {', '.join(f'{each.name} {each.shown}' for each in bars)}" for name, bars in self.groups)
+        return f"{self.title}. {self.message}. {'. '.join(groups)}."
 
 
 def svg(chart: Chart) -> str:
@@ -132,7 +132,7 @@ def comparison(pair: str, rows: Sequence[Row]) -> Chart:
     """One row for each size: that with 16 requests in flight, or with one where the tensors are largest."""
     shown = [min(of_size, key=_distance) for _, of_size in groupby(rows, lambda row: row["size"])]
     groups = [(_load(row), [_side(name, each, row) for name, each in row["sides"].items()]) for row in shown]
-    return Chart(f"{pair}: CPU per request of {next(iter(shown[0]['sides']))}", _message(shown), groups)
+    return Chart(f"CPU time per request, {pair}", _message(shown), groups)
 
 
 def _distance(row: Row) -> int:
@@ -141,7 +141,8 @@ def _distance(row: Row) -> int:
 
 def _load(row: Row) -> str:
     size = f"{row['size']:,} numbers, " if row["size"] else ""
-    return f"{size}{row['in_flight']} in flight"
+    requests = "request" if row["in_flight"] == 1 else "requests"
+    return f"{size}{row['in_flight']} {requests} in flight"
 
 
 def _side(name: str, figures: Mapping[str, Any], row: Row) -> Bar:
@@ -150,20 +151,21 @@ def _side(name: str, figures: Mapping[str, Any], row: Row) -> Bar:
 
 
 def _message(rows: Sequence[Row]) -> str:
-    """The first program's CPU as a share of that of the others."""
+    """The first program's CPU time, as a multiple of the CPU time of each other program."""
     own, *others = rows[0]["sides"]
     compared = [name for name in others if name != "direct" and not name.startswith(own)] or others
-    told = [
-        f"{_range([row['sides'][name]['ratio'] for row in rows])} times that of {SERVER if name == 'direct' else name}"
+    ratios = [
+        f"{_range([row['sides'][name]['ratio'] for row in rows])} times as much as "
+        f"{SERVER if name == 'direct' else name.split(' as ')[0]}"
         for name in compared
     ]
-    return "; ".join(told)
+    return f"{'The gateway' if own.startswith('gateway') else own} uses {' and '.join(ratios)}"
 
 
 def _range(ratios: Sequence[float | None]) -> str:
     known = [each for each in ratios if each is not None]
     if not known:
-        return "an unknown share"
+        return "an unknown number of"
     least, most = f"{min(known):.2f}", f"{max(known):.2f}"
     return least if least == most else f"{least} to {most}"
 
@@ -172,8 +174,8 @@ def _range(ratios: Sequence[float | None]) -> str:
 
 ADAPTERS = {
     "UM-Bridge to V2 REST, 1 in flight": "UM-Bridge to V2 REST, 10 doubles, 16 in flight",
-    "the same with a connection": "UM-Bridge to V2 REST, 10 doubles, 16 in flight, a connection for each call",
-    "the same as the first with": "UM-Bridge to V2 REST, 100,000 doubles, 1 in flight",
+    "UM-Bridge to V2 REST, a new": "UM-Bridge to V2 REST, 10 doubles, 16 in flight, a new connection for each call",
+    "UM-Bridge to V2 REST, 1,000": "UM-Bridge to V2 REST, 100,000 doubles, 1 in flight",
     "V2 REST to UM-Bridge": "V2 REST to UM-Bridge, 10 doubles, 16 in flight",
     "UM-Bridge to V2 gRPC": "UM-Bridge to V2 gRPC, 10 doubles, 16 in flight",
 }
@@ -188,10 +190,11 @@ def adapters(page: str) -> Chart:
     groups = []
     for name, gateway, adapter, _ in lines:
         [title] = [title for start, title in ADAPTERS.items() if name.startswith(start)]
-        bars = [Bar("gateway", _number(gateway), OWN), Bar("adapter written by hand", _number(adapter), OTHER)]
+        bars = [Bar("gateway", _number(gateway), OWN), Bar("handwritten adapter", _number(adapter), OTHER)]
         groups.append((title, bars))
     ratios = _range([float(ratio) for *_, ratio in lines])
-    return Chart("CPU per request of the gateway", f"{ratios} times that of an adapter written by hand", groups)
+    message = f"The gateway uses {ratios} times as much as a handwritten adapter"
+    return Chart("CPU time per request, gateway and handwritten adapters", message, groups)
 
 
 def _number(text: str) -> float:

@@ -57,9 +57,12 @@ def test_a_chart_has_one_group_for_each_size_and_says_what_it_shows() -> None:
         row(1_000_000, 1, us=5, they=10),
     ]
     chart = comparison("A to B", rows)
-    assert [name for name, _ in chart.groups] == ["10 numbers, 16 in flight", "1,000,000 numbers, 1 in flight"]
-    assert chart.message == "0.25 to 0.50 times that of they"
-    assert "10 numbers, 16 in flight: us 10 µs, they 40 µs" in chart.alternative
+    assert [name for name, _ in chart.groups] == [
+        "10 numbers, 16 requests in flight",
+        "1,000,000 numbers, 1 request in flight",
+    ]
+    assert chart.message == "us uses 0.25 to 0.50 times as much as they"
+    assert "10 numbers, 16 requests in flight: us 10 µs, they 40 µs" in chart.alternative
 
 
 def test_a_program_that_was_not_measured_is_said_to_be_so() -> None:

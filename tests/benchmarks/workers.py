@@ -91,13 +91,13 @@ class Kind:
 
 
 KINDS = (
-    Kind("V2 REST passed on"),
+    Kind("V2 REST proxied"),
     Kind("the same, max_in_flight: 10000", setting=", max_in_flight: 10000"),
     Kind("the same, rate_limit", policy=", policies: [{rate_limit: {requests: 10000000, seconds: 1}}]"),
     Kind("V2 REST to V1", "v1-rest, flavor: kserve"),
     Kind("V2 REST to UM-Bridge, the same limit", "umbridge", setting=", max_in_flight: 10000"),
 )
-ENVOY = "Envoy, V2 REST passed on"
+ENVOY = "Envoy, V2 REST proxied"
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ REFUSED: list[tuple[Signature, list[Tensor], str]] = [
     (
         MODEL,
         [named("input0", [1, 2], INT64)],
-        "input 'input0' is INT64, expected FP64, which does not hold every value; `translate: {cast: round}`",
+        "input 'input0' is INT64, expected FP64, which cannot represent every INT64; send FP64, or set `trans",
     ),
     (MODEL, [named("input0", [True, False], Datatype.BOOL)], "input 'input0' is BOOL, expected FP64"),
     (MODEL, [named("input0", [b"1", b"2"], Datatype.BYTES)], "input 'input0' is BYTES, expected FP64"),

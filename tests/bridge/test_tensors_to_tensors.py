@@ -144,14 +144,14 @@ async def test_a_datatype_is_widened_or_refused_by_name() -> None:
     response = await call(made, infer(named("x", [[1, 2]], Datatype.INT16)))
     assert shown(backend.asked[0].inputs) == [("x", "FP32", [[1.0, 2.0]])]
     assert shown(response.outputs) == [("y", "FP32", [[5.0]])]
-    with pytest.raises(DecodeError, match="input 'x' is INT32, expected FP32, which does not hold every value; `trans"):
+    with pytest.raises(DecodeError, match="input 'x' is INT32, expected FP32, which cannot represent every INT32; se"):
         await made(infer(named("x", [[1, 2]], INT32)))
 
 
 @pytest.mark.parametrize(
     ("output", "text"),
     [
-        (named("y", [[5]]), "output 'y' is FP64, expected FP32, which does not hold every value; `translate: {cast"),
+        (named("y", [[5]]), "output 'y' is FP64, expected FP32, which cannot represent every FP64; send FP32"),
         (named("y", [5], FP32), "output 'y' has shape [1], expected [-1, 1]"),
         (named("y", [[5, 6]], FP32), "output 'y' has shape [1, 2], expected [-1, 1]"),
         (named("y", [[5], [6]], FP32), "output 'y' has 2 rows for the 1 that were sent"),

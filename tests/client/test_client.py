@@ -91,7 +91,7 @@ def test_an_array_is_widened_and_never_cast_in_silence(typed: Client) -> None:
     """FP64 holds every INT32, and not every INT64, whatever the values are."""
     assert typed.infer("double", x=np.array([[1, 2]], np.int32))["y"].tolist() == [[2.0, 4.0]]
     large = np.array([[2**53 + 1]], np.int64)
-    with pytest.raises(InvalidInput, match=r'is INT64, expected FP64.*convert the array with `astype`.*cast="round"'):
+    with pytest.raises(InvalidInput, match=r'is INT64, expected FP64.*send FP64, or call with cast="round"'):
         typed.infer("double", x=large)
     assert typed.infer("double", x=large, cast="round")["y"].tolist() == [[2.0**54]]
 

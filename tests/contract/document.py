@@ -33,55 +33,58 @@ FORMS = {name: OURS[name] for name in INSTALLED}
 HEAD = """\
 # Protocol compatibility matrix
 
-This page shows what each pair of wire forms carries and what it cannot. `make matrix` writes it: clients of every wire
-form call servers of every wire form through one gateway, over sockets. A test compares the page with a new run.
+This page shows the features that each pair of client and server protocols supports. `make matrix` writes the page: it
+lets clients of every protocol call servers of every protocol through one gateway, over sockets. A test compares the
+page with a new run.
 
 ## Overview
 
-The rows are clients, the columns servers. Each cell counts the datatypes that the clients can send: how many come back
-**unchanged**, how many (+) come back in another form, and how many are refused. The tables below show which ones, and
-what else each pair carries.
+The rows are client protocols, and the columns are server protocols. Each cell counts the datatypes that the clients can
+send: the number that come back **unchanged**, the number (+) that come back in another form, and the number that the
+gateway refuses. The tables below show the datatypes and the other features of each pair.
 """
 
 WORDS = """\
-What the tables say of datatypes:
+The cells for datatypes mean:
 
-- **same**: the same bits in the same datatype
-- **as FP64**: the same values in that wider datatype, with the parameter `gateway_datatype` if there are parameters
-- **value**: the same values, as JSON numbers without a datatype
-- **rounded**: the nearest double, if the protocol has no other numbers
-- **refused**: an error in the client's protocol that names what cannot be carried
+- **same**: the values come back with the same bits and datatype
+- **as FP64**: the values come back in this wider datatype. If the protocol has parameters, `gateway_datatype` names the
+  original datatype
+- **value**: the values come back as JSON numbers without a datatype
+- **rounded**: the values are rounded to the nearest double, because the protocol has no other numbers
+- **refused**: the client gets an error, which names the tensor or parameter
 
-The other rows:
+The other rows show:
 
-- two rows: whether a batch of two reaches the backend in one call or in one call for each row
-- inputs are matched: by name or by position, if a client sends them in another order
-- requested outputs: a client that requests one of two outputs gets only that one, even if the backend always sends both
-- derivatives: how clients ask for them: with operations, or with companion models such as `M.gradient`
-- errors: how many of the errors that a model can raise reach the client with the same reason
+- two rows: the gateway sends a batch of two rows to the backend in one call, or in one call per row
+- inputs are matched: by name or by position, if a client sends the inputs in another order
+- requested outputs (honored): a client that requests one of two outputs gets only this output, even if the backend
+  always sends both
+- derivatives: clients call UM-Bridge operations, or derivative models such as `M.gradient`
+- errors: the number of errors of a model that reach the client with the same reason
 
-The routes to these servers have a `signature`, because their metadata has none, or one that is often wrong:
-{declared}.
+The routes to the following servers have a `signature`, because these servers report no signature, or often report a
+wrong signature: {declared}.
 """
 
 UNTYPED = """
-Clients of {clients} send JSON numbers without datatypes. Their values come back, but without the datatype, so all of
-them count as another form (+)."""
+Clients of {clients} send JSON numbers without datatypes. The values come back without a datatype, so all of them count
+as another form (+)."""
 
 NO_WAY = "not possible"
 CANNOT = {
     "BYTES that are not UTF-8": "send BYTES that are not UTF-8",
     "shape `[3, 1, 2]`": "send a tensor of shape `[3, 1, 2]`",
     "two rows": "send two rows in one request",
-    "requested outputs": "request some of the outputs",
-    "a stream": "request a stream",
-    "`config`, without `carry_config`": "send a `config`, unless the route has `carry_config`",
+    "requested outputs": "request only some outputs",
+    "stream responses": "request a stream",
+    "`config`, without `carry_config`": "send a `config` (unless the route has `carry_config`)",
     "other parameters": "send other parameters",
-    "id": "give a request an id",
-    "version": "name a version",
-    "derivatives": "ask for derivatives",
-    "metadata": "ask for metadata",
-    "list of models": "ask for the list of models",
+    "id": "send a request id",
+    "version": "request a version",
+    "derivatives": "request derivatives",
+    "metadata": "request metadata",
+    "list of models": "request the list of models",
 }
 """What clients cannot do if their protocol cannot express the row."""
 
@@ -89,13 +92,13 @@ FLAVORS = """\
 The rows in which these servers, and clients that use only what these servers support, differ from `{form}`:"""
 
 READY_FORMS = """\
-[Ready forms](forms.md#ready-forms) are wire forms as well. Their numbers have no datatype. Each is tried in front of V2
-over gRPC, and behind V2 over REST; `tests/contract/test_ready_forms.py` tries each with every protocol.
-A cell is empty where the form has no word for it."""
+The tables show V2 servers (over gRPC) with clients of each [built-in form](forms.md#ready-forms), and V2 clients (over
+REST) with servers of each form. Numbers in these forms have no datatype. A cell is empty if the form has no
+representation for the feature. `tests/contract/test_ready_forms.py` tests each form with every protocol."""
 
 PEERS = """\
-`tests/interop/test_independent_peers.py` runs each row and each column with software that has none of the
-gateway's code:
+`tests/interop/test_independent_peers.py` tests each client protocol and each server protocol with software that
+does not use the gateway's code:
 """
 
 
@@ -234,10 +237,10 @@ def _errors() -> Iterator[str]:
 
 
 def _ready_forms(seen: Run) -> Iterator[str]:
-    yield from ("## Ready forms", "", READY_FORMS)
+    yield from ("## Built-in forms", "", READY_FORMS)
     for side, title in (
-        (BEFORE, "Clients of ready forms, a V2 server"),
-        (BEHIND, "V2 clients, servers of ready forms"),
+        (BEFORE, "Clients of built-in forms, V2 server"),
+        (BEHIND, "V2 clients, servers of built-in forms"),
     ):
         forms = {form.name: seen[form.name][side] for form in ready_forms.FORMS.values()}
         differences = [row for row in _differences(forms) if row[0] in ROWS or len(set(row[1:])) > 1]
@@ -250,14 +253,16 @@ def _datatypes(backs: Mapping[str, Observed]) -> Iterator[str]:
     [first, *_] = backs.values()
     alike = [each for each in Datatype if len(_words(backs, each)) == 1 and first[each] != NONE]
     for word in dict.fromkeys(first[each] for each in alike):
-        yield f"- datatypes that come back, {word}: {', '.join(each for each in alike if first[each] == word)}"
+        yield f"- datatypes that come back ({word}): {', '.join(each for each in alike if first[each] == word)}"
 
 
 def _peers() -> Iterator[str]:
     yield from ("## Independent clients and servers", "", PEERS)
     servers = {name: ", ".join(back.peer for back in BACKS.values() if back.form == name) for name in FORMS}
     rows = ([_code(name), FRONTS[name].peer, servers[name]] for name in FORMS)
-    yield from _table(["", "client, with servers of all wire forms", "servers, with clients of all wire forms"], rows)
+    yield from _table(
+        ["", "client, tested with servers of all protocols", "servers, tested with clients of all protocols"], rows
+    )
 
 
 def _table(head: Sequence[str], rows: Iterator[list[str]]) -> Iterator[str]:

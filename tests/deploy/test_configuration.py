@@ -407,4 +407,4 @@ def test_what_the_readme_shows_is_right(shown: str) -> None:
 
 def test_the_grace_periods_in_the_readme_are_those_of_the_chart() -> None:
     assert "D + T + 10" in README
-    assert "sleeps `preStopSeconds` (5) | 5 + T + 10" in README
+    assert "sleeps for `preStopSeconds` (5) | 5 + T + 10" in README

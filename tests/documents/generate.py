@@ -135,13 +135,13 @@ def _cell(text: str) -> str:
 ERRORS_HEAD = """\
 # Error codes
 
-Every error has a reason. This page lists the codes of each protocol for it; `make pages` writes the page from the
-protocols' code. [The runbook](runbook.md#errors) explains each reason and what to do.
+Every error has a reason. This page lists the code of each reason in each protocol; `make pages` generates the page
+from the protocols' code. [The runbook](runbook.md#errors) explains each reason and what to do.
 
 Clients get the reason in the header `gateway-reason` of HTTP responses, in gRPC's trailing metadata, and at the start
 of MIP error texts.
 
-| column | |
+| column | content |
 | --- | --- |
 | gRPC | the status of `v2-grpc` |
 | HTTP | the status of `v2-rest`, `v1-rest` and `graphpipe`, and the `code` in the responses of grps |
@@ -164,12 +164,12 @@ def errors() -> str:
 GRPC_SERVERS_HEAD = """
 ## Answers of web servers
 
-Over HTTP, a client gets a server's error text unchanged. For three kinds of responses, the gateway writes a text
-that names the backend and its address:
+Over HTTP, a client usually gets a server's error text unchanged. For three kinds of responses, the gateway writes its
+own text, which names the backend and its address:
 
-- An error page: the text has only the title of the page.
-- An error without a body.
-- A redirect, which the gateway does not follow: the text has the target and the address to configure instead.
+- For an error page, the text contains only the title of the page.
+- For an error without a body, the text contains the status.
+- For a redirect, which the gateway does not follow, the text contains the target and the address to configure instead.
 
 ## Answers of gRPC servers
 
@@ -177,26 +177,27 @@ that names the backend and its address:
 It becomes `too-large` only if the text says that a message is too large, like the texts of gRPC's libraries.
 
 **An HTTP status without a gRPC status** comes from a proxy in front of the server, or from another server. The gateway
-uses the status in [gRPC's mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md) and its
-own reason. The text names the backend, the HTTP status and the next step.
+converts the HTTP status with
+[gRPC's mapping](https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md), and adds its own reason. The
+text names the backend, the HTTP status and the next step.
 
 """
 RESETS_HEAD = """
 502, 503 and 504 mean that the proxy runs, but the server behind it does not. These statuses count as failures of the
-endpoint, which gets no calls after [some failures in a row](health.md#endpoint-states). All other statuses are
-responses to one call, for example to a call with a wrong token: the endpoint still gets other calls. By default, the
+endpoint, which gets no calls after [some failures in a row](health.md#endpoint-states). All other statuses
+concern only one call, for example a call with a wrong token, so the endpoint still gets other calls. By default, the
 policy [retry](policies/retry.md) repeats only calls with UNAVAILABLE.
 
-**A call that the server resets** (RST_STREAM) has the status in [gRPC's
-mapping](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors). A reset is a response to that call, and
-not a failure of the endpoint.
+**If the server resets a call** (RST_STREAM), the call fails with the status in [gRPC's
+mapping](https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#errors). A reset counts as a response to that
+call, and not as a failure of the endpoint.
 
 """
 
 
 def _http_answers() -> str:
     rows = [(str(number), HTTP_ANSWERS[number]) for number in sorted(HTTP_ANSWERS)]
-    rows.append(("any other, also 200", OTHER_HTTP_ANSWER))
+    rows.append(("any other, including 200", OTHER_HTTP_ANSWER))
     lines = ["| HTTP status | gRPC | reason |", "| --- | --- | --- |"]
     lines += [f"| {number} | `{each.status.name}` | `{each.reason.value}` |" for number, each in rows]
     return "\n".join(lines) + "\n"
@@ -354,9 +355,9 @@ def pair(front: str, back: str) -> str:
 
 MEANINGS = {
     "same": "datatypes that arrive unchanged",
-    "value": "datatypes whose values arrive, as JSON numbers",
+    "value": "datatypes that become JSON numbers with the same values",
     "rounded": "datatypes that are rounded to doubles",
-    "refused": "datatypes that are refused",
+    "refused": "datatypes that the gateway refuses",
 }
 
 
@@ -367,7 +368,7 @@ def _fidelity(word: str) -> tuple[int, str]:
 
 
 def _meaning(word: str) -> str:
-    return MEANINGS.get(word) or f"datatypes that travel {word}"
+    return MEANINGS.get(word) or f"datatypes that are sent {word}"
 
 
 def _cells(line: str) -> Sequence[str]:

@@ -19,7 +19,7 @@ def test_a_pair_is_read_from_its_column_of_the_matrix() -> None:
     lines = pair("v2-rest", "umbridge").splitlines()
     assert lines[0] == "| `v2-rest` clients, `umbridge` servers | |"
     assert "| datatypes that arrive unchanged | FP64 |" in lines
-    assert "| two rows | a call each |" in lines
+    assert "| two rows | one call per row |" in lines
     assert "| id | kept |" in lines
 
 

@@ -216,7 +216,7 @@ def rendered(known: Mapping[str, Document]) -> str:
     for each in TESTED:
         findings = known[key(each)]["findings"]
         if findings:
-            title = f"### {each.server}, {each.protocol}\n\n| check | verdict | what |\n|---|---|---|"
+            title = f"### {each.server}, {each.protocol}\n\n| check | verdict | finding |\n|---|---|---|"
             body = [f"| `{name}` | {verdict} | {_cell(reason)} |" for name, (verdict, reason) in findings.items()]
             parts.append("\n".join((title, *body)))
     return "\n\n".join(parts) + "\n"

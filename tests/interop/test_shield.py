@@ -222,7 +222,7 @@ NUMBERS = (
     number("BOOL", '["true"]', "holds strings, expected BOOL"),
     number("BYTES", "[1]", "holds no strings, expected BYTES as strings"),
     number("BYTES", '["\\ud800"]', "not JSON"),
-    number("BYTES", '["a",1]', "a number beside a string"),
+    number("BYTES", '["a",1]', "a number next to a string"),
     Case(
         "BYTES of another encoding",
         of("BYTES", '"shape":[1],"data":["@"]').replace(b"@", b"\xff"),

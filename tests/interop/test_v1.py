@@ -196,7 +196,7 @@ def test_two_inputs_need_names(site: Site) -> None:
         ("{}", "Missing 'inputs' or 'instances' key"),
         ('{"instances":[]}', "No values in 'instances' array"),
         ('{"instances":[[1],[2,3]]}', "ragged"),
-        ('{"instances":[1,"a"]}', "beside"),
+        ('{"instances":[1,"a"]}', "next to"),
         ('{"instances":[1],"inputs":[1]}', "both"),
         ('{"instances":[1],"signature_name":5}', "must be a string"),
         ('{"instances":[{"b64":"?"}]}', "base64"),

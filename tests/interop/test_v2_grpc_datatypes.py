@@ -91,7 +91,7 @@ COLUMNS: Mapping[str, Form] = {
 }
 MIXED = "mixed"
 WIDE = ("INT64", "UINT64")
-LEGEND = f"{WIDENED}, {DOUBLED}: exact as such; {REFUSED}: INVALID_ARGUMENT, FP64 does not hold every value"
+LEGEND = f"{WIDENED}, {DOUBLED}: exact as such; {REFUSED}: INVALID_ARGUMENT, FP64 cannot represent every value"
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def outcome(output: Any, values: tuple[bytes, ...], datatype: str) -> str:
 def refusal(result: Any, datatype: str) -> str:
     """INT64 and UINT64 are refused since FP64 does not hold them all, the others since they are no numbers."""
     error = result["error"]
-    wide = f"input 'input0' is {datatype}, expected FP64, which does not hold every value; `translate: {{cast: round}}`"
+    wide = f"input 'input0' is {datatype}, expected FP64, which cannot represent every {datatype}; send FP64, or "
     none = f"input 'input0' is {datatype}, expected FP64"
     told = error["status"] == "StatusCode.INVALID_ARGUMENT" and error["message"].startswith(
         wide if datatype in WIDE else none

@@ -53,7 +53,7 @@ REFUSED: list[tuple[Any, str, list[int], str]] = [
     (X[:, 0], "FP64", [-1, 1], "output 'y' of model 'm' has shape [2]; expected [2, 1]"),
     (X, "FP64", [-1, 3], "output 'y' of model 'm' has shape [2, 2]; expected [2, 3]"),
     (X[:1], "FP64", [-1, 2], "output 'y' of model 'm' has shape [1, 2]; expected [2, 2]"),
-    (X, "FP32", [-1, 2], "output 'y' of model 'm' is FP64 [2,2]; expected FP32, which does not hold every FP64"),
+    (X, "FP32", [-1, 2], "output 'y' of model 'm' is FP64 [2,2]; expected FP32, which cannot represent every FP64"),
     (X.astype("<i8"), "FP64", [-1, 2], "output 'y' of model 'm' is INT64 [2,2]; expected FP64"),
     ([1.5], "INT32", [-1], "output 'y' of model 'm': element 0, 1.5, is not integral, so no INT32"),
     ([300], "UINT8", [-1], "output 'y' of model 'm': element 0, 300, is out of the range of UINT8"),

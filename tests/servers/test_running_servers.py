@@ -176,7 +176,7 @@ async def test_a_script_that_fails_at_once_is_tried_a_few_times_and_its_output_i
         assert reply.status_code >= 500
         assert "failed (exit code 3) before it served" in reply.text
         assert "no licence for PUMPKIN" in reply.text
-        assert gateway.backends["lab"].slots.starter.fleet.starts == 3  # type: ignore[attr-defined]
+        assert gateway.state.assembly.backends["lab"].slots.starter.fleet.starts == 3  # type: ignore[attr-defined]
 
 
 async def test_a_backend_whose_server_does_not_start_keeps_no_model_of_others_from_the_list(tmp_path: Path) -> None:

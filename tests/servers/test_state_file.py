@@ -75,7 +75,7 @@ def test_every_job_is_known_by_its_folder_wherever_the_file_is_cut(
         (tmp_path / "jobs.json").write_bytes(whole[:size])
         assert [each.name for each in left(tmp_path)] == [COARSE.name, FINE.name]
         (line,) = (each.getMessage() for each in caplog.records if each.levelno == logging.ERROR)
-        assert f"{tmp_path}/jobs.json cannot be used" in line
+        assert f"{tmp_path}/jobs.json is unusable" in line
         assert (tmp_path / "jobs.json.unreadable").read_bytes() == whole[:size]
 
 

@@ -298,7 +298,7 @@ def _point(spec: TensorSpec) -> TensorSpec:
 
 
 def _as_point(given: Tensor, spec: TensorSpec) -> Tensor:
-    """Return the tensor as rows of FP64. Raise ValueError if FP64 does not hold every value."""
+    """Return the tensor as rows of FP64. Raise ValueError if FP64 cannot represent every value."""
     if given.datatype is Datatype.BYTES:
         raise ValueError("this protocol carries numbers only")
     before = given.array

@@ -368,7 +368,7 @@ def describe_mixture(leaves: list[Any], base: int) -> str:
     first = _NAMES[type(leaves[0])]
     for at, leaf in enumerate(leaves, base):
         if _NAMES[type(leaf)] != first:
-            return f"element {at}: {_NAMES[type(leaf)]} next to {first}; expected all of one sort"
+            return f"element {at}: {_NAMES[type(leaf)]} next to {first}; expected elements of one type"
     return f"element {base}: {first}, expected a number or a string"
 
 
@@ -427,7 +427,7 @@ def _describe_boolean(pieces: list[_Piece]) -> str:
         piece.numbers.size for piece in takewhile(lambda piece: (piece.numbers.dtype.kind == "b") == first, pieces)
     )
     one, other = ("a number", "a boolean") if first else ("a boolean", "a number")
-    return f"element {at}: {one} next to {other}; expected all of one sort"
+    return f"element {at}: {one} next to {other}; expected elements of one type"
 
 
 def _refuse_beyond(pieces: list[_Piece], kinds: set[str]) -> None:

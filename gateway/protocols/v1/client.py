@@ -113,7 +113,7 @@ def decode_response(reply: Message, request: Request, target: Target) -> Answer:
         case Operation.SERVER_METADATA:
             return metadata.decode_server(reply)
         case Operation.MODEL_READY:
-            return metadata.decode_ready(reply, target)
+            return metadata.decode_ready(reply, request, target)
         case Operation.METADATA if request.part == STATUS:
             return metadata.decode_status(reply, request, target)
         case Operation.METADATA:

@@ -3,6 +3,8 @@
 The header `gateway-reason` has the Reason, so the Reason survives a chain of gateways.
 """
 
+import re
+
 from gateway.core import http_status, json
 from gateway.core.errors import REASON_HEADER, REASONS, DecodeError, GatewayError, Reason, error_fields, refusal
 from gateway.core.http_status import REASONS_BY_NUMBER
@@ -16,6 +18,10 @@ _NOT_FOUND = "Not Found"
 """The error for an unknown path in FastAPI, on which KServe is built."""
 
 _REASONS = {**REASONS_BY_NUMBER, 409: Reason.ABORTED}
+_PATH = re.compile(r"\S*/v1/models\S*")
+_OF_A_MODEL = re.compile(r"model|servable", re.IGNORECASE)
+"""Words in the errors of KServe, TensorFlow Serving, TorchServe and OpenVINO about a missing model."""
+
 _NOT_READY = " is not ready."
 """The end of KServe's error text for a model that the server has not loaded."""
 
@@ -64,15 +70,24 @@ def _reason(status: int, text: str) -> Reason:
     return _REASONS.get(status, Reason.MODEL_ERROR)
 
 
-def lacks_path(reply: Message) -> bool:
+def lacks_path(reply: Message, model: str = "") -> bool:
     """Return whether the server lacks the path or the verb.
 
-    FastAPI reports this, or the body is from a web server or framework (a page, a line, or empty). A missing model is
-    reported as a V1 error.
+    The response is from a web server or framework (a page, a line, or empty), or is an error that does not mention a
+    model, such as `{"error": "Not found"}` from a handwritten server. If a server has the path, its error about a
+    missing model mentions models, or `model`.
     """
     if reply.headers.get(REASON_HEADER):
         return False
-    return reply.status in (405, 501) or (reply.status == 404 and _error_text(reply.body) in ("", _NOT_FOUND))
+    if reply.status in (405, 501):
+        return True
+    text = _error_text(reply.body)
+    about = _PATH.sub("", text)
+    if reply.status not in (400, 404) or _OF_A_MODEL.search(about):
+        return False
+    if reply.status == 400:
+        return about != text  # TensorFlow Serving's error for an unknown path quotes the path
+    return not (model and re.search(rf"(?<!\w){re.escape(model)}(?!\w)", about))
 
 
 def is_unknown_servable(reply: Message, model: str) -> bool:

@@ -134,12 +134,13 @@ def decode_models(reply: Message, target: Target) -> tuple[ModelEntry, ...]:
     return tuple(map(ModelEntry, names))
 
 
-def decode_ready(reply: Message, target: Target) -> bool:
+def decode_ready(reply: Message, request: Request, target: Target) -> bool:
     """Return whether the model is ready, from either server type's response to `GET /v1/models/{model}`. Up to KServe
     0.9, the body of its 503 response is `{"ready": false}`.
 
     Raises:
-        GatewayError: the error in the response.
+        GatewayError: the error in the response; UNIMPLEMENTED, the server, which might have only `:predict`, lacks the
+            path.
         DecodeError: the response is not from a known server type.
     """
     if reply.status == 503:
@@ -147,7 +148,7 @@ def decode_ready(reply: Message, target: Target) -> bool:
         if error.message.endswith("is not ready.") or b'"ready"' in bytes(reply.body):
             return False
         raise error
-    document = _document(reply, target)
+    document = _document(reply, target, request.model)
     if isinstance(document.get("ready"), bool):
         return bool(document["ready"])
     return bool(_available(document))
@@ -161,11 +162,11 @@ def decode_status(reply: Message, request: Request, target: Target) -> Signature
     Raises:
         GatewayError, DecodeError: the errors of `decode_ready`.
     """
-    if errors.lacks_path(reply):
+    if errors.lacks_path(reply, request.model):
         return Signature()
-    if reply.status == 503 and not decode_ready(reply, target):
+    if reply.status == 503 and not decode_ready(reply, request, target):
         return Signature(name=request.model)
-    document = _document(reply, target)
+    document = _document(reply, target, request.model)
     name = _name(document, request)
     return Signature(name=name, versions=() if "ready" in document else _available(document))
 
@@ -195,9 +196,9 @@ def decode_metadata(reply: Message, request: Request, target: Target) -> Signatu
         GatewayError: the error in the response.
         DecodeError: the response is not TensorFlow Serving's metadata.
     """
-    if errors.lacks_path(reply):
+    if errors.lacks_path(reply, request.model):
         return Signature()  # KServe sends the name with the status
-    document = _document(reply, target)
+    document = _document(reply, target, request.model)
     try:
         spec = _member(document, "model_spec", {})
         name, version = _name(spec, request), spec.get("version", "")
@@ -247,9 +248,9 @@ def _spec(name: str, info: dict[str, Json]) -> TensorSpec | None:
     return TensorSpec(name, datatype, tuple(int(each.get("size", 0)) for each in shape.get("dim", ())))
 
 
-def _document(reply: Message, target: Target) -> dict[str, Json]:
-    if errors.lacks_path(reply):
-        raise unsupported("the server does not describe its models: it lacks the path of V1 for that")
+def _document(reply: Message, target: Target, model: str = "") -> dict[str, Json]:
+    if errors.lacks_path(reply, model):
+        raise unsupported("the server does not describe its models: it lacks the V1 path for model metadata")
     if reply.status >= 400:
         raise errors.decode_error(reply)
     if reply.status != 200:

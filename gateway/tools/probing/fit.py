@@ -48,6 +48,14 @@ def _some(names: Sequence[str]) -> str:
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
 
 
+def undescribed(name: str, protocol: str) -> Misfit:
+    """Return the warning for a server that reports neither tensors nor readiness of the model `name`, like a
+    handwritten V1 server that has only `:predict`. Servers of other protocols can respond in the same way."""
+    text = f"the server does not describe {name!r}, so the check cannot confirm that it speaks {protocol}"
+    text = f"{text}; if it does, declare the model's tensors by `signature` on the route"
+    return Misfit(("match", "model"), text, is_warning=True)
+
+
 def wrong_version(version: str, model: FoundModel, *, is_rewritten: bool) -> Misfit | None:
     """Return the error for a version that the server does not have; None if the server has it or reports no
     versions."""

@@ -8,7 +8,7 @@ from dataclasses import field
 
 from gateway.assembly.forms import PREFIX, described_form, tells_readiness
 from gateway.assembly.routes import route_settings
-from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind
+from gateway.client import AsyncClient, ClientError, ConnectError, ServerKind, Unsupported
 from gateway.config.document import Location
 from gateway.config.keys import BackendConfig, Config
 from gateway.config.problems import Finding
@@ -22,7 +22,7 @@ from gateway.core.types import Request
 from gateway.policies import gather
 from gateway.tools.probing.asking import ServerAccess
 from gateway.tools.probing.differences import differences
-from gateway.tools.probing.fit import Misfit, misfits, missing_model, of_gather, wrong_version
+from gateway.tools.probing.fit import Misfit, misfits, missing_model, of_gather, undescribed, wrong_version
 from gateway.tools.probing.graphs import graph_misfits
 from gateway.tools.probing.listing import ServerModels, list_models
 from gateway.tools.probing.probe import MOST_SECONDS, client, probe
@@ -64,6 +64,8 @@ class Answered:
     error: str = ""
     batch_sizes: Mapping[str, int] = field(default_factory=dict)
     """The max_batch_size of the queried models."""
+    undescribed: frozenset[str] = frozenset()
+    """The models without tensors whose readiness the server cannot report either."""
     is_own: bool = False
     """The gateway itself starts this server (`reference`)."""
 
@@ -199,12 +201,14 @@ def _compare(
         return
     if model is None:
         return
+    settings = route_settings(route)
+    if name in answer.undescribed and settings.signature is None:
+        yield undescribed(name, protocol.name)
     rewritten = route.rewrite.version
     wrong = wrong_version(_version(route), model, is_rewritten=rewritten is not None)
     if wrong is not None:
         yield wrong
     if model.signature is not None and (protocol.traits.models.trusted_metadata or backend.trust_metadata):
-        settings = route_settings(route)
         yield from misfits(settings, settings.signature, model.signature, clients)
     for gathers in _gathers(backend):
         found = of_gather(name, model.signature, answer.batch_sizes.get(name), gathers, protocol.traits.wire.rows)
@@ -230,6 +234,20 @@ async def _batch_sizes(
             if most is not None:
                 found[name] = most
     return found
+
+
+async def _undescribed(asked: AsyncClient, models: ServerModels) -> frozenset[str]:
+    """Return the models without tensors whose readiness the server cannot report either."""
+    found = set()
+    for each in models.models:
+        if each.signature is not None and not each.signature.inputs and not each.signature.outputs:
+            try:
+                await asked.ready(each.name)
+            except Unsupported:
+                found.add(each.name)
+            except ClientError:
+                pass  # the server has an error for this model, so it has the path
+    return frozenset(found)
 
 
 def _tells_models(protocol: Protocol) -> bool:
@@ -258,7 +276,7 @@ async def _ask(
             if _tells_models(protocols[backend.protocol]):
                 models = await list_models(asked, names)
                 sizes = await _batch_sizes(asked, backend, protocols[backend.protocol], names)
-                answer = Answered(models, batch_sizes=sizes)
+                answer = Answered(models, batch_sizes=sizes, undescribed=await _undescribed(asked, models))
             else:
                 ready = await asked.ready()
                 answer = Answered(ServerModels(), "" if ready else "it is unreachable, or not ready")

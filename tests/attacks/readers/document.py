@@ -22,7 +22,7 @@ from tests.documents.pages import ROOT
 PAGE = ROOT / "docs/bounds.md"
 BEGIN, END = "<!-- readers: begin -->\n", "<!-- readers: end -->\n"
 HEAD = """\
-| reader | body that takes the most memory | memory beside 1 MiB and 20 MiB of it | longest stall | processor's time |
+| reader | body that takes the most memory | additional memory for 1 MiB and 20 MiB of it | longest stall | CPU time |
 |---|---|---|---|---|
 """
 

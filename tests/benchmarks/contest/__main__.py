@@ -33,7 +33,7 @@ def main() -> None:
     plan, of_target = _plans(options)
     wanted = list(contests(options.rows, options.sizes, options.in_flight, targets_alone=options.quick))
     begun, found = time.monotonic(), []
-    turns = f"{plan}" if plan == of_target else f"{plan}; {of_target} where there is a target"
+    turns = f"{plan}" if plan == of_target else f"{plan}; {of_target} for tests with a target"
     about = machine() | {"rounds": turns, "date": time.strftime("%Y-%m-%d")}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack, generator() as load:
         started = Started(Path(folder), stack)
@@ -76,7 +76,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rows", default="", metavar="TEXT", help="only rows whose name has TEXT")
     parser.add_argument("--sizes", type=int, nargs="*", default=[], help="numbers of a vector")
     parser.add_argument("--in-flight", type=int, nargs="*", default=[])
-    parser.add_argument("--rounds", type=int, help=f"default {ROUNDS}; {TARGET_ROUNDS} where there is a target")
+    parser.add_argument("--rounds", type=int, help=f"default {ROUNDS}; {TARGET_ROUNDS} for tests with a target")
     parser.add_argument("--seconds", type=float, help=f"of a turn; default {SECONDS}; {TARGET_SECONDS} with a target")
     parser.add_argument("--no-latencies", action="store_true", help="no latencies at a rate, and no stalls")
     parser.add_argument("--no-wrk", action="store_true", help="the generator in Python for everything")

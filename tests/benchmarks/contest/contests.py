@@ -20,10 +20,10 @@ from tests.benchmarks.contest.forms import (
 from tests.benchmarks.contest.model_servers import kserve, mlserver, reference, triton, umbridge_adapter, v2_adapter
 from tests.benchmarks.contest.sides import Gateway, Side, direct, envoy_as, nginx
 
-GATEWAY = "this gateway"
-ENVOY_HTTP, ENVOY_GRPC, ENVOY_TRANSCODER = "Envoy, HTTP proxy", "Envoy, gRPC proxy", "Envoy, transcoder"
+GATEWAY = "gateway"
+ENVOY_HTTP, ENVOY_GRPC, ENVOY_TRANSCODER = "Envoy as HTTP proxy", "Envoy as gRPC proxy", "Envoy's transcoder"
 DIRECT = "direct"
-ONE_BODY = "this gateway, one body again and again"
+ONE_BODY = "gateway with one repeated body"
 
 CPU, WALL = "cpu", "wall"
 """What a target compares: CPU per request of the process, or the median latency of calls that wait for each other."""
@@ -87,7 +87,7 @@ PAIRS = (
         (
             Side(GATEWAY, V2_REST, Gateway("v2-rest", "v2-rest")),
             Side(ENVOY_HTTP, V2_REST, envoy_as(envoy.PROXY)),
-            Side("nginx, HTTP proxy", V2_REST, nginx("v2-rest")),
+            Side("nginx as HTTP proxy", V2_REST, nginx("v2-rest")),
             Side(DIRECT, V2_REST, direct("v2-rest")),
         ),
         GRID,
@@ -103,7 +103,7 @@ PAIRS = (
         (
             Side(GATEWAY, V2_GRPC, Gateway("v2-grpc", "v2-grpc")),
             Side(ENVOY_GRPC, V2_GRPC, envoy_as(envoy.GRPC)),
-            Side("nginx, gRPC proxy", V2_GRPC, nginx("v2-grpc")),
+            Side("nginx as gRPC proxy", V2_GRPC, nginx("v2-grpc")),
             Side(DIRECT, V2_GRPC, direct("v2-grpc")),
         ),
         GRID,
@@ -129,19 +129,19 @@ PAIRS = (
         ),
     ),
     Pair(
-        "V2 REST to V2 REST, traffic as it is",
+        "V2 REST to V2 REST, mixed traffic",
         (
             Side(GATEWAY, traffic.V2_REST, Gateway("v2-rest", "v2-rest")),
             Side(ONE_BODY, traffic.V2_REST_ONE, Gateway("v2-rest", "v2-rest")),
             Side(ENVOY_HTTP, traffic.V2_REST, envoy_as(envoy.PROXY)),
-            Side("nginx, HTTP proxy", traffic.V2_REST, nginx("v2-rest")),
+            Side("nginx as HTTP proxy", traffic.V2_REST, nginx("v2-rest")),
             Side(DIRECT, traffic.V2_REST, direct("v2-rest")),
         ),
         ((0, 1), (0, 16)),
         ((0, 16, Target(ENVOY_HTTP, 1.0)), (0, 16, Target(ONE_BODY, 1.3))),
     ),
     Pair(
-        "V2 gRPC to V2 gRPC, traffic as it is",
+        "V2 gRPC to V2 gRPC, mixed traffic",
         (
             Side(GATEWAY, traffic.V2_GRPC, Gateway("v2-grpc", "v2-grpc")),
             Side(ENVOY_GRPC, traffic.V2_GRPC, envoy_as(envoy.GRPC)),
@@ -151,7 +151,7 @@ PAIRS = (
         ((0, 16, Target(ENVOY_GRPC, 1.1)),),
     ),
     Pair(
-        "V2 REST to V2 gRPC, traffic as it is",
+        "V2 REST to V2 gRPC, mixed traffic",
         (
             Side(GATEWAY, traffic.V2_REST, Gateway("v2-rest", "v2-grpc")),
             Side(ONE_BODY, traffic.V2_REST_ONE, Gateway("v2-rest", "v2-grpc")),
@@ -161,7 +161,7 @@ PAIRS = (
         ((0, 16, Target(ENVOY_TRANSCODER, 0.6)), (0, 16, Target(ONE_BODY, 1.3))),
     ),
     Pair(
-        "V2 REST to V2 gRPC, seven digits and blanks",
+        "V2 REST to V2 gRPC, seven digits and spaces",
         (
             Side(GATEWAY, V2_REST_BY_PYTHON, Gateway("v2-rest", "v2-grpc")),
             Side(ENVOY_TRANSCODER, TRANSCODED_BY_PYTHON, envoy_as(envoy.TRANSCODER)),
@@ -200,7 +200,7 @@ PAIRS = (
         (
             Side("gateway reference", V2_REST_DOUBLES, reference("v2-rest")),
             Side("MLServer", V2_REST_DOUBLES, mlserver),
-            Side("kserve", V2_REST_DOUBLES, kserve),
+            Side("KServe", V2_REST_DOUBLES, kserve),
         ),
         ((10, 16), (1_000, 16), (10_000, 16)),
         (

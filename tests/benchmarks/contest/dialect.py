@@ -31,7 +31,7 @@ def replies(started: Started) -> list[Reply]:
         MissingError: there is no Envoy.
     """
     start = envoy_as(envoy.TRANSCODER)
-    address = started.server("V2 REST to V2 gRPC: Envoy, transcoder", lambda: start(started)).address
+    address = started.server("V2 REST to V2 gRPC: Envoy's transcoder", lambda: start(started)).address
     own = {
         **{name: TENSOR[name] for name in ("name", "datatype", "shape")},
         "contents": {"fp32_contents": TENSOR["data"]},

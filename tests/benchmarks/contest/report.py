@@ -64,7 +64,7 @@ class Aim:
         return "met" if percent <= 0 else f"missed by {percent:.{0 if percent >= 10 else 1}f} %"
 
     def cells(self) -> list[str]:
-        figure = "CPU" if self.target.figure == CPU else "median wall time"
+        figure = "CPU time" if self.target.figure == CPU else "median wall time"
         shown = INK if self.ratio is None else f"{self.ratio:.2f}"
         return [
             self.contest.name,
@@ -100,9 +100,9 @@ def about_dialect(replies: Sequence[Reply]) -> str:
 
 def _verdict(replies: Sequence[Reply]) -> str:
     if not replies:
-        return "Envoy is missing, so that its transcoder's dialect is not shown."
-    made = "it answers with success and without the numbers" if is_emptied(replies) else "it answers otherwise"
-    return f"Envoy's transcoder speaks a JSON of its own. To a right V2 request {made}:"
+        return "Envoy is missing, so this page does not show how its transcoder handles V2 requests."
+    response = "with success, but without the numbers" if is_emptied(replies) else "in another way"
+    return f"Envoy's transcoder uses its own JSON format. It answers a correct V2 request {response}:"
 
 
 def document(results: Results) -> str:
@@ -140,46 +140,50 @@ def document(results: Results) -> str:
 INTRODUCTION = """\
 # Benchmarks
 
-The gateway beside other programs that do the same work, as one run measured them. `make bench` writes this page,
-`results.json` and the charts; `make bench-quick` takes less than two minutes and writes nothing. A ratio is the CPU of
-the first program of a table by that of the program in its line: below 1 the first takes less.
+This page compares the gateway with other programs that do the same work, in one run on one machine. `make bench` writes
+this page, `results.json` and the charts; `make bench-quick` takes less than two minutes and writes nothing. A ratio is
+the CPU time of the first program in a table, divided by the CPU time of the program in the row. Below 1, the first
+program needs less.
 
 ## How it is measured
 
-- The programs take turns, round after round, so that what else the machine does meets all alike. Figures are medians of
-  the rounds, ratios are medians of the rounds' ratios. Trust the ratios: the microseconds are this machine's.
-  For the CPU, tables with a target have more rounds and longer turns.
-- **CPU us** is the CPU per request of the program's processes with all threads and children, user and system, while
-  each connection (of gRPC each stream) sends the next request as soon as it has the reply. **req/s** and
-  **waiting us**, the median latency, are of the same turns. In turns of at least a second
-  the load comes from `wrk` where it speaks the protocol and is installed, up to 16 requests in flight and 1,000
-  numbers: at its end it leaves requests unanswered, whose CPU would count for nothing. All else comes from a generator
-  in a process of its own, which waits for all replies.
-- **p50, p99 and p99.9** are of turns in which requests are due at random times, at half the rate that the slowest
-  program of the table can answer. They count from the time when a request was due, so that a program that stands still
-  is charged for all that wait. A percentile is left out where turns had too few requests to know it.
-- **peak MiB** is the most resident memory. **stall ms** is the longest that the gateway's event loop was kept from its
-  turn, the shortest of the rounds.
-- Payloads are random and numbers have all their digits. Before each table one reply of each program is compared with
-  the numbers that were sent.
-- **Traffic as it is** (`tests/benchmarks/contest/traffic.py`): 480 requests in turns, of 30 models, batches of 1 to 32,
-  one to three inputs, JSON with blanks as Python writes it, an id and a traceparent in each request, heads of eight
-  kinds of clients. Beside it the same gateway with one of these bodies again and again.
-- Behind all proxies is one server that gives back its input (`tests/benchmarks/contest/echo.py`). `direct` is this
+- The programs take turns, round after round, so that other work on the machine affects all programs equally. Figures
+  are medians of the rounds, and ratios are medians of the rounds' ratios. Rely on the ratios, because the microseconds
+  apply only to this machine. Tests with a target for the CPU time have more rounds and longer turns.
+- **CPU us** is the CPU time per request (user and system) of the program's processes, including all threads and child
+  processes. Each connection (for gRPC, each stream) sends its next request as soon as it has the response. **req/s**
+  and **waiting us** (the median latency) come from the same turns. In turns of at least one second with at most 16
+  requests in flight and 1,000 numbers, `wrk` generates the load if it is installed and supports the protocol. At the
+  end of a turn, `wrk` leaves requests unanswered, whose CPU time would distort the figures of shorter turns. All other
+  load comes from a generator in a separate process, which waits for all responses.
+- **p50, p99 and p99.9** come from turns in which requests are due at random times, at half the rate that the slowest
+  program in the table can answer. Latencies count from the time when a request was due, so a pause of a program adds to
+  the latency of every request that waits during the pause. If a turn had too few requests for a percentile, the table
+  leaves the percentile out.
+- **peak MiB** is the maximum resident memory. **stall ms** is the longest time for which the gateway's work kept its
+  event loop from other work, in the round in which this time was shortest.
+- Payloads are random, and numbers have all their digits. Before each test, the benchmark compares one response of each
+  program with the numbers that were sent.
+- **Mixed traffic** (`tests/benchmarks/contest/traffic.py`) consists of 480 requests in turn, for 30 models, with
+  batches of 1 to 32, one to three inputs, JSON with spaces as Python writes it, an id and a `traceparent` in each
+  request, and the headers of eight kinds of clients. For comparison, the tables also show the gateway with one of these
+  bodies, which is sent repeatedly.
+- Behind all proxies is the same server, which returns its input (`tests/benchmarks/contest/echo.py`). `direct` is this
   server, or the model server, without a proxy. Proxies have one worker thread and no access log. The gateway has its
   default configuration.
-- Envoy's transcoder gets requests in its own JSON, which is not V2's; what it makes of V2's is shown at the end.
-- Charts show the CPU at 16 requests in flight (one of 1,000,000 numbers and more). Bars begin at 0, and each group has
-  a scale of its own.
+- Envoy's transcoder gets requests in its own JSON format, which differs from V2's. [The last
+  section](#envoys-transcoder-and-v2-requests) shows how it handles V2 requests.
+- Charts show the CPU time with 16 requests in flight (with 1,000,000 numbers or more, one request). Bars begin at 0,
+  and each group has its own scale.
 """
 
 
 def page(results: Results) -> str:
     """The Markdown page; without a run it tells how one is made."""
     if not results.found:
-        return f"{INTRODUCTION}\n## Figures\n\nNo run is recorded here yet.\n"
+        return f"{INTRODUCTION}\n## Figures\n\nNo run has been recorded yet.\n"
     goals = [aim.cells() for aim in aims(results.found)]
-    parts = [INTRODUCTION, "## Targets\n", _table(("work", "against", "at most", "ratio", ""), goals)]
+    parts = [INTRODUCTION, "## Targets\n", _table(("test", "compared with", "target", "ratio", "result"), goals)]
     parts += ["\n## Machine and versions\n", _table(("", ""), [[*pair] for pair in results.about.items()])]
     parts += ["\n## Figures\n"]
     charts = dict(charts_of(results))
@@ -195,8 +199,8 @@ def page(results: Results) -> str:
         ]
         parts += [f"{contest.name}:\n", _table(("", *COLUMNS), shown), ""]
     shown = [[f"`{each.path}`", f"`{each.request}`", f"`{each.status} {each.reply}`"] for each in results.replies]
-    parts += ["## The transcoder's dialect\n", f"{_verdict(results.replies)}\n"]
-    parts += [_table(("path", "request", "reply"), shown)]
+    parts += ["## Envoy's transcoder and V2 requests\n", f"{_verdict(results.replies)}\n"]
+    parts += [_table(("path", "request", "response"), shown)]
     return "\n".join(parts) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The requests of the table `traffic as it is` are as varied as it says."""
+"""The requests of the table `mixed traffic` are as varied as it says."""
 
 import json
 import re

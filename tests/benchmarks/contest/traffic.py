@@ -1,6 +1,6 @@
-"""Traffic as it is: requests of many models, shapes, numbers of inputs and clients, none the same as another.
+"""Mixed traffic: requests of many models, shapes, numbers of inputs and clients, none the same as another.
 
-Thirty models with one, two or three inputs, batches of 1 to 32, JSON as Python writes it (with blanks), an id and a
+Thirty models with one, two or three inputs, batches of 1 to 32, JSON as Python writes it (with spaces), an id and a
 traceparent in each request, and the heads of eight kinds of clients. The same requests in every run. A cache of bodies,
 heads or layouts that helps a benchmark with one body does not help here.
 """
@@ -191,7 +191,7 @@ TRANSCODED = Traffic("JSON of the transcoder, traffic", _transcoded, _read_trans
 
 @cache
 def _usual_sample() -> int:
-    """The number of the request whose body is nearest to the mean size, for one body again and again."""
+    """The number of the request whose body is nearest to the mean size, for one repeated body."""
     sizes: Mapping[int, int] = {seed: len(_v2_rest(sample(seed))[1]) for seed in range(POOL)}
     mean = sum(sizes.values()) / len(sizes)
     return min(sizes, key=lambda seed: abs(sizes[seed] - mean))

@@ -55,7 +55,7 @@ async def derivatives(asked: Asked) -> str:
     extras = tensor("out_wrt", np.array([0])), tensor("in_wrt", np.array([0])), tensor("sens", vector)
     operation, model = (Operation.GRADIENT, "posterior") if own else (Operation.INFER, "posterior.gradient")
     found = await asked.tell(Request(operation, model, inputs=(*theta, *extras)))
-    return word(found, lambda response: "operations" if own else "companions")
+    return word(found, lambda response: "operations" if own else "derivative models")
 
 
 async def errors(asked: Asked) -> str:

@@ -8,9 +8,9 @@ from tests.contract.flavors import Dialect
 from tests.contract.wire import arrived, or_error, returned
 
 LEFT_OUT = """\
-Between two gateways every error keeps its reason, which travels as the header or trailer `gateway-reason`, or in the
-error's text. Other clients and servers see only the protocol's own error: it has the same reason (**kept**), or
-another one if the protocol has no number for it.
+Between two gateways, every error keeps its reason, because the gateways send the reason in the header or trailer
+`gateway-reason`, or in the error's text. Other clients and servers see only the protocol's own error. This error has
+the same reason (**kept**), or the reason in the table if the protocol has no code for the original reason.
 """
 
 

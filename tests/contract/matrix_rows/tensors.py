@@ -54,7 +54,9 @@ async def batch(asked: Asked) -> str:
     """In how many calls two rows reach the backend."""
     sent = expect.array("x", FP64, [1, 2], [3, 4])
     found = None if asked.front.traits.wire.points else await asked.infer("rows", sent)
-    return word(found, lambda response: "one call" if numbers(response.outputs[0]) == [2.0, 2.0] else "a call each")
+    return word(
+        found, lambda response: "one call" if numbers(response.outputs[0]) == [2.0, 2.0] else "one call per row"
+    )
 
 
 A, B = expect.array("a", FP64, [1, 2]), expect.array("b", FP64, [10, 20])
@@ -79,7 +81,7 @@ async def selection(asked: Asked) -> str:
     if not asked.front.traits.wire.selects:
         return NONE
     found = await asked.infer("sums", A, B, names=(expect.told_name("difference", "output1", asked.back),))
-    return word(found, lambda response: "those" if len(response.outputs) == 1 else "all")
+    return word(found, lambda response: "honored" if len(response.outputs) == 1 else "ignored")
 
 
 THREE = expect.array("n", Datatype.INT32, [3])
@@ -92,7 +94,7 @@ async def stream(asked: Asked) -> str:
     model, sent = ("count", THREE) if asked.back.traits.wire.streams else ("double", POINT)
     request = Request(Operation.STREAM, model, inputs=expect.as_sent((sent,), asked.front, asked.back))
     found = [each async for each in asked.matrix.stream(asked.front, asked.back, request)]
-    return {1: "the one response", 3: "each response"}[len(found)]
+    return {1: "one response", 3: "all responses"}[len(found)]
 
 
 async def reduction(asked: Asked) -> str:

@@ -11,18 +11,18 @@ FILE = Path(__file__).parents[3] / "docs" / "carried.md"
 HEAD = """\
 # Message field compatibility
 
-For each protocol, all that its messages can say: the fields of its schema, its parameters, headers and attachments.
-`make matrix` writes this page from the tables in `tests/contract/members`. A test fails if a schema or an OpenAPI
-document has a member without a row here, or a row has no member. Rows with ✓ are tried: two messages that differ in
-this member alone go through a gateway, for every pair of wire forms, and the difference must be carried, refused or
-left out as the row says.
+This page lists all message members of each protocol: the fields of the schema, parameters, headers and attachments.
+`make matrix` writes the page from the tables in `tests/contract/members`. A test fails if a schema or an OpenAPI
+document has a member without a row on this page, or if a row has no member. Rows with ✓ are tested for every pair of
+protocols: the test sends two messages that differ only in this member through a gateway, and checks the effect.
 
-- **carried**: it reaches the other side, in the form that the other protocol has for it.
-- **refused**: the client gets an error that says so; the model is not called, or its reply is not passed on.
-- **left out**: it does not reach the other side, for the reason given. Nothing else is left out.
+- **carried**: the other side gets the member, in the form that its protocol uses.
+- **refused**: the client gets an error that explains this. The gateway does not call the model, or does not forward
+  the model's response.
+- **left out**: the other side does not get the member, for the given reason. The gateway leaves out no other members.
 
-*Between equals* is the same wire form on both sides. *Others* are, for a request, the servers of other wire forms, and
-for a reply, the clients of other wire forms.
+The column *same protocol* applies if client and server use the same protocol. For a request, *other protocols* are
+servers with another protocol, and for a response, clients with another protocol.
 """
 
 
@@ -39,7 +39,7 @@ def _of_table(table: Table) -> Iterator[str]:
     yield f"## {title}" + (f": {', '.join(others)}" if others else "") + "\n"
     for message, rows in groupby(table.rows, lambda row: row.message):
         yield f"### {message.replace('{', '').replace('}', '')}\n"
-        yield "| member | between equals | others | |"
+        yield "| member | same protocol | other protocols | tested |"
         yield "| --- | --- | --- | --- |"
         yield from [_line(row) for row in rows]
         yield ""
@@ -54,7 +54,7 @@ def _text(statement: Statement) -> str:
     if isinstance(statement, str):
         return statement.replace("|", "\\|")
     named = [f"`{name}`: {text}" for name, text in statement.items() if name != ELSE]
-    return "<br>".join([*named, f"else {statement[ELSE]}"])
+    return "<br>".join([*named, f"others: {statement[ELSE]}"])
 
 
 def write() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
 
@@ -154,20 +155,24 @@ PAGES = {
     "Go": (404, b"404 page not found\n"),
     "nothing": (404, b""),
     "only POST": (405, b'{"detail":"Method Not Allowed"}'),
+    "its own error": (404, b'{"error": "Not found"}'),
+    "its own error, with the path": (404, b'{"error": "no route for GET /v1/models/m"}'),
+    "TensorFlow Serving's error": (400, b'{"error": "Malformed request: GET /v1/models/m"}'),
+    "its own 501": (501, b'{"error": "not implemented"}'),
 }
-"""The answers of web frameworks to paths that a server written by hand lacks."""
+"""The responses of web frameworks and handwritten servers to paths that the server lacks."""
+
+
+async def only_predict(message: Message, status: int, page: bytes) -> Message:
+    if message.path == "/v1/models/m:predict":
+        return Message(headers=Headers(), parts=(b'{"predictions": [[3.0]]}',), status=200)
+    return Message(headers=Headers(), parts=(page,), status=status)
 
 
 @pytest.mark.parametrize("framework", PAGES)
 async def test_a_server_that_has_only_predict_serves_clients_of_every_protocol(framework: str) -> None:
     status, page = PAGES[framework]
-
-    async def server(message: Message) -> Message:
-        if message.path == "/v1/models/m:predict":
-            return Message(headers=Headers(), parts=(b'{"predictions": [[3.0]]}',), status=200)
-        return Message(headers=Headers(), parts=(page,), status=status)
-
-    wires = Wires(ONLY_PREDICT, server=server)
+    wires = Wires(ONLY_PREDICT, server=partial(only_predict, status=status, page=page))
     reply = await wires.post("v2-rest", "/v2/models/m/infer", V2_REQUEST)
     assert json.loads(bytes(reply.body))["outputs"] == [
         {"name": "output0", "datatype": "FP64", "shape": [1, 1], "data": [3.0]}
@@ -179,11 +184,41 @@ async def test_a_server_that_has_only_predict_serves_clients_of_every_protocol(f
     assert reply.status != 200, "nobody knows"
 
 
+@pytest.mark.parametrize("framework", PAGES)
+async def test_a_declared_signature_describes_a_model_whose_server_has_only_predict(framework: str) -> None:
+    status, page = PAGES[framework]
+    wires = Wires(DECLARED, server=partial(only_predict, status=status, page=page))
+    reply = await wires.send("v2-rest", Message("GET", "/v2/models/m"))
+    assert reply.status == 200
+    assert json.loads(bytes(reply.body))["inputs"] == [{"name": "x", "datatype": "FP64", "shape": [-1, 1]}]
+    assert (await wires.send("v2-rest", Message("GET", "/v2/models/m/ready"))).status == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "page"),
+    [
+        (404, b'{"error": "Model with name m does not exist."}'),  # KServe
+        (404, b'{"error": "Could not find any versions of model m"}'),  # TensorFlow Serving
+        (404, b'{"error": "Model with requested name is not found"}'),  # OpenVINO Model Server
+        (404, b'{"error": "m is retired"}'),
+    ],
+)
+async def test_a_declared_signature_does_not_hide_that_the_server_lacks_the_model(status: int, page: bytes) -> None:
+    wires = Wires(DECLARED, server=partial(only_predict, status=status, page=page))
+    for path in ("/v2/models/m", "/v2/models/m/ready"):
+        assert (await wires.send("v2-rest", Message("GET", path))).status == 404
+
+
 ONLY_PREDICT = """
 listeners: [{name: http, bind: "127.0.0.1:0", protocols: [v2-rest, umbridge]}]
 backends: {server: {protocol: v1-rest, endpoints: ["server:1"]}}
 routes: [{match: {model: "*"}, backend: server}]
 """
+DECLARED = ONLY_PREDICT.replace(
+    "backend: server}]",
+    """backend: server, signature: {inputs: [{name: x, datatype: FP64, shape: [-1, 1]}],
+    outputs: [{name: y, datatype: FP64, shape: [-1, 1]}]}}]""",
+)
 V2_REQUEST = b'{"inputs": [{"name": "x", "datatype": "FP64", "shape": [1, 1], "data": [2.0]}]}'
 
 

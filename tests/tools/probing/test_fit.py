@@ -142,6 +142,20 @@ async def test_a_model_that_gather_leaves_alone_is_a_warning(model: str, keys: s
     assert all(f"dynamic batching (gather) does nothing for {model!r}: {why}" in each for each in texts)
 
 
+@pytest.mark.parametrize(("declared", "result"), [("", WARNING), (f", {signature(X).partition('b, ')[2][:-1]}", OK)])
+async def test_a_server_that_describes_nothing_is_a_warning_unless_the_route_declares_the_tensors(
+    declared: str, result: str
+) -> None:
+    port = free_port()
+    route = f"{{match: {{model: double}}, backend: b{declared}}}"
+    text = f"{HEAD}backends: {{b: {{protocol: v1-rest, endpoints: ['127.0.0.1:{port}']}}}}\nroutes: [{route}]"
+    async with serving(ModelServer({}, {"predictions": [[2.0]]}), port):
+        found = await check_live(loads(text, "test.yaml", catalog(), {}), protocols(), 10)
+    assert not found.errors
+    assert [each.result for each in found.rows] == [result]
+    assert all("cannot confirm that it speaks v1-rest" in each.message for each in found.warnings)
+
+
 async def test_an_endpoint_that_is_gone_is_an_error_at_its_address() -> None:
     async with reference("v2-rest", "double") as bound:
         pass
